@@ -93,7 +93,7 @@ def extensions():
             ".".join(relative.with_suffix("").parts),
             [relative.as_posix()],
             include_dirs=["fastm4n/_simd"],
-            depends=sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("fastm4n/*/*.h")),
+            depends=sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "fastm4n").rglob("*.h")),
             extra_compile_args=compile_args if has_loops else compile_args + fewer,
             extra_link_args=link_args,
         )

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from ocr import ALPHA, PYSTRUCT, PYSTRUCT_GAP
 
-from fastm4n.solvers import driver
+from fastm4n.solvers.blocks import driver
 
 IMAGES = ROOT / "docs" / "results" / "images"
 

@@ -21,9 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 from fastm4n import LabelRanker, Matcher, SequenceTagger, SequenceVectorizer
+from fastm4n.data._rankings import as_places
 from fastm4n.datasets import chunking_attributes, load_conll, load_conllu, window_attributes
 from fastm4n.metrics import span_f1_score, token_accuracy
-from fastm4n.rankings import as_places
 
 SURROGATES = ("max_min", "max_margin", "log")
 MULTIPLES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)

@@ -27,9 +27,9 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
-from fastm4n.solvers._block_coordinate import Step
-from fastm4n.solvers.driver import MOST_ATOMS, Driver
-from fastm4n.solvers.policy import AutoPolicy
+from fastm4n.solvers.blocks._block_coordinate import Step
+from fastm4n.solvers.blocks.driver import MOST_ATOMS, Driver
+from fastm4n.solvers.blocks.policy import AutoPolicy
 
 TITLES = {"max_margin": "M3N", "max_min": "M4N"}
 CHOICES = {

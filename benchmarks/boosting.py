@@ -18,8 +18,8 @@ from elastic_net import attributes
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, SequenceVectorizer
-from fastm4n.boosting import refine_risk
 from fastm4n.datasets import load_conllu
+from fastm4n.research.boosting import refine_risk
 
 ALPHAS = (1.0, 0.3, 0.1, 0.03)
 

@@ -25,7 +25,7 @@ from dask import delayed
 from distributed import Client, LocalCluster
 
 from fastm4n import SequenceTagger
-from fastm4n.dask import DaskSequenceTagger
+from fastm4n.distributed.dask import DaskSequenceTagger
 
 N_PARTITIONS = 4
 

@@ -36,8 +36,8 @@ from fastm4n import (
     OutOfCore,
     Sequences,
     SequenceTagger,
-    _checkpoints,
 )
+from fastm4n.solvers import checkpoints as _checkpoints
 
 RESULTS = Path(__file__).parent / "results" / "out_of_core.json"
 N_LABELS, N_FEATURES, NON_ZEROS, LENGTH = 8, 20000, 50, 20

@@ -42,7 +42,7 @@ from ocr import ALPHA, PYSTRUCT_GAP, fit, has_data, ocr_part
 from threadpoolctl import threadpool_limits
 
 from fastm4n import GraphTagger
-from fastm4n.solvers import block_coordinate
+from fastm4n.solvers.blocks import block_coordinate
 from fastm4n.solvers.certificates import certify
 
 FILE = RESULTS / "policies.json"

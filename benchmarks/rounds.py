@@ -26,10 +26,10 @@ from scipy.optimize import nnls
 
 from fastm4n import SequenceVectorizer
 from fastm4n.datasets import chunking_attributes, load_conll, load_conllu, window_attributes
-from fastm4n.fleets import InProcessFleet
+from fastm4n.distributed.fleets import InProcessFleet
+from fastm4n.distributed.rounds import solve_rounds
+from fastm4n.distributed.worker import Worker
 from fastm4n.outputs import ChainOutputs
-from fastm4n.solvers.rounds import solve_rounds
-from fastm4n.solvers.worker import Worker
 from fastm4n.surrogates import make_surrogate
 
 FILE, PAGE = RESULTS / "rounds.json", ROOT / "docs" / "scale.md"

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier
-from fastm4n.solvers import driver
+from fastm4n.solvers.blocks import driver
 
 RUNS = 5
 # rows, columns, classes, and the noise of the scores that labels go by

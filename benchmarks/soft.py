@@ -26,8 +26,8 @@ from sklearn.metrics import f1_score
 from threadpoolctl import threadpool_limits
 
 import fastm4n
-from fastm4n.outputs import FactorGraphs
-from fastm4n.solvers.soft import solve_soft
+from fastm4n.research import FactorGraphs
+from fastm4n.research._soft_solver import solve_soft
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT.parent / "docs" / "results"
@@ -65,8 +65,8 @@ one. Weights are predicted with as those of `inference="lp"`. Of graphs, pairs m
 "symmetric" or "potts", with features and types of edges and types and weights of nodes; label sets
 have kernels. There are no bounds or L1 terms, warm starts, checkpoints or paths.
 
-`fastm4n.solvers.soft.solve_soft` takes any factors, of more nodes than two as well, over
-`fastm4n.outputs.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
+`fastm4n.research._soft_solver.solve_soft` takes any factors, of more nodes than two as well, over
+`fastm4n.research.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
 (`start_rho`), the augmented Lagrangian (`augmented=True`) and smoothed maxima (`smoothing`).
 
 ## What is solved

@@ -3,7 +3,7 @@
     python benchmarks/table.py [--estimators NAME ...] [--sample N] [--seed S] [--jobs N] [--save FILE]
 
 A cell is an estimator, a kind of outputs, a surrogate, a form of features, a penalty, a solver, a
-road of the data, and whether the fit is a path (`fastm4n._cells`). Each is fitted in a worker process
+road of the data, and whether the fit is a path (`fastm4n.estimators._cells`). Each is fitted in a worker process
 whose death, or silence of two minutes, is a violation of the cell that it was at. Prints, for each
 estimator, the cells, fits, refusals and violations; the reasons of the refusals with their shares;
 and every violation. Without --seed it draws one, and prints it. The exit status is 1 where there are
@@ -198,7 +198,7 @@ def report(counts, seconds, reasons, violations, left_out):
 
 
 def main(arguments=None):
-    from fastm4n import _cells
+    from fastm4n.estimators import _cells
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--estimators", nargs="+", choices=list(_cells.PREDICTORS))

@@ -19,8 +19,9 @@ from sklearn.datasets import load_digits
 
 from fastm4n import MulticlassClassifier, SequenceTagger, SequenceVectorizer
 from fastm4n.datasets import load_conllu
-from fastm4n.plotting import ComplexityDisplay, _axes
-from fastm4n.theory import (
+from fastm4n.plotting import _axes
+from fastm4n.research import ComplexityDisplay
+from fastm4n.research.theory import (
     calibration_constant,
     complexity_report,
     consistency,
@@ -31,7 +32,7 @@ from fastm4n.theory import (
     margins,
     printed_constant,
 )
-from fastm4n.theory.bounds import norm_level, union
+from fastm4n.research.theory.bounds import norm_level, union
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT.parent / "docs" / "results"

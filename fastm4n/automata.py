@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._expressions import MOST_STATES, compiled, determined, minimal
-from fastm4n._parameters import check_number
+from fastm4n.base.checks import check_number
 from fastm4n.inference._contexts import context_automaton
+from fastm4n.inference._expressions import MOST_STATES, compiled, determined, minimal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import BoolArray, IntArray
+    from fastm4n.base.types import BoolArray, IntArray
 
 
 class Automaton:
@@ -291,7 +291,7 @@ class Automaton:
         >>> Automaton.at_most(1, ["b"], ["a", "b"]).over(["a", "b"]).n_states
         4
         """
-        from fastm4n.outputs import row_stride
+        from fastm4n._simd._loops import row_stride
 
         labels = _labels(labels)
         return context_automaton(

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._parameters import check_number
+from fastm4n.base.checks import check_number
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Sequence
+    from typing import Any, TypeAlias, Union
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n._typing import Array, BoolArray, Factors, FloatArray, IntArray
+    from fastm4n.base.types import Array, BoolArray, FloatArray, IntArray
+
+    Factors: TypeAlias = Union[
+        "FactorTables", "CountFactor", tuple[Any, Any],
+        Sequence[Union["FactorTables", "CountFactor", tuple[Any, Any]]],
+    ]
 
 # entries of a table that stands for a count at most; longer counts go node by node
 _DIRECT = 64

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fastm4n._graph_batches import GraphBatch
-from fastm4n._parameters import check_choice
+from fastm4n.base.checks import check_choice
+from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import (
     AutomatonOutputs,
@@ -28,9 +28,9 @@ from fastm4n.outputs import (
     SimplexOutputs,
     row_stride,
 )
-from fastm4n.outputs.graphs import INFERENCES
-from fastm4n.solvers.threads import in_threads, n_threads
+from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates import SURROGATES, make_surrogate
+from fastm4n.surrogates._graph_batches import GraphBatch
 from fastm4n.surrogates._losses import losses_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._docstrings import documented
-from fastm4n.rankings import as_places
-from fastm4n.sequences import Sequences
+from fastm4n.base.docstrings import documented
+from fastm4n.data._rankings import as_places
+from fastm4n.data._sequences import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Labellings
+    from fastm4n.data.types import Labellings
 
 __all__ = [
     "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy", "span_f1_score",
@@ -56,11 +56,11 @@ labels : list of str, default=None
     "rankings": """
 y_true : array-like
     Annotated rankings: ranks, orderings or strings, as
-    :func:`fastm4n.rankings.as_places` takes them.
+    :func:`fastm4n.data.as_places` takes them.
 y_pred : array-like
     Predicted rankings of the same items, in the same form.
 form : {{"auto", "ranks", "ordering", "string"}}, default="auto"
-    How the rankings are written, see :func:`fastm4n.rankings.as_places`. Pass
+    How the rankings are written, see :func:`fastm4n.data.as_places`. Pass
     ``"ordering"`` if they are orderings of integers.
 sample_weight : array-like of shape (n,), default=None
     Weight of each ranking, not negative; all weigh the same by default.

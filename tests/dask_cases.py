@@ -16,7 +16,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.dask import (
+from fastm4n.distributed.dask import (
     DaskGraphTagger,
     DaskLabelRanker,
     DaskMatcher,

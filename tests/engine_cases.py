@@ -26,8 +26,8 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._penalty import Penalty
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.outputs._forest import ForestOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMinMirrorProx, make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")

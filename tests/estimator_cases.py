@@ -17,7 +17,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.rankings import places_to_strings
+from fastm4n.data._rankings import places_to_strings
 
 SURROGATES = ("max_min", "max_margin", "log")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])

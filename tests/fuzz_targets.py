@@ -40,9 +40,9 @@ from fastm4n import (
 )
 from fastm4n.automata import Automaton
 from fastm4n.cli import main
+from fastm4n.data._rankings import as_places
 from fastm4n.factors import CountFactor
 from fastm4n.penalties import ElasticNet
-from fastm4n.rankings import as_places
 
 # what a reader may raise, with a message; all else is a finding
 ALLOWED = (ValueError, OSError)
@@ -309,7 +309,7 @@ class _Killed(BaseException):
 
 def _half_way(fit, file):
     """Run a fit that is killed after it has written its state for the second time."""
-    from fastm4n import _checkpoints
+    from fastm4n.solvers import checkpoints as _checkpoints
 
     pace, keep, n = (_checkpoints.SECONDS, _checkpoints.TIMES), _checkpoints.write_arrays, 0
 

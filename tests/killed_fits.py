@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from processes import started
 
 from fastm4n.solvers import _dual_store
-from fastm4n.solvers._dual_store import DualStore
+from fastm4n.solvers.dual_store import DualStore
 
 
 class Killed(BaseException):

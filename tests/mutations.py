@@ -192,7 +192,7 @@ def _place_in(rng, node):
 
 
 def damaged_arrays_file(rng, content, other):
-    """A file of `fastm4n.model_files`, changed, its checksums mostly right."""
+    """A file of `fastm4n.models._files`, changed, its checksums mostly right."""
     if rng.random() < 0.1:
         return damaged(rng, content, other)
     document, values = _opened(content)

@@ -3,17 +3,16 @@
 import itertools
 
 import numpy as np
-from fastm4n.solvers._soft import SoftEngine
+from fastm4n.research._soft_passes import SoftEngine
 from scipy import sparse
 from scipy.linalg import qr
 from scipy.optimize import LinearConstraint, minimize
 
 from fastm4n import CountFactor
-from fastm4n.features import SoftFeatures
-from fastm4n.outputs import FactorBlocks, FactorGraphs
 from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem, features_of_gram
-from fastm4n.solvers.soft import solve_soft
-from fastm4n.surrogates import MaxMargin, SmoothMargin
+from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin, SoftFeatures
+from fastm4n.research._soft_solver import solve_soft
+from fastm4n.surrogates import MaxMargin
 
 ALPHA = 0.3
 

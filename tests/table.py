@@ -1,4 +1,4 @@
-"""Fits of cells (`fastm4n._cells`) through public names, held to enumeration and a generic solver.
+"""Fits of cells (`fastm4n.estimators._cells`) through public names, held to enumeration and a generic solver.
 
 `Explicit` is the problem of a cell written out: for each example all outputs, their costs, and their
 scores as linear functions of the fitted weights. The objective at the weights of a fit, and its
@@ -23,8 +23,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 
-from fastm4n import _cells, regularization_path
-from fastm4n.estimators._state import PREDICTORS
+from fastm4n import regularization_path
+from fastm4n.estimators import _cells
+from fastm4n.models._state import PREDICTORS
 from fastm4n.penalties import Group, as_penalty
 
 ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
@@ -733,7 +734,7 @@ class Road:
     def partitions(self):
         from dask import delayed
 
-        import fastm4n.dask as on_dask
+        import fastm4n.distributed.dask as on_dask
 
         X, y, weights = self.example
         n = len(weights)

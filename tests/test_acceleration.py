@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-import fastm4n.solvers.acceleration as acceleration
-import fastm4n.solvers.driver as driver
+import fastm4n.solvers.blocks.driver as driver
+import fastm4n.solvers.blocks.momentum as acceleration
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,
@@ -25,8 +25,8 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.penalties import L2
-from fastm4n.solvers._block_coordinate import Sampling, Step
-from fastm4n.solvers.acceleration import Acceleration, best_kappa
+from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
 chains = functools.partial(

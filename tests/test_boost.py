@@ -24,8 +24,9 @@ from fastm4n import (
 from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._forest import ForestOutputs
-from fastm4n.surrogates import Boost, BoostLabels, make_surrogate
-from fastm4n.theory import complexity_report, consistency
+from fastm4n.research import Boost, BoostLabels
+from fastm4n.research.theory import complexity_report, consistency
+from fastm4n.surrogates import make_surrogate
 
 KINDS = [
     kind for kind in OUTPUTS if OUTPUTS[kind](np.random.default_rng(0), "sum")[0].has_tangent]

@@ -12,8 +12,8 @@ from test_boost import BOOSTED
 from test_tempering import iris, words
 
 from fastm4n import MulticlassClassifier, SequenceTagger
-from fastm4n.boosting import exponential_losses, fit_exponential, refine_risk
-from fastm4n.costs import EditDistance, LogCost, MarkovCost
+from fastm4n.research.boosting import exponential_losses, fit_exponential, refine_risk
+from fastm4n.research.costs import EditDistance, LogCost, MarkovCost
 from fastm4n.solvers.limited_memory import minimise
 
 NAMES = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")

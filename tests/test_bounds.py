@@ -13,8 +13,8 @@ import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._penalty import Penalty
 from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import make_surrogate
 

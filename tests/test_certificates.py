@@ -18,15 +18,15 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.estimators._scale import column_out_of_scale, column_sizes
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.acceleration import Acceleration
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero
-from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks.scale import column_out_of_scale, column_sizes
 
 SURROGATES = ("max_min", "max_margin", "log")
 

@@ -16,15 +16,15 @@ from fastm4n import (
     LabelRanker,
     MulticlassClassifier,
     SequenceTagger,
-    _checkpoints,
     checkpointing,
 )
-from fastm4n._checkpoints import FIT, FitCheckpoint
-from fastm4n._plain import part
-from fastm4n.model_files import ModelFileError, read_arrays
+from fastm4n.base.array_files import ModelFileError, read_arrays
+from fastm4n.base.arrays import part
 from fastm4n.penalties import ElasticNet
-from fastm4n.solvers import policy
-from fastm4n.solvers.driver import Driver
+from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers.blocks import policy
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.checkpoints import FIT, FitCheckpoint
 
 
 def killed_after(monkeypatch, n):
@@ -301,8 +301,9 @@ def test_a_killed_fit_of_sequences(surrogate, always, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 import numpy as np
-from fastm4n import MulticlassClassifier, _checkpoints, checkpointing
-from fastm4n.solvers.driver import Driver
+from fastm4n import MulticlassClassifier, checkpointing
+from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers.blocks.driver import Driver
 
 X, y = np.load(sys.argv[1]).values()
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0

@@ -30,14 +30,14 @@ from fastm4n import (
     SequenceTagger,
     checkpointing,
 )
-from fastm4n.estimators._chain_chunks import chain_problem
-from fastm4n.estimators._vector_chunks import vector_problem
-from fastm4n.model_files import ModelFileError
+from fastm4n.base.array_files import ModelFileError
 from fastm4n.penalties import L2
 from fastm4n.solvers import _dual_store
-from fastm4n.solvers._dual_store import DualStore
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
-from fastm4n.solvers.driver import Driver
+from fastm4n.solvers.dual_store import DualStore
+from fastm4n.tasks.chain_chunks import chain_problem
+from fastm4n.tasks.vector_chunks import vector_problem
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -455,7 +455,8 @@ def test_another_fit_takes_the_folder_of_one_that_returned(tmp_path):
 
 PROGRAM = """
 import sys, numpy as np
-from fastm4n import SequenceTagger, OutOfCore, _checkpoints
+from fastm4n import SequenceTagger, OutOfCore
+from fastm4n.solvers import checkpoints as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 sys.path.insert(0, sys.argv[3])
 from test_chunks import sequences

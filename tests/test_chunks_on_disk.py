@@ -19,7 +19,7 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.datasets import rows_from_batches
-from fastm4n.estimators import _scale
+from fastm4n.tasks import scale as _scale
 
 
 def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from fastm4n import MulticlassClassifier, load_model, save_model
 from fastm4n.cli import main
-from fastm4n.theory import complexity_report
+from fastm4n.research.theory import complexity_report
 
 
 @pytest.fixture(autouse=True)

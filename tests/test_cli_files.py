@@ -20,7 +20,7 @@ import fastm4n
 from fastm4n import Sequences, SequenceScaler, load_model, save_model
 from fastm4n.cli import _data, main
 from fastm4n.datasets import load_conll, load_conllu, load_crfsuite, load_csv
-from fastm4n.model_files import read_model
+from fastm4n.models._files import read_model
 
 TABLE = "a,b,kind\n1,2,x\n3,4,y\n2,2,x\n5,4,y\n"
 

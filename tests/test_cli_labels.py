@@ -63,7 +63,7 @@ def test_labels_of_tables_are_text(suffix, delimiter, capsys):
     assert document == [row[-1] for row in rows]
     assert [row[0] for row in csv.reader(io.StringIO(text, newline=""), delimiter="\t")] == document
     assert accuracy(capsys, f"a{suffix}") == (1.0, "")
-    model, metadata = fastm4n.model_files.read_model("m")
+    model, metadata = fastm4n.models._files.read_model("m")
     assert sorted(model[-1].classes_.tolist()) == sorted(WORDS)
     assert metadata["reading"]["columns"] == names
     found = json.loads(call(capsys, "info", f"a{suffix}", "--json")[1])

@@ -21,7 +21,7 @@ from sklearn.datasets import dump_svmlight_file, load_iris
 import fastm4n
 from fastm4n import cli, load_model
 from fastm4n.cli import _arguments, _data, main
-from fastm4n.model_files import read_model
+from fastm4n.models._files import read_model
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -14,7 +14,8 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import compute_class_weight
 
 import fastm4n
-from fastm4n import GraphTagger, MulticlassClassifier, datasets, inference, metrics, rankings
+from fastm4n import GraphTagger, MulticlassClassifier, datasets, inference, metrics
+from fastm4n.data import _rankings as rankings
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
 TEXT = PAGE.read_text("utf-8")

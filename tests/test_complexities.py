@@ -14,14 +14,14 @@ from fastm4n import (
     load_model,
     save_model,
 )
-from fastm4n.complexities import (
+from fastm4n.penalties import ElasticNet, resolve_penalty
+from fastm4n.penalties._complexities import (
     Sample,
     attribute_name,
     complexity,
     complexity_of_name,
     complexity_weights,
 )
-from fastm4n.penalties import ElasticNet, resolve_penalty
 
 WORDS = [["the", "old", "man"], ["a", "man", "sings"], ["the", "sea"]] * 3
 TAGS = [["D", "A", "N"], ["D", "N", "V"], ["D", "N"]] * 3

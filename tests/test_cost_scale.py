@@ -17,7 +17,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.cli import main
-from fastm4n.estimators._permutations import distribution
+from fastm4n.tasks.permutations import distribution
 
 T, M, K, D = 4, 3, 3, 2
 ALPHA = 0.05

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, softmax
 
 from fastm4n import SequenceTagger
-from fastm4n.costs import EditDistance, MarkovCost, RationalCost, expected_costs
 from fastm4n.inference import chain_tangent
+from fastm4n.research.costs import EditDistance, MarkovCost, RationalCost, expected_costs
 
 
 def levenshtein(a, b, insert=1.0, delete=1.0, substitute=1.0):

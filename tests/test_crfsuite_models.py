@@ -17,9 +17,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fastm4n import SequenceTagger, save_model
 from fastm4n import load_model as load_ours
+from fastm4n.base.array_files import ModelFileError
 from fastm4n.cli import main
 from fastm4n.crfsuite import load_model, read_crfsuite_model
-from fastm4n.model_files import ModelFileError
 
 FOLDER = Path(__file__).parent / "crfsuite_model"
 SMALL = (FOLDER / "model.crfsuite").read_bytes()

@@ -28,14 +28,14 @@ from fastm4n import (
     load_model,
     save_model,
 )
-from fastm4n.dask import (
+from fastm4n.distributed.dask import (
     DaskGraphTagger,
     DaskLabelRanker,
     DaskMulticlassClassifier,
     DaskOrdinalClassifier,
     DaskSequenceTagger,
 )
-from fastm4n.dask._inputs import cut_between
+from fastm4n.distributed.dask._inputs import cut_between
 
 __all__ = ["client"]  # a fixture
 
@@ -272,7 +272,7 @@ import sys, fastm4n, fastm4n.estimators
 assert "dask" not in sys.modules
 sys.modules["distributed"] = None
 try:
-    import fastm4n.dask
+    import fastm4n.distributed.dask
 except ImportError as error:
     assert 'pip install "fastm4n[dask]"' in str(error)
 else:
@@ -443,7 +443,7 @@ def test_error_of_a_partition(client):
 
 def test_checkpoint(client, tmp_path, monkeypatch):
     """In `checkpointing` a fit that ended goes on, to the same bits."""
-    monkeypatch.setattr("fastm4n._checkpoints.Pace.is_due", lambda pace: True)
+    monkeypatch.setattr("fastm4n.solvers.checkpoints.Pace.is_due", lambda pace: True)
     file = tmp_path / "fit"
     local = SequenceTagger("log", alpha=0.05, random_state=0)
 

@@ -30,9 +30,9 @@ from dask_cases import (
 from distributed import Client, LocalCluster
 
 from fastm4n import SequenceTagger
-from fastm4n.dask import ClusterGone, DaskFleet, DaskMulticlassClassifier
-from fastm4n.dask._fleet import Input
-from fastm4n.fleets import Lost, NoMember
+from fastm4n.distributed.dask import ClusterGone, DaskFleet, DaskMulticlassClassifier
+from fastm4n.distributed.dask._fleet import Input
+from fastm4n.distributed.fleets import Lost, NoMember
 
 __all__ = ["client"]  # a fixture
 
@@ -75,7 +75,7 @@ def sums(client, n=2, **options):
 def test_fleet(client, monkeypatch, direct):
     """Also where workers are reached by way of the scheduler alone."""
     if not direct:
-        monkeypatch.setattr("fastm4n.dask._fleet.DIRECT_WITHIN", -1.0)
+        monkeypatch.setattr("fastm4n.distributed.dask._fleet.DIRECT_WITHIN", -1.0)
     with sums(client, 3) as fleet:
         assert fleet.is_direct == [direct] * 3
         assert fleet.call_all("more", 1.0) == [16.0, 22.0, 28.0]
@@ -193,7 +193,7 @@ def test_no_cluster(monkeypatch):
     def none():
         raise ValueError("No clients found")
 
-    monkeypatch.setattr("fastm4n.dask._estimators.default_client", none)
+    monkeypatch.setattr("fastm4n.distributed.dask._estimators.default_client", none)
     with pytest.raises(ValueError, match="there is no Dask client"):
         DaskMulticlassClassifier().fit(pairs(X, Y["classes"]))
     with cluster_of() as client:

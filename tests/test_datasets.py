@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from reader_cases import RANKINGS, SVMLIGHT, text
 
+from fastm4n.data._sequences import Sequences
+from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.datasets import (
     chunking_attributes,
     load_conll,
@@ -24,8 +26,6 @@ from fastm4n.datasets import (
     load_svmlight_sequences,
     window_attributes,
 )
-from fastm4n.sequences import Sequences
-from fastm4n.vectorizer import SequenceVectorizer
 
 CONLL = "the DT B-NP\ncat NN I-NP\n\nänd CC O\n"
 CONLLU = """\

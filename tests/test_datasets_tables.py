@@ -8,9 +8,9 @@ from numpy.testing import assert_array_equal
 from reader_cases import RANKINGS, SVMLIGHT, text
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from fastm4n.data._rankings import as_places
+from fastm4n.data._sequences import Sequences
 from fastm4n.datasets import load_csv, load_label_ranking, load_svmlight, load_svmlight_sequences
-from fastm4n.rankings import as_places
-from fastm4n.sequences import Sequences
 
 # -------------------------------------------------------------------------------- svmlight
 

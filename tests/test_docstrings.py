@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 
 MODULES = [
-    "fastm4n", "fastm4n.automata", "fastm4n.boosting", "fastm4n.calibration", "fastm4n.costs",
-    "fastm4n.dask", "fastm4n.datasets", "fastm4n.estimators", "fastm4n.factors", "fastm4n.graphs",
+    "fastm4n", "fastm4n.automata", "fastm4n.research.boosting", "fastm4n.calibration", "fastm4n.research.costs",
+    "fastm4n.distributed.dask", "fastm4n.datasets", "fastm4n.estimators", "fastm4n.factors", "fastm4n.data._graphs",
     "fastm4n.inference", "fastm4n.inference.automaton", "fastm4n.inference.decomposition",
     "fastm4n.inference.graph", "fastm4n.inference.roof", "fastm4n.losses", "fastm4n.metrics",
-    "fastm4n.model_files", "fastm4n.path", "fastm4n.penalties", "fastm4n.plotting",
-    "fastm4n.rankings", "fastm4n.sequences", "fastm4n.solvers", "fastm4n.surrogates",
-    "fastm4n.theory", "fastm4n.torch", "fastm4n.vectorizer",
+    "fastm4n.models._files", "fastm4n.path", "fastm4n.penalties", "fastm4n.plotting",
+    "fastm4n.data._rankings", "fastm4n.data._sequences", "fastm4n.solvers", "fastm4n.surrogates",
+    "fastm4n.research.theory", "fastm4n.torch", "fastm4n.data._vectorizer",
 ]
 
 
 # made by the package alone
 INTERNAL = {
-    "fastm4n.path._path.RegularizationPath", "fastm4n._stored_rows.Rows",
-    "fastm4n.theory.complexity.Complexity", "fastm4n.theory.margins.Margins",
-    "fastm4n.theory.report.ComplexityReport", "fastm4n.calibration._curves.ReliabilityCurve",
+    "fastm4n.path._path.RegularizationPath", "fastm4n.data.disk._rows.Rows",
+    "fastm4n.research.theory.complexity.Complexity", "fastm4n.research.theory.margins.Margins",
+    "fastm4n.research.theory.report.ComplexityReport", "fastm4n.calibration._curves.ReliabilityCurve",
 }
 # what estimators ask of solvers, and rounds of workers: the modules say it
-WITHIN = ("fastm4n.solvers.", "fastm4n.dask._fleet.")
+WITHIN = ("fastm4n.solvers.", "fastm4n.distributed.dask._fleet.")
 
 
 def public():
@@ -87,7 +87,7 @@ def test_parameters_are_documented(name, of):
         return
     if not told and (name.startswith(WITHIN) or all(f"`{name}`" in text for name in names)):
         return
-    if name.startswith("fastm4n.dask.Dask"):  # further ones are the local estimator's
+    if name.startswith("fastm4n.distributed.dask.Dask"):  # further ones are the local estimator's
         assert {"max_iter", "client", "local_passes", "timeout"} <= {name for name, _ in told}
         return
     assert {name for name, _ in told} == set(names)

@@ -26,14 +26,14 @@ from engine_cases import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
+import fastm4n.base.threads as threads
 import fastm4n.reference as ref
-import fastm4n.solvers.acceleration as acceleration
-import fastm4n.solvers.threads as threads
-from fastm4n.solvers._block_coordinate import Sampling, Step
-from fastm4n.solvers.acceleration import Acceleration
-from fastm4n.solvers.block_coordinate import solve
+import fastm4n.solvers.blocks.momentum as acceleration
+from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.blocks.driver import STEPS
+from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.solvers.driver import STEPS
 from fastm4n.solvers.history import HISTORY_KEYS
 
 

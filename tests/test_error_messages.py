@@ -19,13 +19,13 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.boosting import fit_exponential
 from fastm4n.calibration import reliability_curve
 from fastm4n.cli import main
+from fastm4n.data._rankings import as_places
 from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.inference import graph
-from fastm4n.rankings import as_places
-from fastm4n.theory import complexity_report, prices
+from fastm4n.research.boosting import fit_exponential
+from fastm4n.research.theory import complexity_report, prices
 
 X, Y = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), np.array([0, 1, 1])
 PAIRS = np.zeros((1, 2, 2, 1))

@@ -26,8 +26,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.base import Options
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
 
 
@@ -163,7 +163,7 @@ def test_bits_repeat(fits, monkeypatch):
     assert_same_fit(first, again.fit(case.X, case.y))
     order = np.random.default_rng(0).permutation(case.n)
     assert_same_fit(first, case.fit(**case.rows(order), **parameters), order)
-    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0)
+    monkeypatch.setattr("fastm4n.base.threads.PARALLEL_COST", 0)
     assert_same_fit(first, case.fit(n_jobs=3, **parameters))
 
 
@@ -174,7 +174,7 @@ def test_bits_repeat_under_other_parameters(case, monkeypatch):
         order = np.random.default_rng(0).permutation(case.n)
         assert_same_fit(first, case.fit(**case.rows(order), **parameters), order)
         with monkeypatch.context() as patch:
-            patch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0)
+            patch.setattr("fastm4n.base.threads.PARALLEL_COST", 0)
             assert_same_fit(first, case.fit(n_jobs=3, **parameters))
 
 
@@ -219,7 +219,7 @@ def test_predictions_depend_on_the_example_alone(fits, monkeypatch):
         for method, values in answers.items():
             atol = 0.0 if exact or method.startswith("predict ") or method == "predict" else 1e-9
             assert_same_answers({method: values}, {method: expected[method]}, atol)
-    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.base.threads.PARALLEL_COST", 0.0)
     for n_jobs in (2, 100):
         assert_same_answers(case.answers(estimator.set_params(n_jobs=n_jobs), case.X), together)
 

@@ -30,8 +30,8 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.estimators._kernels import kernel_parameters
-from fastm4n.estimators._parameters import cost_matrix
+from fastm4n.tasks.kernels import kernel_parameters
+from fastm4n.tasks.parameters import cost_matrix
 
 ESTIMATORS = (MulticlassClassifier, OrdinalClassifier)
 
@@ -594,7 +594,7 @@ INTERRUPTED = """
 import itertools, signal, sys, threading
 import numpy as np
 from fastm4n import MulticlassClassifier
-from fastm4n.solvers import block_frank_wolfe
+from fastm4n.solvers.blocks import block_frank_wolfe
 
 # a test run in the background may have been told to ignore it
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -633,7 +633,7 @@ for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
 
 # a pass of seconds is left at once, with the dual point and the weights in step
 from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import Log

@@ -16,8 +16,8 @@ from numpy.testing import assert_array_equal
 from processes import ENVIRONMENT
 from rounds_cases import factories
 
-from fastm4n.fleets import InProcessFleet, Lost, NoMember, ProcessFleet
-from fastm4n.solvers.rounds import solve_rounds
+from fastm4n.distributed.fleets import InProcessFleet, Lost, NoMember, ProcessFleet
+from fastm4n.distributed.rounds import solve_rounds
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -200,7 +200,7 @@ CODE = """
 import os, sys, time
 from functools import partial
 sys.path[:0] = [{tests!r}]
-from fastm4n.fleets import ProcessFleet
+from fastm4n.distributed.fleets import ProcessFleet
 from fleet_members import Member
 if __name__ == "__main__":
     fleet = ProcessFleet([partial(Member, k) for k in range(2)])

@@ -19,8 +19,8 @@ from numpy.testing import assert_array_equal
 from sklearn.model_selection import cross_val_score
 
 from fastm4n import Sequences, SequenceTagger
-from fastm4n import _arrays_on_disk as on_disk
-from fastm4n import _folders as folders
+from fastm4n.data.disk import _arrays as on_disk
+from fastm4n.data.disk import _folders as folders
 from fastm4n.datasets import open_rows
 
 
@@ -220,7 +220,7 @@ def test_what_is_larger_than_the_address_space_is_read_by_slices(beyond_32_bits)
     code = (
         "import resource, sys\n"
         "from fastm4n import Sequences\n"
-        "import fastm4n._stored_sequences, scipy.sparse\n"
+        "import fastm4n.data.disk._sequences, scipy.sparse\n"
         "X = Sequences.open(sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
         "X[2:].check()\n"

@@ -10,9 +10,9 @@ from folder_cases import sequences
 from numpy.testing import assert_array_equal
 
 from fastm4n import Graphs, MulticlassClassifier, OutOfCore, Sequences, SequenceTagger
-from fastm4n import _arrays_on_disk as on_disk
+from fastm4n.data._graphs import Graph
+from fastm4n.data.disk import _arrays as on_disk
 from fastm4n.datasets import open_rows, rows_from_batches
-from fastm4n.graphs import Graph
 
 ANEW = "has other contents than when it was opened: it was written anew"
 FOLDERS = "sequences", "sparse sequences", "graphs", "rows", "sparse rows"

@@ -21,8 +21,8 @@ from fastm4n.features._pairs import PairFeatures
 from numpy.testing import assert_allclose
 
 from fastm4n.outputs import Layout, PermutationOutputs
-from fastm4n.solvers import driver
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks import driver
+from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMargin
 
 N, K = 32, 64

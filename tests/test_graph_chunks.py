@@ -10,8 +10,8 @@ from test_chunks import n_chunks as n_chunks  # a fixture
 from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
-from fastm4n.estimators._graph_chunks import graph_problem
 from fastm4n.penalties import L2
+from fastm4n.tasks.graph_chunks import graph_problem
 
 SURROGATES = ("max_margin", "max_min", "log")
 DATA = {

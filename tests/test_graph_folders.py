@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fastm4n import CountFactor, Graphs, GraphTagger, Sequences
-from fastm4n import _stored_graphs as stored
-from fastm4n.graphs import Graph
+from fastm4n.data._graphs import Graph
+from fastm4n.data.disk import _graphs as stored
 
 N = 23
 KINDS = ("dense", "sparse", "factors", "plain")

@@ -17,9 +17,9 @@ from sklearn.model_selection import (
     train_test_split,
 )
 
-import fastm4n.graphs
+import fastm4n.data._graphs
 from fastm4n import Graphs, Sequences
-from fastm4n.graphs import Graph
+from fastm4n.data._graphs import Graph
 
 LENGTHS = [3, 1, 0, 4, 2, 5, 1]
 KINDS = ("dense", "csr_matrix", "csr_array", "everything")
@@ -86,7 +86,7 @@ def given(**changed):
 
 
 def test_examples():
-    assert doctest.testmod(fastm4n.graphs).failed == 0
+    assert doctest.testmod(fastm4n.data._graphs).failed == 0
 
 
 def test_is_a_vector_of_graphs(graphs, kind):

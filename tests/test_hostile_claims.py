@@ -12,12 +12,14 @@ from sklearn.datasets import load_iris
 from test_hostile_files import HEADER, npy, npz
 
 from fastm4n import Graphs, GraphTagger, MulticlassClassifier, Sequences, datasets, load_model
-from fastm4n._npz import GRANTED, check_claim, read_npz
+from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.base.claims import GRANTED, check_claim
+from fastm4n.base.npz import read_npz
 from fastm4n.cli import main
 from fastm4n.datasets import open_rows
-from fastm4n.estimators._graph_input import number_of
 from fastm4n.factors import CountFactor
-from fastm4n.model_files import ModelFileError, read_arrays, save_model, write_arrays
+from fastm4n.models._files import save_model
+from fastm4n.tasks.graph_input import number_of
 
 INF, NAN = float("inf"), float("nan")
 NO_COUNTS = (INF, NAN, 2.0, True, "3", None, -1, 10**400, 2**63, [2], {})

@@ -20,18 +20,18 @@ from fastm4n import (
     MulticlassClassifier,
     Sequences,
     SequenceTagger,
-    _checkpoints,
     checkpointing,
     load_model,
     save_model,
 )
-from fastm4n._npz import read_npz
-from fastm4n._plain import items_of
 from fastm4n.automata import Automaton
+from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.base.arrays import items_of
+from fastm4n.base.npz import read_npz
 from fastm4n.cli._models import n_weights
 from fastm4n.datasets import open_rows, rows_from_batches
-from fastm4n.estimators._state import model_from_state, model_state
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.models._state import model_from_state, model_state
+from fastm4n.solvers import checkpoints as _checkpoints
 
 
 def npy(header, content=b"\0" * 16):

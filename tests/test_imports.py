@@ -10,9 +10,9 @@ from processes import run_code
 from sklearn import datasets
 
 import fastm4n
-from fastm4n import estimators
+from fastm4n import data, distributed, estimators, research, solvers
 from fastm4n.cli import _data, _models
-from fastm4n.estimators._state import PREDICTORS
+from fastm4n.models._state import PREDICTORS
 
 SLOW = ("numpy", "scipy", "sklearn", "joblib", "pandas", "matplotlib", "argparse")
 
@@ -83,7 +83,7 @@ def test_data_are_read_and_told_before_scikit_learn_is_imported(tmp_path):
 
 
 def test_the_readers_import_no_scikit_learn():
-    assert loaded("import fastm4n.datasets, fastm4n.sequences") <= {"numpy", "scipy", "argparse"}
+    assert loaded("import fastm4n.datasets, fastm4n.data._sequences") <= {"numpy", "scipy", "argparse"}
 
 
 @pytest.mark.parametrize("name", sorted(_data._TABLES))
@@ -119,12 +119,23 @@ def for_type_checkers(module):
     return {alias.asname or alias.name for node in block.body for alias in node.names}
 
 
-@pytest.mark.parametrize("module", [fastm4n, estimators], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [fastm4n, estimators, data, distributed, research, solvers],
+    ids=lambda module: module.__name__)
 def test_type_checkers_see_the_names_that_are_imported_late(module):
-    late = {*module._NAMES, *getattr(module, "_MODULES", ())}
-    assert for_type_checkers(module) == late
+    late = for_type_checkers(module)
     assert late <= set(dir(module)) and set(module.__all__) <= set(dir(module))
     for name in late:
+        if name == "torch":
+            pytest.importorskip("torch")
         assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         module.nothing
+
+
+def test_every_public_subpackage_is_imported_when_it_is_first_used():
+    folder = Path(fastm4n.__file__).parent
+    public = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")}
+    public = {name for name in public if not name.startswith("_")} - {"base", "tasks"}
+    assert public <= for_type_checkers(fastm4n) <= set(dir(fastm4n))

@@ -32,8 +32,8 @@ CALLS = {
         "solve(given(4))[0]"),
     "threads": (
         "from fastm4n.inference import max_min_chain\n"
-        "from fastm4n.solvers.threads import in_threads\n"
-        "from fastm4n._interrupts import stopped\n"
+        "from fastm4n.base.threads import in_threads\n"
+        "from fastm4n.base.interrupts import stopped\n"
         "U, P = rng.normal(size=(50, 5)), rng.normal(size=(5, 5))\n"
         "def solve(n_iter, found):\n"
         "    def call(start, stop):\n"

@@ -220,7 +220,7 @@ def test_damaged_files(data, tmp_path):
     import json
 
     X, Y = allowed_data(data, "budget")
-    from fastm4n.estimators._state import estimator_from_state, estimator_state
+    from fastm4n.models._state import estimator_from_state, estimator_state
 
     state, arrays = estimator_state(fit(X, Y, constraints=CONSTRAINTS["budget"]))
     assert estimator_from_state(state, arrays).constraints.most == 2

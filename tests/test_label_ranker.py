@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fastm4n import LabelRanker
+from fastm4n.data._rankings import as_places, places_to_orderings, places_to_strings
 from fastm4n.datasets import load_label_ranking
 from fastm4n.metrics import kendall_tau_score
-from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
 
 NAMES = np.array(["apple", "bread", "corn"])
 

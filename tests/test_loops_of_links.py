@@ -18,8 +18,8 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
+from fastm4n.base.array_files import read_arrays, write_arrays
 from fastm4n.cli import main
-from fastm4n.model_files import read_arrays, write_arrays
 
 X, Y = np.array([[0.0], [1.0], [2.0]]), [0, 1, 1]
 

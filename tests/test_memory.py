@@ -12,11 +12,11 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier, Sequences, SequenceTagger
-from fastm4n._checkpoints import current
 from fastm4n.features import row_norms
 from fastm4n.outputs import ChainOutputs
 from fastm4n.penalties import ElasticNet
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.checkpoints import current
 from fastm4n.surrogates import make_surrogate
 
 N, D, K, NNZ = 20_000, 300, 40, 6

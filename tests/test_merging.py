@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from fastm4n.estimators import _merge
-from fastm4n.estimators._merge import hash_rows, merge_examples
+from fastm4n.tasks import merge as _merge
+from fastm4n.tasks.merge import hash_rows, merge_examples
 
 
 def random_rows(seed, n=60, d=3):

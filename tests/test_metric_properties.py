@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 from scipy.stats import kendalltau, spearmanr
 
-from fastm4n.costs import EditDistance, LogCost, MarkovCost, RationalCost
+from fastm4n.data._rankings import places_to_strings
 from fastm4n.metrics import (
     hamming_ranking_loss,
     kendall_tau_score,
@@ -26,7 +26,7 @@ from fastm4n.metrics import (
     spearman_rho_score,
     token_accuracy,
 )
-from fastm4n.rankings import places_to_strings
+from fastm4n.research.costs import EditDistance, LogCost, MarkovCost, RationalCost
 
 many = examples(100)
 

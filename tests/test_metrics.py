@@ -6,6 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kendalltau, spearmanr
 
+from fastm4n.data._rankings import places_to_orderings, places_to_strings
+from fastm4n.data._sequences import Sequences
 from fastm4n.datasets import load_conll
 from fastm4n.metrics import (
     hamming_ranking_loss,
@@ -17,8 +19,6 @@ from fastm4n.metrics import (
     spearman_rho_score,
     token_accuracy,
 )
-from fastm4n.rankings import places_to_orderings, places_to_strings
-from fastm4n.sequences import Sequences
 
 # conlleval decides token by token, from the tags before and here; types are looked at apart.
 # "S" and the step from "E" to "B" are in its versions for BIOES only.

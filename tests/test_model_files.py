@@ -27,16 +27,16 @@ from fastm4n import (
     SequenceVectorizer,
     cli,
     load_model,
-    model_files,
     regularization_path,
     save_model,
 )
+from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.cli._scores import scores
-from fastm4n.estimators import _state
-from fastm4n.estimators._chain_weights import packed_weights
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.models import _files as model_files
+from fastm4n.models import _state
 from fastm4n.penalties import L2
 from fastm4n.plotting._path_data import path_data
+from fastm4n.tasks.chain_weights import packed_weights
 
 
 def there_and_back(estimator, folder):

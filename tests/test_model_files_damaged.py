@@ -23,10 +23,10 @@ from fastm4n import (
     SequenceTagger,
     SequenceVectorizer,
     load_model,
-    model_files,
     save_model,
 )
-from fastm4n.model_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
+from fastm4n.models import _files as model_files
 
 PREAMBLE = struct.Struct("<8sIQ32s")
 
@@ -314,7 +314,7 @@ def test_nothing_is_imported_or_run_by_a_file(model):
     """A model is read in a process where everything that could run code has been taken away."""
     code = (
         "import sys, builtins, os, pickle, subprocess\n"
-        "import fastm4n.estimators._state\n"
+        "import fastm4n.models._state\n"
         "from fastm4n import load_model\n"
         "before = set(sys.modules)\n"
         "def no(*args, **kwargs): raise SystemExit('something was run')\n"
@@ -343,7 +343,7 @@ def test_a_full_disk_leaves_what_was_there(model):
     before = model.read_bytes()
     code = (
         "import resource, numpy as np\n"
-        "from fastm4n.model_files import write_arrays\n"
+        "from fastm4n.models._files import write_arrays\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))\n"
         "try:\n"
         f"    write_arrays({str(model)!r}, 'model', {{}}, {{'x': np.ones(1_000_000)}})\n"
@@ -375,7 +375,7 @@ def test_what_killed_writers_leave_is_removed_by_the_next(tmp_path):
     pytest.importorskip("fcntl")
     code = (
         "import os, sys\n"
-        "from fastm4n._atomic import replacing\n"
+        "from fastm4n.base.atomic import replacing\n"
         "with replacing(sys.argv[1]) as file:\n"
         "    print('ready', flush=True)\n"
         "    sys.stdin.read()\n"

@@ -9,8 +9,8 @@ from numpy.testing import assert_array_equal
 from processes import run_code
 
 from fastm4n import MulticlassClassifier, load_model, regularization_path, save_model
-from fastm4n._label_costs import COSTS, as_costs, as_kept, dearest_of, name_of, named_costs
-from fastm4n.estimators._state import estimator_from_state, estimator_state
+from fastm4n.base.label_costs import COSTS, as_costs, as_kept, dearest_of, name_of, named_costs
+from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.outputs import ChainOutputs, SimplexOutputs
 
 DISTANCE = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))

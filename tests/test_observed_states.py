@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, load_model, save_model
-from fastm4n.estimators._state import model_from_state, model_state
+from fastm4n.models._state import model_from_state, model_state
 from fastm4n.reference import (
     chain_indicator,
     viterbi,

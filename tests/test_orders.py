@@ -14,7 +14,7 @@ import fastm4n
 import fastm4n.reference as ref
 from fastm4n import Sequences, SequenceTagger
 from fastm4n.automata import Automaton
-from fastm4n.estimators._state import estimator_from_state, estimator_state
+from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.penalties import ElasticNet, Group
 
 SURROGATES = ("max_margin", "max_min", "log")

@@ -6,8 +6,9 @@ from estimator_cases import CASES, SURROGATES
 from numpy.testing import assert_array_equal
 from processes import run_code
 
-from fastm4n import MulticlassClassifier, SequenceTagger, _memory, regularization_path
-from fastm4n._memory import available, refuse_beyond_memory
+from fastm4n import MulticlassClassifier, SequenceTagger, regularization_path
+from fastm4n.base import memory as _memory
+from fastm4n.base.memory import available, refuse_beyond_memory
 from fastm4n.inference import viterbi_kbest
 
 

@@ -17,7 +17,7 @@ from fastm4n import SequenceTagger
 from fastm4n.features._penalty import Penalty
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties import ElasticNet, Group
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

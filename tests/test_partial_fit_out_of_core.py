@@ -31,12 +31,12 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
 )
+from fastm4n.base.array_files import ModelFileError
 from fastm4n.datasets import rows_from_batches
 from fastm4n.estimators import _base
-from fastm4n.estimators._chain_chunks import ChainChunks
-from fastm4n.model_files import ModelFileError
 from fastm4n.solvers import _dual_store
-from fastm4n.solvers._dual_store import DualStore
+from fastm4n.solvers.dual_store import DualStore
+from fastm4n.tasks.chain_chunks import ChainChunks
 
 SURROGATES = ("max_margin", "max_min", "log")
 X, Y = sequences(60)
@@ -400,7 +400,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import numpy as np
-from fastm4n import _checkpoints
+from fastm4n.solvers import checkpoints as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 from test_partial_fit_out_of_core import tagger, with_calls
 model = with_calls(tagger(sys.argv[1] + "/work", tol=1e-6))

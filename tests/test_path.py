@@ -34,13 +34,13 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
+from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 from fastm4n.surrogates import make_surrogate
 
@@ -494,7 +494,7 @@ def test_bits_repeat_whatever_the_threads(task, surrogate, monkeypatch):
     cls, options, make, _ = TASKS[task]
     data = make()
     one = regularization_path(cls(surrogate, random_state=0, **options), *data)
-    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.base.threads.PARALLEL_COST", 0.0)
     other = regularization_path(cls(surrogate, random_state=0, n_jobs=3, **options), *data)
     same_path(one, other)
 
@@ -664,7 +664,7 @@ PROBLEM = """
 import os, signal, sys
 import numpy as np
 from fastm4n import *
-from fastm4n import _checkpoints
+from fastm4n.solvers import checkpoints as _checkpoints
 from fastm4n.path._checkpoint import Checkpoint
 
 folder, *cases = sys.argv[1:]
@@ -1025,7 +1025,7 @@ def test_damaged_files(tmp_path):
     (lambda header, arrays: header["estimator"].update({"class": "os.system"}), "no valid path"),
 ])
 def test_forged_files(change, message, tmp_path):
-    from fastm4n.model_files import read_arrays, write_arrays
+    from fastm4n.base.array_files import read_arrays, write_arrays
 
     path = regularization_path(MulticlassClassifier("log", random_state=0), *labels())
     file = tmp_path / "path.fm4n"

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 
 import fastm4n.reference as ref
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers._block_coordinate import Step
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks._block_coordinate import Step
+from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMin
 
 permutations = functools.partial(Permutations, sizes=(3, 1, 2, 4, 3, 1, 2), noise=0.7)

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from making import made
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
+from fastm4n.data._rankings import as_places, places_to_strings
 from fastm4n.inference import (
     linear_assignment,
     project_simplex,
@@ -20,7 +21,6 @@ from fastm4n.inference import (
     viterbi,
     viterbi_kbest,
 )
-from fastm4n.rankings import as_places, places_to_strings
 
 few = examples(30)
 many = examples(150)

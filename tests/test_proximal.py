@@ -18,10 +18,10 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.estimators import _screening
 from fastm4n.features._penalty import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
+from fastm4n.tasks import screening as _screening
 
 SURROGATES = ("max_margin", "max_min", "log")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-import fastm4n.rankings
-from fastm4n.rankings import as_places, places_to_orderings, places_to_strings
-from fastm4n.sequences import Sequences
+import fastm4n.data._rankings
+from fastm4n.data._rankings import as_places, places_to_orderings, places_to_strings
+from fastm4n.data._sequences import Sequences
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -23,7 +23,7 @@ def orderings(n_items=4):
 
 
 def test_exports():
-    assert fastm4n.rankings.as_places is as_places
+    assert fastm4n.data._rankings.as_places is as_places
 
 
 # --------------------------------------------------------------------------------- reading

@@ -193,7 +193,7 @@ MODULES = [
 
 
 # what examples of these modules import
-NEEDED = {"fastm4n.torch": "torch", "fastm4n.dask": "distributed", "fastm4n.sequences": "pyarrow"}
+NEEDED = {"fastm4n.torch": "torch", "fastm4n.distributed.dask": "distributed", "fastm4n.data._sequences": "pyarrow"}
 
 
 @pytest.mark.parametrize("name", MODULES)

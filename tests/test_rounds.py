@@ -12,18 +12,18 @@ from rounds_cases import factories, make_worker, part_of, parts_of
 from scipy import sparse
 from test_engine_contract import is_allowed
 
-import fastm4n.solvers.worker as worker_module
-from fastm4n._checkpoints import Pace
+import fastm4n.distributed.worker as worker_module
+from fastm4n.base.array_files import ModelFileError
+from fastm4n.distributed.fleets import InProcessFleet, NoMember
+from fastm4n.distributed.mixing import Mixing
+from fastm4n.distributed.rounds import solve_rounds
+from fastm4n.distributed.rounds_file import RoundsFile
+from fastm4n.distributed.shares import Omega, best_share, searched_share
+from fastm4n.distributed.worker import Vectors, Worker
 from fastm4n.features._penalty import Penalty
-from fastm4n.fleets import InProcessFleet, NoMember
-from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.mixing import Mixing
-from fastm4n.solvers.rounds import solve_rounds
-from fastm4n.solvers.rounds_file import RoundsFile
-from fastm4n.solvers.shares import Omega, best_share, searched_share
-from fastm4n.solvers.worker import Vectors, Worker
+from fastm4n.solvers.checkpoints import Pace
 from fastm4n.surrogates import make_surrogate
 
 TESTED = ("labels", "costs", "chains", "edges", "forests", "pairs", "rankings")

@@ -678,7 +678,7 @@ def test_allowed_transitions(data, surrogate, fitted):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_constraints_that_leave_no_way(data, fitted, n_jobs, monkeypatch):
-    monkeypatch.setattr("fastm4n.solvers.threads.PARALLEL_COST", 0.0)
+    monkeypatch.setattr("fastm4n.base.threads.PARALLEL_COST", 0.0)
     X = [data[0][0][:1], data[0][1][:1], *(x for x in data[0] if len(x) > 2)]
     nothing = np.zeros((3, 3), dtype=bool)
     for surrogate in SURROGATES:

@@ -16,7 +16,7 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import shuffle
 
-from fastm4n.sequences import Sequences
+from fastm4n.data._sequences import Sequences
 
 LENGTHS = [3, 1, 0, 4, 2, 5, 1]
 OFFSETS = np.concatenate([[0], np.cumsum(LENGTHS)])

@@ -86,7 +86,7 @@ def public_modules():
         try:
             module = importlib.import_module(name)
         except ImportError:  # PyTorch or Dask is not installed
-            assert name in ("fastm4n.torch", "fastm4n.dask")
+            assert name in ("fastm4n.torch", "fastm4n.distributed.dask")
             continue
         if hasattr(module, "__all__"):
             yield name, module
@@ -97,7 +97,7 @@ def test_every_public_name_is_in_the_api_reference():
     assert len(set(listed)) == len(listed)
     places, modules = {}, dict(public_modules())
     for module, name in listed:
-        if module in modules or module not in ("fastm4n.torch", "fastm4n.dask"):
+        if module in modules or module not in ("fastm4n.torch", "fastm4n.distributed.dask"):
             value = getattr(importlib.import_module(module), name)  # no name of what is not there
             places.setdefault(id(value), (module, name))
     for name, module in modules.items():

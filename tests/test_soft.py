@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
 
-from fastm4n.outputs import FactorGraphs
 from fastm4n.reference import SplitMix64
 from fastm4n.reference.block_coordinate import _shuffle
 from fastm4n.reference.soft import (
@@ -16,10 +15,11 @@ from fastm4n.reference.soft import (
     augmented,
     features_of_gram,
 )
+from fastm4n.research import FactorGraphs
+from fastm4n.research._soft_solver import solve_soft
 from fastm4n.solvers import solve
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.soft import solve_soft
 from fastm4n.surrogates import make_surrogate
 
 

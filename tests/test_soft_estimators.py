@@ -26,9 +26,9 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
-from fastm4n.outputs import FactorGraphs
 from fastm4n.penalties import L2
-from fastm4n.solvers.soft import solve_soft
+from fastm4n.research import FactorGraphs
+from fastm4n.research._soft_solver import solve_soft
 
 ALPHA, RHO = 0.2, 0.3
 KINDS = {

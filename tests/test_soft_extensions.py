@@ -8,13 +8,13 @@ from scipy import sparse
 from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n import CountFactor
-from fastm4n.outputs import FactorBlocks, FactorGraphs
 from fastm4n.reference import SplitMix64
+from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin
+from fastm4n.research._soft_solver import solve_soft
 from fastm4n.solvers import solve
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.soft import solve_soft
-from fastm4n.surrogates import MaxMargin, SmoothMargin
+from fastm4n.surrogates import MaxMargin
 
 RHO = 0.4
 

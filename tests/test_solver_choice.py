@@ -25,8 +25,8 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.cli._arguments import TASKS
-from fastm4n.solvers import policy
-from fastm4n.solvers.policy import AutoPolicy
+from fastm4n.solvers.blocks import policy
+from fastm4n.solvers.blocks.policy import AutoPolicy
 
 ESTIMATORS = (
     MulticlassClassifier, OrdinalClassifier, SequenceTagger, GraphTagger, LabelRanker, Matcher)

@@ -16,13 +16,13 @@ from sklearn.svm import LinearSVC
 
 from fastm4n import Matcher, MulticlassClassifier, Sequences, SequenceTagger, load_model
 from fastm4n.cli import main
+from fastm4n.data._rankings import document_pairs, preference_pairs
 from fastm4n.datasets import (
     load_svm_hmm,
     load_svm_rank,
     load_svmlight,
     load_svmlight_sequences,
 )
-from fastm4n.rankings import document_pairs, preference_pairs
 
 HMM = """\
 # tokens of two sentences

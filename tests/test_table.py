@@ -1,4 +1,4 @@
-"""A sample of the table of cells (`fastm4n._cells`); `benchmarks/table.py` walks all of it."""
+"""A sample of the table of cells (`fastm4n.estimators._cells`); `benchmarks/table.py` walks all of it."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from sklearn.base import clone
 from table import Road, check_fit, covering, look, wrong_refusal
 
 import fastm4n
-from fastm4n import _cells
-from fastm4n.estimators._state import PREDICTORS
+from fastm4n.estimators import _cells
+from fastm4n.models._state import PREDICTORS
 from fastm4n.penalties import _Penalty
 from fastm4n.solvers.base import Solver
 

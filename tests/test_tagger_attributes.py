@@ -26,10 +26,11 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
-from fastm4n.boosting import refine_risk
+from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.cli import main
-from fastm4n.model_files import ModelFileError, read_arrays, read_model, write_arrays
-from fastm4n.theory import complexity_report
+from fastm4n.models._files import read_model
+from fastm4n.research.boosting import refine_risk
+from fastm4n.research.theory import complexity_report
 
 WORDS = [
     ["the", "old", "man", "sleeps"], ["a", "dog", "barks"], ["old", "dogs", "sleep"],

@@ -12,7 +12,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.theory import (
+from fastm4n.research.theory import (
     clopper_pearson,
     empirical_bernstein,
     ensemble_constant,
@@ -21,8 +21,8 @@ from fastm4n.theory import (
     margin_bound,
     margins,
 )
-from fastm4n.theory._models import ReadModel
-from fastm4n.theory.bounds import norm_level, union
+from fastm4n.research.theory._models import ReadModel
+from fastm4n.research.theory.bounds import norm_level, union
 
 CASES = {
     "labels": ((1, 1, 1), 2, 3, dict(fit_transitions=False, fit_start_end=False)),
@@ -133,7 +133,7 @@ def test_signs_in_ranges_and_the_same_again(monkeypatch):
     again = factor_graph_complexity(model, X, n_draws=200, random_state=7)
     assert repr([each.norms for each in whole.values()]) == repr(
         [each.norms for each in again.values()])
-    monkeypatch.setattr("fastm4n.theory._factors.MOST_SIGNS", 8)  # two positions at a time
+    monkeypatch.setattr("fastm4n.research.theory._factors.MOST_SIGNS", 8)  # two positions at a time
     parts = factor_graph_complexity(model, X, n_draws=200, random_state=8)
     for name in whole:
         for norm in whole[name].norms:

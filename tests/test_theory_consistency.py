@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog, minimize
 from scipy.special import logsumexp
 
-from fastm4n.theory import (
+from fastm4n.research.theory import (
     calibration_constant,
     calibration_function,
     consistency,

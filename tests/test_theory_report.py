@@ -20,8 +20,13 @@ from fastm4n import (
     SequenceTagger,
     SequenceVectorizer,
 )
-from fastm4n.plotting import ComplexityDisplay, MarginDisplay
-from fastm4n.theory import complexity_report, factor_graph_complexity, margin_bound, margins
+from fastm4n.research import ComplexityDisplay, MarginDisplay
+from fastm4n.research.theory import (
+    complexity_report,
+    factor_graph_complexity,
+    margin_bound,
+    margins,
+)
 
 matplotlib.use("Agg")
 

@@ -7,8 +7,8 @@ import pytest
 from theory_cases import as_matrix, exact
 
 from fastm4n import MultiLabelClassifier
-from fastm4n.theory import factor_graph_complexity, margins
-from fastm4n.theory._models import ReadModel
+from fastm4n.research.theory import factor_graph_complexity, margins
+from fastm4n.research.theory._models import ReadModel
 
 SETS = {
     "tree": dict(graph="tree"), "none": dict(graph="none"), "pairs": dict(graph=[[0, 2], [1, 2]]),

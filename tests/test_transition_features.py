@@ -21,7 +21,7 @@ from fastm4n.reference import (
     sum_product,
     viterbi,
 )
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.surrogates import MaxMargin
 
 # how small gaps become is asserted where it matters

@@ -62,7 +62,7 @@ def test_public_names_are_those_that_can_be_imported():
 
 
 def test_aliases_are_not_imported():
-    code = "import sys, fastm4n.estimators, fastm4n.plotting; print('fastm4n._typing' in sys.modules)"
+    code = "import sys, fastm4n.estimators, fastm4n.plotting; print('fastm4n.base.types' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=TESTS, text=True, capture_output=True)
     assert done.stdout.strip() == "False", done.stderr
 

@@ -14,9 +14,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from token_cases import features
 
+from fastm4n.data._sequences import Sequences
+from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.datasets import chunking_attributes, load_conll
-from fastm4n.sequences import Sequences
-from fastm4n.vectorizer import SequenceVectorizer
 
 X = [
     [["w=the", "bos"], ["w=cat"], ["w=sat", "w=sat", "eos"]],

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from automaton_cases import KINDS
 from engine_cases import PENALTIES, SURROGATES
-from fastm4n.solvers._windows import Windows
+from fastm4n.solvers.blocks._windows import Windows
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers import driver as driver_module
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks import driver as driver_module
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.driver import Driver
 from fastm4n.surrogates import make_surrogate
 
 LINEAR = [kind for kind in KINDS if "kernel" not in kind]

@@ -35,6 +35,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.automata import Automaton
+from fastm4n.data._rankings import places_to_strings
 from fastm4n.inference import (
     linear_assignment,
     max_min_game,
@@ -49,8 +50,7 @@ from fastm4n.losses import Losses, chain_losses
 from fastm4n.metrics import span_f1_score, spans, token_accuracy
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.plotting import DualityGapDisplay, TransitionDisplay
-from fastm4n.rankings import places_to_strings
-from fastm4n.theory import ComplexityReport, complexity_report
+from fastm4n.research.theory import ComplexityReport, complexity_report
 
 Floats = NDArray[np.float64]
 X = np.zeros((6, 2))

@@ -7,7 +7,7 @@ AVX-512 in one binary.
 import os
 
 # the loops in C call it
-from fastm4n._interrupts cimport fastm4n_look  # no-cython-lint
+from fastm4n.base.interrupts cimport fastm4n_look  # no-cython-lint
 
 cdef extern from "loops_dispatch.h" nogil:
     int fastm4n_simd_width() noexcept
@@ -74,3 +74,8 @@ cdef const fastm4n_games* games_by_side() noexcept nogil:
 cdef Py_ssize_t padded(Py_ssize_t n_labels, const fastm4n_loops* loops) noexcept nogil:
     """n_labels rounded up to a whole number of vectors."""
     return (n_labels + loops.width - 1) // loops.width * loops.width
+
+
+def row_stride(Py_ssize_t n_labels):
+    """Length of a row of n_labels scores in whole vectors, as chains hold them."""
+    return padded(n_labels, loops_for(n_labels))

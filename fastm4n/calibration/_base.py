@@ -12,12 +12,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
-from fastm4n._parameters import NamesParameters, is_number
+from fastm4n.base.checks import NamesParameters, is_number
 
 if TYPE_CHECKING:
     from typing import Any, Self
 
-    from fastm4n._typing import Array
+    from fastm4n.base.types import Array
 
 
 class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):

@@ -5,11 +5,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.calibration._base import unwrapped
-from fastm4n.estimators._chain_input import as_labels, distinct
-from fastm4n.estimators._chain_predictions import ChainDecoder
-from fastm4n.estimators._parameters import warn_of_unknown
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import sum_product
+from fastm4n.tasks.chain_input import as_labels, distinct
+from fastm4n.tasks.chain_predictions import ChainDecoder
+from fastm4n.tasks.parameters import warn_of_unknown
 
 
 class FittedTagger:

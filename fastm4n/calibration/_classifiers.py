@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n._parameters import check_flag
+from fastm4n.base.checks import check_flag
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier
 from fastm4n.calibration._chains import codes_of
 from fastm4n.calibration._scores import (
@@ -24,7 +24,7 @@ from fastm4n.calibration._thresholds import check_enough, threshold
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import BoolArray, FloatArray, IntArray, RandomState
+    from fastm4n.base.types import BoolArray, FloatArray, IntArray, RandomState
     from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 
 _UNIT = "examples"

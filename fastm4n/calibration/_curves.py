@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._parameters import as_real, check_number
+from fastm4n.base.checks import as_real, check_number
 from fastm4n.calibration._chains import codes_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastm4n._parameters import check_choice
+from fastm4n.base.checks import check_choice
 
 NONCONFORMITIES = ("auto", "lac", "aps", "margin")
 

@@ -8,19 +8,19 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_choice, check_flag, is_number
+from fastm4n.base.checks import check_choice, check_flag, is_number
 from fastm4n.calibration._base import HeldOutEstimator
 from fastm4n.calibration._chains import FittedTagger
 from fastm4n.calibration._scores import check_nonconformity, from_probabilities
 from fastm4n.calibration._spans import SpanRules
 from fastm4n.calibration._thresholds import check_enough, risk_of, threshold, token_threshold
+from fastm4n.data._sequences import Sequences
 from fastm4n.inference import max_marginals, span_marginals
-from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import RandomState
+    from fastm4n.base.types import RandomState
     from fastm4n.estimators.chain import SequenceTagger
 
 TARGETS = ("sequence", "positions", "tokens", "spans")

@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
+from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
-from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import FloatArray, RandomState
+    from fastm4n.base.types import FloatArray, RandomState
 
 # how often the bracket of the inverse temperature may grow, each time by the square of the factor
 _GROWTH = 9

@@ -18,7 +18,7 @@ from math import ceil
 
 import numpy as np
 
-from fastm4n._parameters import is_number
+from fastm4n.base.checks import is_number
 
 # what sums of shares may be above the allowance by rounding
 _ROUNDING = 1e-9

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fastm4n._version import __version__
+from fastm4n.base._version import __version__
 from fastm4n.cli._arguments import EXIT_CODES, HelpFormatter, Parser
 from fastm4n.cli._output import FAILURES, CommandError, open_streams, printable, remark
 

@@ -78,14 +78,10 @@ def _problems(args):
     import numpy as np
     from sklearn.datasets import load_digits
 
-    from fastm4n import (
-        BlockFrankWolfe,
-        LabelRanker,
-        MulticlassClassifier,
-        Sequences,
-        SequenceTagger,
-        reference,
-    )
+    from fastm4n import reference
+    from fastm4n.data import Sequences
+    from fastm4n.estimators import LabelRanker, MulticlassClassifier, SequenceTagger
+    from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 
     images, digits = load_digits(return_X_y=True)
     images = images / 16

@@ -69,8 +69,8 @@ def add(commands):
 
 
 def run(args):
-    from fastm4n.theory import complexity_report
-    from fastm4n.theory.report import RHO
+    from fastm4n.research.theory import complexity_report
+    from fastm4n.research.theory.report import RHO
 
     report = Report(args, writes=args.plot is not None)
     read = [("MODEL", args.model), ("DATA", _data.file_of(args)), ("--test", args.test)]

@@ -38,8 +38,8 @@ def add(commands):
 def run(args):
     check_overwriting([("FILE", args.file)], [("--model", args.model)])
     check_output("--model", args.model)
-    from fastm4n import save_model
     from fastm4n.crfsuite import load_model
+    from fastm4n.models import save_model
 
     report = Report(args, writes=True)
     tagger = load_model(args.file, encoding=args.encoding)

@@ -264,8 +264,8 @@ def _of_vectors(args):
 def _read_svmlight(args, task, reading, n_features, fitted, truth):
     import numpy as np
 
+    from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svmlight import indicator, read_svmlight
-    from fastm4n.sequences import Sequences
 
     if task not in (None, "classes", "ordered", "sequences", "multilabel"):
         raise CommandError(
@@ -295,9 +295,9 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
 def _read_svmrank(args, task, reading, n_features, fitted, truth):
     import numpy as np
 
+    from fastm4n.data._rankings import document_pairs
+    from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svm_struct import read_svm_rank
-    from fastm4n.rankings import document_pairs
-    from fastm4n.sequences import Sequences
 
     if task not in (None, "matchings", "classes", "ordered"):
         raise CommandError(
@@ -319,7 +319,7 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
     if truth and tied is not None:
         raise CommandError(f"{args.data}: {tie}" + (
             "" if fitted else ". --task ordered takes documents one by one; in Python, "
-            "fastm4n.rankings.preference_pairs compares those of different targets"))
+            "fastm4n.data.preference_pairs compares those of different targets"))
     try:
         pairs, ranks = document_pairs(Sequences(X, offsets), targets if truth else None)
     except ValueError as error:
@@ -334,8 +334,8 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
 def _read_svmhmm(args, task, reading, n_features, fitted, truth):
     import numpy as np
 
+    from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svm_struct import read_svm_hmm
-    from fastm4n.sequences import Sequences
 
     _only_sequences("svmhmm", task)
     X, tags, _, batch = read_svm_hmm(_source(args), n_features=n_features)
@@ -484,8 +484,8 @@ def _attributes(sentences, kind, name):
 def _read_npz(args, task, reading, n_features, fitted, truth):
     from scipy import sparse
 
+    from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._tables import is_ranking
-    from fastm4n.sequences import Sequences
 
     arrays = _arrays(args)
     if "edges" in arrays:
@@ -543,9 +543,9 @@ def _key(args, reading):
 
 def _graphs(args, arrays, reading, fitted, truth):
     """Graphs of the arrays that `Graphs.save` writes."""
-    from fastm4n._graph_files import graph_arrays
-    from fastm4n.graphs import Graphs
-    from fastm4n.sequences import Sequences
+    from fastm4n.data._graphs import Graphs
+    from fastm4n.data._sequences import Sequences
+    from fastm4n.data.disk._graph_files import graph_arrays
 
     key = _key(args, reading)
     try:
@@ -588,7 +588,7 @@ def _arrays(args):
     """All arrays of the file, none of which holds objects."""
     import zipfile
 
-    from fastm4n._npz import read_npz
+    from fastm4n.base.npz import read_npz
 
     if args.data == "-":
         raise CommandError("-: npz is read from a file", 2)
@@ -621,7 +621,7 @@ def embedded(name, task=None, who="--task is"):
     """An embedded data set; classes are taken for ordered levels, and the other way, as asked."""
     import numpy as np
 
-    from fastm4n.sequences import Sequences
+    from fastm4n.data._sequences import Sequences
 
     holds, _ = EMBEDDED[name]
     if {task, holds} == {"classes", "ordered"}:
@@ -676,8 +676,8 @@ def _images(rng):
     """Grids of noisy pixels, inside and outside of a disc."""
     import numpy as np
 
-    from fastm4n.graphs import Graphs
-    from fastm4n.sequences import Sequences
+    from fastm4n.data._graphs import Graphs
+    from fastm4n.data._sequences import Sequences
 
     rows, columns = np.indices((6, 6))
     middles = rng.uniform(1, 4, size=(40, 2, 1, 1))

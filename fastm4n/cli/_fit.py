@@ -90,7 +90,7 @@ def run(args):
     # before scikit-learn is imported, which takes a while; attributes are yet to be counted
     if not data.needs_vectorizer:
         _summary.tell(report, data)
-    from fastm4n import checkpointing
+    from fastm4n.solvers.checkpoints import checkpointing
 
     with report.notes():
         given = {} if args.alpha is None else {"alpha": args.alpha}
@@ -159,7 +159,7 @@ def _tell(report, estimator, seconds, counts_attributes):
 
 
 def save(model, data, path):
-    from fastm4n import save_model
+    from fastm4n.models import save_model
 
     with naming("--model", path):
         save_model(model, path, metadata={"task": data.task, "reading": data.reading})

@@ -85,8 +85,9 @@ def of_data(data):
 
 
 def _of_file(file):
-    from fastm4n import RegularizationPath
-    from fastm4n.model_files import ModelFileError, read_model
+    from fastm4n.base.array_files import ModelFileError
+    from fastm4n.models._files import read_model
+    from fastm4n.path import RegularizationPath
 
     try:
         model, metadata = read_model(file)

@@ -179,7 +179,7 @@ def _mapped(y, values):
     """The labels, each replaced by its value."""
     import numpy as np
 
-    from fastm4n.sequences import Sequences
+    from fastm4n.data._sequences import Sequences
 
     if isinstance(y, list):
         return [[values[label] for label in labels] for labels in y]

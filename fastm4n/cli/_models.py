@@ -27,16 +27,18 @@ def build(args, data, **options):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    import fastm4n
-    from fastm4n._parameters import unknown_parameter
-    from fastm4n.penalties import L2, ElasticNet
+    from fastm4n import estimators
+    from fastm4n.base.checks import unknown_parameter
+    from fastm4n.data import SequenceScaler, SequenceVectorizer
+    from fastm4n.penalties._penalties import L2, ElasticNet
+    from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 
-    cls = getattr(fastm4n, ESTIMATORS[data.task])
+    cls = getattr(estimators, ESTIMATORS[data.task])
     parameters = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         **options,
     }
-    nested = {"solver": fastm4n.BlockFrankWolfe(), "penalty": ElasticNet()}
+    nested = {"solver": BlockFrankWolfe(), "penalty": ElasticNet()}
     if args.l1_ratio is not None and args.penalty != "elasticnet":
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
     if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
@@ -88,9 +90,9 @@ def build(args, data, **options):
     if data.task == "sequences":
         if args.scale == "standard":
             # a tagger makes features of attributes by itself, but none that could be scaled
-            steps = [fastm4n.SequenceVectorizer()] if data.needs_vectorizer else []
+            steps = [SequenceVectorizer()] if data.needs_vectorizer else []
             dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
-            steps.append(fastm4n.SequenceScaler(with_mean=dense))
+            steps.append(SequenceScaler(with_mean=dense))
     elif data.task not in unscaled:
         dense = not sparse.issparse(data.X)
         if args.scale == "standard" or args.scale is None and dense:
@@ -118,7 +120,7 @@ def split(model):
 
 def vectorizer(model):
     """The `SequenceVectorizer` that makes features for the model, or None."""
-    from fastm4n.vectorizer import SequenceVectorizer
+    from fastm4n.data._vectorizer import SequenceVectorizer
 
     before, estimator = split(model)
     if before is not None and isinstance(before[0], SequenceVectorizer):

@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fastm4n._atomic import probe, replacing, resolved
+from fastm4n.base.atomic import probe, replacing, resolved
 
 
 class CommandError(Exception):

@@ -2,7 +2,7 @@
 
 import math
 
-from fastm4n._version import __version__
+from fastm4n.base._version import __version__
 from fastm4n.cli import _arguments, _data, _fit, _models, _plots, _scores, _summary
 from fastm4n.cli._output import (
     CommandError,
@@ -257,8 +257,7 @@ def _rows(values, rows):
 
 def _held_out(args, report, data):
     """The path of one part of the data, and its losses on both."""
-    from fastm4n import regularization_path
-    from fastm4n.path import PathInterrupted
+    from fastm4n.path import PathInterrupted, regularization_path
 
     train, valid = _split(args, data)
     model, before, estimator, loss_name = _planned(
@@ -301,7 +300,7 @@ def _held_out(args, report, data):
 
 def _cross_validated(args, report, data):
     """The path of all data, and the losses of the folds' paths on what they were not given."""
-    from fastm4n import RegularizationPathCV
+    from fastm4n.path import RegularizationPathCV
 
     if args.cv > data.n_examples:
         raise CommandError(

@@ -56,7 +56,8 @@ def add(commands):
 
 def read(args, *, truth):
     """The model, its metadata, and the data to go with it."""
-    from fastm4n.model_files import ModelFileError, read_model
+    from fastm4n.base.array_files import ModelFileError
+    from fastm4n.models._files import read_model
 
     try:
         model, metadata = read_model(args.model)
@@ -232,7 +233,7 @@ def _joined(rows, probabilities):
 def _write_arrays(file, predicted, probabilities):
     import numpy as np
 
-    from fastm4n.sequences import Sequences
+    from fastm4n.data._sequences import Sequences
 
     if isinstance(predicted, Sequences):
         arrays = {"y": predicted.values, "offsets": predicted.offsets}

@@ -10,19 +10,21 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from fastm4n._atomic import check_no_loop
-from fastm4n._parameters import NamesParameters, check_relative_gap, is_flag, is_number
+from fastm4n.base.array_files import MAGIC_OF_CRFSUITE
+from fastm4n.base.atomic import check_no_loop
+from fastm4n.base.checks import NamesParameters, check_relative_gap, is_flag, is_number
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
-from fastm4n.estimators._attributes import NUMBERS, looked_at
 from fastm4n.estimators.chain import SequenceTagger
-from fastm4n.model_files import MAGIC_OF_CRFSUITE, load_model, save_model
-from fastm4n.penalties import ElasticNet
+from fastm4n.models._files import load_model, save_model
+from fastm4n.penalties._penalties import ElasticNet
+from fastm4n.tasks.attributes import NUMBERS, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Self
 
-    from fastm4n._typing import Array, Labellings, StrPath
+    from fastm4n.base.types import Array, StrPath
+    from fastm4n.data.types import Labellings
 
     # a dict or a list of strings for each token of each sequence
     Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]]

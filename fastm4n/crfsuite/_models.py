@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fastm4n._names import Names
-from fastm4n._npz import GRANTED, TIMES
-from fastm4n.estimators._chain_weights import WeightsOfPairs
+from fastm4n.base.array_files import MAGIC as OUR_MAGIC
+from fastm4n.base.array_files import MAGIC_OF_CRFSUITE as MAGIC
+from fastm4n.base.array_files import ModelFileError
+from fastm4n.base.claims import GRANTED, TIMES
+from fastm4n.data._names import Names
+from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
-from fastm4n.model_files import MAGIC as OUR_MAGIC
-from fastm4n.model_files import MAGIC_OF_CRFSUITE as MAGIC
-from fastm4n.model_files import ModelFileError
 from fastm4n.outputs import row_stride
-from fastm4n.vectorizer import SequenceVectorizer
+from fastm4n.tasks.chain_weights import WeightsOfPairs
 
 if TYPE_CHECKING:
-    from fastm4n._typing import StrPath
+    from fastm4n.base.types import StrPath
 
 __all__ = ["CRFsuiteModel", "load_model", "read_crfsuite_model"]
 
@@ -483,7 +483,7 @@ def load_model(
 
     Raises
     ------
-    fastm4n.model_files.ModelFileError
+    fastm4n.models.ModelFileError
         A ValueError that names the file, the chunk and the byte: if it is damaged, cut off, of
         another version, or no model of CRFsuite at all. Nothing in a file is executed. No more
         memory is taken than some ten times its length, and that of tables of all pairs of labels,

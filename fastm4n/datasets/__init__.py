@@ -1,6 +1,6 @@
 """Readers of tables, sparse rows, labelled sequences and rankings; attributes of tokens."""
 
-from fastm4n._stored_rows import Rows, open_rows, rows_from_batches
+from fastm4n.data.disk._rows import Rows, open_rows, rows_from_batches
 from fastm4n.datasets._attributes import chunking_attributes, window_attributes
 from fastm4n.datasets._conll import iter_conll, load_conll, load_conllu
 from fastm4n.datasets._crfsuite import iter_crfsuite, load_crfsuite

@@ -7,7 +7,7 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING
 
-from fastm4n._parameters import check_number, unknown_parameter
+from fastm4n.base.checks import check_number, unknown_parameter
 from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import SPACE, Lines
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import Source
+    from fastm4n.base.types import Source
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 

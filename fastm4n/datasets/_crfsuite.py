@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._parameters import check_number
+from fastm4n.base.checks import check_number
 from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._conll import batched
 from fastm4n.datasets._lines import SPACE, Lines, number
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import Source
+    from fastm4n.base.types import Source
 
 # an attribute up to its first colon that is not escaped, and what follows it
 _ATTRIBUTE = re.compile(r"((?:[^\\:]|\\[\\:]|\\(?![\\:]))*)(?::(.*))?", re.DOTALL)

@@ -12,15 +12,8 @@ import re
 import zlib
 from contextlib import contextmanager
 
-import numpy as np
-
-from fastm4n._npz import check_claim
-
 # bytes of a line: what has no line ends is no text, and must not fill the memory
 LONGEST_LINE = 1 << 27
-# characters of a label that any number of labels may have; arrays have room for the longest in each
-# place, and where it is longer, they must not be out of proportion to the file
-LONGEST_LABEL = 100
 # what separates columns; words may hold other white space of Unicode
 SPACE = " \t\r\v\f"
 
@@ -149,14 +142,3 @@ def integer(text):
     if "_" in text:
         raise ValueError(text)
     return int(text)
-
-
-def as_texts(texts, where, n=0, stored=0):
-    """Texts as an array, of which one of n items can be made; `stored` bytes are there of these."""
-    longest = max(map(len, texts), default=0)
-    if longest > LONGEST_LABEL:
-        n = max(n, len(texts))
-        check_claim(
-            f"{where}: a text has {longest} characters, and an array of {n} has room for as many "
-            "in each place", 4 * longest * n, max(stored, sum(map(len, texts))))
-    return np.array(texts, dtype=str)

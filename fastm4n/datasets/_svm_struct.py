@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n.data._sequences import Sequences
 from fastm4n.datasets._bunch import bunch
 from fastm4n.datasets._lines import Lines, number
 from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
-from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
     from typing import Any
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import Source
+    from fastm4n.base.types import Source
 
 
 def load_svm_hmm(
@@ -114,8 +114,8 @@ def load_svm_rank(
 
     See Also
     --------
-    fastm4n.rankings.preference_pairs : SVM-rank's problem, for `MulticlassClassifier`.
-    fastm4n.rankings.document_pairs : Rankings of documents, for `Matcher`.
+    fastm4n.data.preference_pairs : SVM-rank's problem, for `MulticlassClassifier`.
+    fastm4n.data.document_pairs : Rankings of documents, for `Matcher`.
 
     Examples
     --------

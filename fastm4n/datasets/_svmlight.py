@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from fastm4n.base.claims import LONGEST_LABEL, MOST_FEATURES
+from fastm4n.data._sequences import Sequences
 from fastm4n.datasets._bunch import bunch
-from fastm4n.datasets._lines import LONGEST_LABEL, Lines, integer, number
-from fastm4n.sequences import Sequences
+from fastm4n.datasets._lines import Lines, integer, number
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import CSR, Array, FloatArray, Source
-
-# a weight for each number of a feature must fit in memory, however few of them occur
-MOST_FEATURES = 100_000_000
+    from fastm4n.base.types import CSR, Array, FloatArray, Source
 
 
 def load_svmlight_sequences(

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._atomic import resolved
-from fastm4n._folders import writing_folder
-from fastm4n._parameters import check_flag, check_number
-from fastm4n._stored_rows import append_rows, finish_rows, open_rows
+from fastm4n.base.atomic import resolved
+from fastm4n.base.checks import check_flag, check_number
+from fastm4n.data._sequences import Sequences
+from fastm4n.data.disk._folders import writing_folder
+from fastm4n.data.disk._rows import append_rows, finish_rows, open_rows
 from fastm4n.datasets._lines import Lines
 from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
-from fastm4n.sequences import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Literal
 
-    from fastm4n._typing import Source, StrPath
+    from fastm4n.base.types import Source, StrPath
 
 
 def iter_svmlight(

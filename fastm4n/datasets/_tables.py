@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fastm4n.base.claims import as_texts
 from fastm4n.datasets._bunch import bunch
-from fastm4n.datasets._lines import SPACE, Lines, as_texts, integer, number
+from fastm4n.datasets._lines import SPACE, Lines, integer, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sklearn.utils import Bunch
 
-    from fastm4n._typing import Array, FloatArray, Source
+    from fastm4n.base.types import Array, FloatArray, Source
 
 _DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
 _LEADING_ZEROS = re.compile(r"[-+]?0[0-9]")
@@ -44,7 +45,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     -------
     X : ndarray of float64, shape (n, n_features)
     y : ndarray of str, shape (n,)
-        The rankings, as :func:`fastm4n.rankings.as_places` takes them.
+        The rankings, as :func:`fastm4n.data.as_places` takes them.
 
     Examples
     --------

@@ -15,10 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._checkpoints import keeping
-from fastm4n._label_costs import as_costs, as_kept
-from fastm4n._memory import refuse_beyond_memory
-from fastm4n._parameters import (
+from fastm4n.base.checks import (
     NamesParameters,
     check_callback,
     check_choice,
@@ -28,13 +25,16 @@ from fastm4n._parameters import (
     check_verbose,
     is_number,
 )
-from fastm4n.estimators._parameters import DECODINGS, SURROGATES
-from fastm4n.estimators._scale import scale_advice
-from fastm4n.penalties import Group, as_penalty, is_pure_l1, needs_weights
+from fastm4n.base.label_costs import as_costs, as_kept
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.base.threads import n_threads
+from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
+from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
-from fastm4n.solvers.threads import n_threads
 from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks.parameters import DECODINGS, SURROGATES
+from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, FloatArray
+    from fastm4n.base.types import Array, FloatArray
 
 # what a warning says of the gap without a quadratic term
 LOOSE = (

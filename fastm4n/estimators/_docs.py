@@ -1,9 +1,9 @@
 """The parts of docstrings that estimators share, written once.
 
-See `fastm4n._docstrings`.
+See `fastm4n.base.docstrings`.
 """
 
-from fastm4n import _docstrings
+from fastm4n.base import docstrings as _docstrings
 
 # Words in braces are given by each class.
 _PARTS = {

@@ -9,29 +9,29 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastm4n._memory import refuse_beyond_memory
-from fastm4n._parameters import is_flag, is_number
-from fastm4n._stored_rows import Rows
+from fastm4n.base.checks import is_flag, is_number
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.data._sequences import check_compressed
+from fastm4n.data.disk._rows import Rows
 from fastm4n.estimators._base import CertifiedEstimator
-from fastm4n.estimators._kernels import (
+from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.kernels import (
     add_expansion,
     check_kernel,
     kernel_features,
     kernel_parameters,
     named_kernel,
 )
-from fastm4n.estimators._merge import merge_examples
-from fastm4n.estimators._parameters import canonical, frozen_copy, is_frozen
-from fastm4n.estimators._places import check_listed, placed
-from fastm4n.estimators._problem import Blocks, Problem
-from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.penalties import resolve_penalty
-from fastm4n.sequences import check_compressed
+from fastm4n.tasks.merge import merge_examples
+from fastm4n.tasks.parameters import canonical, frozen_copy, is_frozen
+from fastm4n.tasks.places import check_listed, placed
+from fastm4n.tasks.problem import Blocks, Problem
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import CSR, Array, FloatArray
+    from fastm4n.base.types import CSR, Array, FloatArray
     from fastm4n.solvers.base import Solution
 
 # examples for each that has coefficients, from which on columns of a kernel are worth copying

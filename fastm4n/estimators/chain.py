@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._label_costs import as_kept
-from fastm4n._parameters import check_choice, check_number
-from fastm4n._ragged import taken
-from fastm4n.complexities import Sample
-from fastm4n.estimators._attributes import TakesAttributes
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._ragged import taken
+from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._chain_automaton import (
+from fastm4n.estimators._docs import BOOSTING, documented
+from fastm4n.features._chain import ChainFeatures
+from fastm4n.inference._contexts import check_ngrams
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.penalties._complexities import Sample
+from fastm4n.penalties._penalties import Group, as_penalty, resolve_penalty
+from fastm4n.tasks.attributes import TakesAttributes
+from fastm4n.tasks.chain_automaton import (
     AutomatonDecoder,
     Within,
     as_automaton,
     as_masks,
     check_constraints,
 )
-from fastm4n.estimators._chain_chunks import chain_problem
-from fastm4n.estimators._chain_input import (
+from fastm4n.tasks.chain_chunks import chain_problem
+from fastm4n.tasks.chain_input import (
     as_features,
     as_labels,
     as_states,
@@ -35,13 +41,12 @@ from fastm4n.estimators._chain_input import (
     spread,
     without_zeros,
 )
-from fastm4n.estimators._chain_predictions import ChainDecoder
-from fastm4n.estimators._chain_problem import ChainProblem, penalise
-from fastm4n.estimators._chain_weights import WEIGHTS, ChainWeights, explained
-from fastm4n.estimators._chunks import out_of_core
-from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._merge import merge_sequences
-from fastm4n.estimators._parameters import (
+from fastm4n.tasks.chain_predictions import ChainDecoder
+from fastm4n.tasks.chain_problem import ChainProblem, penalise
+from fastm4n.tasks.chain_weights import WEIGHTS, ChainWeights, explained
+from fastm4n.tasks.chunks import out_of_core
+from fastm4n.tasks.merge import merge_sequences
+from fastm4n.tasks.parameters import (
     BOOSTED,
     LABEL_KINDS,
     as_weights,
@@ -50,14 +55,9 @@ from fastm4n.estimators._parameters import (
     warn_of_order,
     warn_of_unknown,
 )
-from fastm4n.estimators._partial import PartialFit
-from fastm4n.estimators._parts import sequence_census
-from fastm4n.estimators._problem import Blocks
-from fastm4n.features._chain import ChainFeatures
-from fastm4n.inference._contexts import check_ngrams
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties import Group, as_penalty, resolve_penalty
-from fastm4n.sequences import Sequences
+from fastm4n.tasks.partial import PartialFit
+from fastm4n.tasks.parts import sequence_census
+from fastm4n.tasks.problem import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,20 +65,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import (
-        Array,
-        Cost,
-        FloatArray,
-        IntArray,
-        Labellings,
-        Masks,
-        Penalties,
-        RandomState,
-        SequenceData,
-        Solvers,
-    )
     from fastm4n.automata import Automaton
-    from fastm4n.estimators._chain_weights import Explanation
+    from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
+    from fastm4n.data.types import Labellings, Masks, SequenceData
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.tasks.chain_weights import Explanation
 
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._graph_factors import all_contents
-from fastm4n._label_costs import as_costs
-from fastm4n._parameters import check_choice, check_number
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.label_costs import as_costs
+from fastm4n.data._graph_factors import all_contents
+from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._chain_input import distinct
-from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._graph_chunks import graph_problem
-from fastm4n.estimators._graph_input import (
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.penalties._penalties import as_penalty, resolve_penalty
+from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
+from fastm4n.research._soft import check_inference
+from fastm4n.tasks.chain_input import distinct
+from fastm4n.tasks.chunks import out_of_core
+from fastm4n.tasks.graph_chunks import graph_problem
+from fastm4n.tasks.graph_input import (
     Displacements,
     as_graphs,
     as_node_labels,
@@ -31,7 +36,7 @@ from fastm4n.estimators._graph_input import (
     step_norms,
     sums_of_weights,
 )
-from fastm4n.estimators._graph_model import (
+from fastm4n.tasks.graph_model import (
     PAIRWISE,
     GraphProblem,
     attributes_of_oracle,
@@ -39,29 +44,24 @@ from fastm4n.estimators._graph_model import (
     named,
     shapes_and_attributes,
 )
-from fastm4n.estimators._graph_predictions import GraphDecoder
-from fastm4n.estimators._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.estimators._graph_weights import (
+from fastm4n.tasks.graph_predictions import GraphDecoder
+from fastm4n.tasks.graph_weights import (
     WeightShapes,
     bounded,
     check_symmetric,
     explained,
 )
-from fastm4n.estimators._merge import merge_graphs
-from fastm4n.estimators._parameters import (
+from fastm4n.tasks.merge import merge_graphs
+from fastm4n.tasks.parameters import (
     BOOSTED,
     LABEL_KINDS,
     as_weights,
     summable,
     warn_of_unknown,
 )
-from fastm4n.estimators._parts import graph_census
-from fastm4n.estimators._problem import Blocks
-from fastm4n.estimators._soft import check_inference
-from fastm4n.estimators._views import PackedWeights
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties import as_penalty, resolve_penalty
-from fastm4n.sequences import Sequences
+from fastm4n.tasks.parts import graph_census
+from fastm4n.tasks.problem import Blocks
+from fastm4n.tasks.views import PackedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,19 +69,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import (
-        Array,
-        Cost,
-        FloatArray,
-        GraphData,
-        IntArray,
-        Labellings,
-        Masks,
-        Penalties,
-        RandomState,
-        Solvers,
-    )
-    from fastm4n.estimators._graph_weights import GraphExplanation
+    from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
+    from fastm4n.data.types import GraphData, Labellings, Masks
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.tasks.graph_weights import GraphExplanation
 
 
 @documented(

@@ -8,11 +8,15 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._label_costs import as_kept
-from fastm4n._parameters import check_choice
+from fastm4n.base.checks import check_choice
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
-from fastm4n.estimators._kernels import (
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.penalties._penalties import Group, as_penalty, resolve_penalty
+from fastm4n.tasks.kernels import (
     add_expansion,
     check_kernel,
     checked_diagonal,
@@ -20,20 +24,16 @@ from fastm4n.estimators._kernels import (
     kernel_parameters,
     named_kernel,
 )
-from fastm4n.estimators._merge import merge_sequences
-from fastm4n.estimators._parameters import as_weights, cost_matrix, summable
-from fastm4n.estimators._parts import Census
-from fastm4n.estimators._permutations import (
+from fastm4n.tasks.merge import merge_sequences
+from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
+from fastm4n.tasks.parts import Census
+from fastm4n.tasks.permutations import (
     best_permutations,
     distribution,
     least_risk,
     permutation_loss,
 )
-from fastm4n.estimators._problem import Blocks, Problem
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties import Group, as_penalty, resolve_penalty
-from fastm4n.sequences import Sequences
+from fastm4n.tasks.problem import Blocks, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, Cost, FloatArray, IntArray, Penalties, RandomState, Solvers
+    from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.penalties._penalties import Penalties
 
 
 class PairProblem(Problem):
@@ -117,7 +119,7 @@ class Matcher(CertifiedEstimator):
     See Also
     --------
     LabelRanker : Rankings of a fixed set of items, from one vector of features.
-    fastm4n.rankings.document_pairs : Documents of queries, to be matched with ranks.
+    fastm4n.data.document_pairs : Documents of queries, to be matched with ranks.
 
     Notes
     -----

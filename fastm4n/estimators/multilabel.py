@@ -11,39 +11,39 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fastm4n._graph_factors import contents
-from fastm4n._label_costs import as_kept
-from fastm4n._parameters import check_choice
+from fastm4n.base.checks import check_choice
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._graph_factors import contents
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._graph_model import integrality, integrality_gaps
-from fastm4n.estimators._indicators import (
+from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
+from fastm4n.features._multilabel import LabelSetFeatures
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.outputs.choice import EXACT, graph_outputs
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
+from fastm4n.research._soft import check_inference
+from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks._label_decoding import LabelDecoder
+from fastm4n.tasks.graph_model import integrality, integrality_gaps
+from fastm4n.tasks.indicators import (
     AN_INDICATOR,
     KINDS,
     as_indicator,
     read_indicator,
 )
-from fastm4n.estimators._label_decoding import LabelDecoder
-from fastm4n.estimators._label_graphs import check_graph, check_sets, label_edges, named_labels
-from fastm4n.estimators._label_soft import check_soft_constraints, soft_label_problem
-from fastm4n.estimators._parameters import (
+from fastm4n.tasks.label_graphs import check_graph, check_sets, label_edges, named_labels
+from fastm4n.tasks.parameters import (
     BOOSTED,
     RISK_TOL,
     check_weights,
     cost_matrix,
     summable,
 )
-from fastm4n.estimators._parts import label_set_census
-from fastm4n.estimators._places import check_lengths
-from fastm4n.estimators._soft import check_inference
-from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
-from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.features._multilabel import LabelSetFeatures
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs._labels import LabelOutputs
-from fastm4n.outputs.graphs import EXACT, graph_outputs
-from fastm4n.penalties import resolve_penalty
-from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks.parts import label_set_census
+from fastm4n.tasks.places import check_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,17 +51,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import (
-        CSR,
-        Array,
-        Factors,
-        FloatArray,
-        IntArray,
-        Matrix,
-        Penalties,
-        RandomState,
-        Solvers,
-    )
+    from fastm4n.base.types import CSR, Array, FloatArray, IntArray, RandomState
+    from fastm4n.data.types import Matrix
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.factors import Factors
+    from fastm4n.penalties._penalties import Penalties
 
 
 class LabelSetProblem(VectorProblem):

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fastm4n._label_costs import as_kept
-from fastm4n._parameters import check_choice
-from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import documented
-from fastm4n.estimators._parameters import (
-    check_weights,
-    cost_matrix,
-    summable,
-)
-from fastm4n.estimators._parts import ranking_census
-from fastm4n.estimators._permutations import (
-    best_permutations,
-    distribution,
-    least_risk,
-    permutation_loss,
-)
-from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
-from fastm4n.metrics import hamming_ranking_loss
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.rankings import (
+from fastm4n.base.checks import check_choice
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._rankings import (
     FORMS,
     as_places,
     places_to_orderings,
     places_to_strings,
     read_rankings,
+)
+from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._docs import documented
+from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.metrics import hamming_ranking_loss
+from fastm4n.outputs._base import COST_SCALES
+from fastm4n.tasks.parameters import (
+    check_weights,
+    cost_matrix,
+    summable,
+)
+from fastm4n.tasks.parts import ranking_census
+from fastm4n.tasks.permutations import (
+    best_permutations,
+    distribution,
+    least_risk,
+    permutation_loss,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, Cost, FloatArray, Matrix, Penalties, RandomState, Solvers
+    from fastm4n.base.types import Array, Cost, FloatArray, RandomState
+    from fastm4n.data.types import Matrix
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.penalties._penalties import Penalties
 
 
 class RankingProblem(VectorProblem):
@@ -89,7 +92,7 @@ class LabelRanker(VectorEstimator):
     [kernel]
     [fit_intercept]
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How rankings are written, see `fastm4n.rankings.as_places`: the ranks of the items, the
+        How rankings are written, see `fastm4n.data.as_places`: the ranks of the items, the
         items best first, or strings such as "b>a>c". Predictions are of the same form.
     [penalty]
     [solver]

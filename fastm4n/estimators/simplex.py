@@ -11,14 +11,18 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
-from fastm4n._label_costs import as_kept, name_of
-from fastm4n._parameters import check_number, extended
-from fastm4n._stored_rows import Rows
+from fastm4n.base.checks import check_number, extended
+from fastm4n.base.label_costs import as_kept, name_of
+from fastm4n.data.disk._rows import Rows
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._chunks import out_of_core
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._levels import levels_of, places
-from fastm4n.estimators._parameters import (
+from fastm4n.estimators._vectors import VectorEstimator
+from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._simplex import closed_form
+from fastm4n.tasks.chunks import out_of_core
+from fastm4n.tasks.levels import levels_of, places
+from fastm4n.tasks.parameters import (
     BOOSTED,
     LABEL_KINDS,
     check_weights,
@@ -28,14 +32,10 @@ from fastm4n.estimators._parameters import (
     warn_of_order,
     warn_of_unknown,
 )
-from fastm4n.estimators._partial import PartialFit, coded
-from fastm4n.estimators._parts import class_census
-from fastm4n.estimators._places import check_labels, check_lengths, check_present
-from fastm4n.estimators._vector_chunks import vector_problem
-from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.outputs import SimplexOutputs
-from fastm4n.outputs._simplex import closed_form
+from fastm4n.tasks.partial import PartialFit, coded
+from fastm4n.tasks.parts import class_census
+from fastm4n.tasks.places import check_labels, check_lengths, check_present
+from fastm4n.tasks.vector_chunks import vector_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, Cost, FloatArray, Matrix, Penalties, RandomState, Solvers
+    from fastm4n.base.types import Array, Cost, FloatArray, RandomState
+    from fastm4n.data.types import Matrix
+    from fastm4n.estimators._types import Solvers
+    from fastm4n.penalties._penalties import Penalties
 
 
 def _is_integers(y):

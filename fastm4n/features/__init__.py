@@ -2,6 +2,5 @@
 
 from fastm4n.features._linear import LinearFeatures
 from fastm4n.features._rows import row_norms
-from fastm4n.features._soft import SoftFeatures
 
-__all__ = ["LinearFeatures", "SoftFeatures", "row_norms"]
+__all__ = ["LinearFeatures", "row_norms"]

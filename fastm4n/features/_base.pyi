@@ -1,6 +1,6 @@
 from typing import Any
 
-from fastm4n._typing import FloatArray, IntArray
+from fastm4n.base.types import FloatArray, IntArray
 from fastm4n.features._penalty import Penalty
 
 class NotPositiveSemidefinite(ValueError): ...

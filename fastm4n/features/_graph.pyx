@@ -9,7 +9,7 @@ import numpy as np
 
 from libc.string cimport memset
 
-from fastm4n._plain import part as arrays_of
+from fastm4n.base.arrays import part as arrays_of
 from fastm4n.features._positions cimport EdgedMap, PositionMap
 from fastm4n.features._threads cimport thread_number
 from fastm4n.outputs._base cimport Layout

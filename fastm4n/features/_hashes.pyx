@@ -2,7 +2,7 @@
 
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.features._indices cimport check_within, index_t
 from fastm4n.inference._chain cimport real
 

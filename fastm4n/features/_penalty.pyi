@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fastm4n._typing import FloatArray
+from fastm4n.base.types import FloatArray
 
 PIECE: int
 

@@ -9,8 +9,8 @@ from scipy import sparse
 
 from libc.string cimport memset
 
-from fastm4n._interrupts cimport look
-from fastm4n._plain import part as arrays_of
+from fastm4n.base.interrupts cimport look
+from fastm4n.base.arrays import part as arrays_of
 from fastm4n.features._linear cimport WHOLE, LinearMap
 
 cdef enum:

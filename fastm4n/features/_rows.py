@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from fastm4n._memory import refuse_beyond_memory
+from fastm4n.base.memory import refuse_beyond_memory
 
 if TYPE_CHECKING:
-    from fastm4n._typing import CSR, Array, FloatArray
+    from fastm4n.base.types import CSR, Array, FloatArray
 
 # values of CSR rows that are worked on at a time
 AT_ONCE = 1 << 16

@@ -13,7 +13,7 @@ from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from fastm4n._interrupts cimport fastm4n_look
+from fastm4n.base.interrupts cimport fastm4n_look
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, loops_for, padded
 
 # Scores further apart than this, at one position and one transition together, take the

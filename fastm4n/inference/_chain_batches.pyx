@@ -17,7 +17,7 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference._chain cimport (
     exp_pair,

@@ -11,7 +11,7 @@ import numpy as np
 from libc.math cimport INFINITY, sqrt
 from libc.string cimport memcpy, memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.inference._chain cimport ChainScratch, path_score
 from fastm4n.inference._chain_tempered cimport TemperedChain
 from fastm4n.inference._max_min cimport MaxMinScratch

@@ -7,7 +7,7 @@ import numpy as np
 
 from libc.math cimport INFINITY, isfinite
 
-from fastm4n._parameters import as_real, is_number, refuse_where
+from fastm4n.base.checks import as_real, is_number, refuse_where
 from fastm4n.inference.chain import _Batch
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from libc.math cimport INFINITY, fmax, sqrt
 from libc.string cimport memcpy, memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n._simd._loops cimport loops_for
 from fastm4n.inference._graph cimport TABLES, edge_score, graph_t, label_t
 from fastm4n.inference._reweighted cimport round_table

@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._graph cimport choices, edge_score, label_t
 from fastm4n.inference._problem cimport GraphProblem

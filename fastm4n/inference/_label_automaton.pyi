@@ -1,6 +1,6 @@
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import Array, IntArray
+from fastm4n.base.types import Array, IntArray
 
 class LabelAutomaton:
     @property

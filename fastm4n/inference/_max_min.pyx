@@ -11,8 +11,8 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
-from fastm4n._interrupts cimport look
-from fastm4n._label_costs import name_of
+from fastm4n.base.interrupts cimport look
+from fastm4n.base.label_costs import name_of
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._simplex cimport max_min_game
 

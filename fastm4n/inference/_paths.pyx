@@ -13,7 +13,7 @@ So one network of n nodes does for that of 2 n; over an edge with s = -1 the tre
 both ends of a path have the same root, all from where they meet on carries the path and its image.
 """
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48

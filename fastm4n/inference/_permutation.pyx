@@ -15,7 +15,7 @@ import numpy as np
 
 from libc.math cimport exp, fabs, log, INFINITY
 
-from fastm4n._interrupts cimport fastm4n_look
+from fastm4n.base.interrupts cimport fastm4n_look
 from fastm4n._simd._loops cimport assign_for, fastm4n_loops, loops_for, padded
 from fastm4n.inference._subsets cimport LOW, SubsetSums, two_sum
 

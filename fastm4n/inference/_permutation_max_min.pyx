@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.inference._permutation cimport PermutationScratch
 

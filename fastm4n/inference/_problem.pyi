@@ -1,6 +1,6 @@
 from typing import Any, Literal
 
-from fastm4n._typing import FloatArray, IntArray
+from fastm4n.base.types import FloatArray, IntArray
 
 PAIRS: dict[str, int]
 EXACT_TO: float

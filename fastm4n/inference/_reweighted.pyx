@@ -18,7 +18,7 @@ import numpy as np
 from libc.math cimport INFINITY, fabs, fmax
 from libc.string cimport memcpy, memset
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for
 from fastm4n.inference._graph cimport choices, graph_t
 

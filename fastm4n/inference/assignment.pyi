@@ -2,7 +2,7 @@ from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import Array, FloatArray, IntArray
+from fastm4n.base.types import Array, FloatArray, IntArray
 
 def assign_range(
     costs: Array, maximize: bool, start: int, stop: int, rows: IntArray, columns: IntArray,

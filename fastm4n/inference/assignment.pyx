@@ -8,8 +8,8 @@ from cpython.buffer cimport (
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strcmp
 
-from fastm4n._interrupts cimport fastm4n_look, look, raise_set
-from fastm4n._parameters import as_real, refuse_where
+from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
+from fastm4n.base.checks import as_real, refuse_where
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, padded
 

@@ -1,6 +1,6 @@
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import FloatArray, IntArray
+from fastm4n.base.types import FloatArray, IntArray
 from fastm4n.inference._label_automaton import LabelAutomaton
 
 def maximise(

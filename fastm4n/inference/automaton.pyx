@@ -8,8 +8,8 @@ import numpy as np
 
 from libc.math cimport INFINITY
 
-from fastm4n._memory import refuse_beyond_memory
-from fastm4n._parameters import check_number, refuse_where
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.base.checks import check_number, refuse_where
 
 from fastm4n.inference._automaton cimport AutomatonScratch
 from fastm4n.inference._label_automaton cimport LabelAutomaton

@@ -3,7 +3,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastm4n._typing import FloatArray, IntArray
+from fastm4n.base.types import FloatArray, IntArray
 
 # float32 scores give float32 marginals
 _Floating = NDArray[np.floating[Any]]

@@ -8,9 +8,9 @@ import numpy as np
 from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look_at, raise_set
-from fastm4n._memory import refuse_beyond_memory
-from fastm4n._parameters import refuse_where
+from fastm4n.base.interrupts cimport look_at, raise_set
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.base.checks import refuse_where
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.inference cimport _chain as kernels

@@ -2,7 +2,7 @@ from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import BoolArray, FloatArray, IntArray
+from fastm4n.base.types import BoolArray, FloatArray, IntArray
 
 def grid_edges(shape: tuple[int, int], connectivity: Literal[4, 8] = 4) -> IntArray: ...
 def checked_edges(edges: ArrayLike, n_nodes: int) -> IntArray: ...

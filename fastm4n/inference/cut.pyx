@@ -12,7 +12,7 @@ from cpython.buffer cimport (
 from libc.math cimport INFINITY, fabs
 from libc.string cimport memcmp, memcpy, memset
 
-from fastm4n._parameters import as_real, refuse_where
+from fastm4n.base.checks import as_real, refuse_where
 
 from fastm4n.inference._buffers cimport (
     are_edges, held_kind, shape_of, spare_scratch, take_scratch)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastm4n._parameters import as_real, check_number
+from fastm4n.base.checks import as_real, check_number
 from fastm4n.inference._attractive import cut_best, refuses_cut
 from fastm4n.inference._decomposition_solve import (
     refuses_lp,
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Factors, FloatArray, IntArray
+    from fastm4n.base.types import FloatArray, IntArray
+    from fastm4n.factors import Factors
 
 MOST_LABELS = 65535
 

@@ -2,7 +2,7 @@ from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import FloatArray
+from fastm4n.base.types import FloatArray
 
 MAX_SUBSET_ITEMS: int
 MAX_RYSER_ITEMS: int

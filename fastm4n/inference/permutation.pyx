@@ -10,8 +10,8 @@ import numpy as np
 
 from libc.math cimport INFINITY
 
-from fastm4n._interrupts cimport look, raise_set
-from fastm4n._parameters import as_real, refuse_where
+from fastm4n.base.interrupts cimport look, raise_set
+from fastm4n.base.checks import as_real, refuse_where
 
 from fastm4n.inference._permutation cimport PermutationScratch
 from fastm4n.inference._permutation_max_min cimport PermutationMaxMin

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import FloatArray, IntArray
+from fastm4n.base.types import FloatArray, IntArray
 from fastm4n.inference._problem import GraphProblem
 
 class RoofDuality(NamedTuple):

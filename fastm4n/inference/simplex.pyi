@@ -2,7 +2,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import FloatArray
+from fastm4n.base.types import FloatArray
 
 # values, labels and log-partitions are numbers for a vector of scores, arrays for a batch of them
 def project_simplex(scores: ArrayLike, total: float = 1.0) -> FloatArray: ...

@@ -4,8 +4,8 @@ import numbers
 
 import numpy as np
 
-from fastm4n._interrupts cimport look
-from fastm4n._parameters import as_real, refuse_where
+from fastm4n.base.interrupts cimport look
+from fastm4n.base.checks import as_real, refuse_where
 
 from fastm4n.inference cimport _simplex as kernels
 

@@ -2,7 +2,7 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from fastm4n._typing import FloatArray
+from fastm4n.base.types import FloatArray
 
 class Tangent(NamedTuple):
     nodes: FloatArray

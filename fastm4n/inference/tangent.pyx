@@ -10,7 +10,7 @@ import numpy as np
 
 from libc.math cimport isfinite
 
-from fastm4n._parameters import as_real
+from fastm4n.base.checks import as_real
 from fastm4n.inference.chain import _Batch
 from fastm4n.inference.graph import make_problem, refuses_forest
 from fastm4n.inference.simplex import softmax

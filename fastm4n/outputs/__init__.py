@@ -1,21 +1,20 @@
 """Kinds of outputs: where their scores lie, their best output, marginals, costs and adversary."""
 
+from fastm4n._simd._loops import row_stride
 from fastm4n.outputs._automaton import AutomatonOutputs
-from fastm4n.outputs._base import Layout, Outputs, row_stride
+from fastm4n.outputs._base import Layout, Outputs
 from fastm4n.outputs._chain import ChainOutputs
 from fastm4n.outputs._cut import CutOutputs
 from fastm4n.outputs._decomposition import DecompositionOutputs
-from fastm4n.outputs._factor_graphs import FactorGraphs
 from fastm4n.outputs._few_states import ExactOutputs
 from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
 from fastm4n.outputs._graph import GraphOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
-from fastm4n.outputs._soft import FactorBlocks
 
 __all__ = [
     "AutomatonOutputs", "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs",
-    "FactorBlocks", "FactorGraphs", "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs",
+    "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs",
     "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]

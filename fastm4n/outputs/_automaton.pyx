@@ -9,7 +9,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n._label_costs import dearest_of
+from fastm4n.base.label_costs import dearest_of
 from fastm4n.inference._automaton cimport AutomatonScratch
 from fastm4n.inference._label_automaton cimport LabelAutomaton
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t

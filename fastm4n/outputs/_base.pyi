@@ -1,6 +1,6 @@
 from typing import Any
 
-from fastm4n._typing import Array, FloatArray, IntArray
+from fastm4n.base.types import Array, FloatArray, IntArray
 
 COST_SCALES: tuple[str, ...]
 

@@ -16,8 +16,9 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memset
 
-from fastm4n._label_costs import as_costs, as_kept, is_windows
+from fastm4n.base.label_costs import as_costs, as_kept, is_windows
 from fastm4n._simd._loops cimport loops_for, padded
+from fastm4n._simd._loops import row_stride
 from fastm4n.inference._max_min cimport MaxMinScratch
 
 COST_SCALES = ("sum", "mean")
@@ -25,11 +26,6 @@ COST_SCALES = ("sum", "mean")
 cdef enum:
     # calls of the max oracle after which column generation gets free mixtures, too
     SEED_AFTER = 10
-
-
-def row_stride(Py_ssize_t n_labels):
-    """Length of a row of n_labels scores in whole vectors, as chains hold them."""
-    return padded(n_labels, loops_for(n_labels))
 
 
 cdef class Layout:

@@ -8,7 +8,7 @@ instead.
 
 import numpy as np
 
-from fastm4n._label_costs import as_costs, dearest_of, name_of
+from fastm4n.base.label_costs import as_costs, dearest_of, name_of
 from fastm4n.inference._chain cimport ChainScratch
 from fastm4n.inference._chain_max_min cimport ChainMaxMin
 from fastm4n.inference._chain_tangent cimport ChainTangent

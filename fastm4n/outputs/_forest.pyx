@@ -8,7 +8,7 @@ import numpy as np
 
 from libc.string cimport memset
 
-from fastm4n._label_costs import name_of
+from fastm4n.base.label_costs import name_of
 from fastm4n.inference._forest cimport ForestScratch
 from fastm4n.inference._forest_tangent cimport ForestTangent
 from fastm4n.inference._forest_plan cimport FOREST, plan_forest

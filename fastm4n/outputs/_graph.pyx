@@ -11,7 +11,7 @@ import numpy as np
 
 from libc.math cimport INFINITY
 
-from fastm4n._label_costs import as_costs
+from fastm4n.base.label_costs import as_costs
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t

@@ -13,7 +13,7 @@ import numpy as np
 
 from libc.math cimport exp, fabs, log1p
 
-from fastm4n._label_costs import dearest_of
+from fastm4n.base.label_costs import dearest_of
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 from fastm4n.outputs._base import row_stride

@@ -10,7 +10,7 @@ from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY, log
 from libc.string cimport memcpy, memset
 
-from fastm4n._label_costs import as_costs, dearest_of, name_of
+from fastm4n.base.label_costs import as_costs, dearest_of, name_of
 from fastm4n.inference cimport _simplex as kernels
 from fastm4n.inference._max_min cimport MaxMinScratch
 from fastm4n.inference.simplex import max_min_game

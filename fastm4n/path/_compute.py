@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import StrPath
+    from fastm4n.base.types import StrPath
     from fastm4n.path._path import RegularizationPath
 
 

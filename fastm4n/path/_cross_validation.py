@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n._parameters import check_flag
+from fastm4n.base.checks import check_flag
 from fastm4n.path._folds import PathsOfParts
 from fastm4n.path._path import scorer_of
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, FloatArray
+    from fastm4n.base.types import Array, FloatArray
     from fastm4n.path._path import RegularizationPath
 
 # the default end of paths, a share of an alpha of the problem's order, is lowered so often

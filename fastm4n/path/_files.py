@@ -3,10 +3,10 @@
 import numpy as np
 from sklearn.base import clone
 
-from fastm4n._parameters import check_choice, check_number
-from fastm4n._plain import part
-from fastm4n.estimators._state import estimator_from_state, estimator_state
-from fastm4n.model_files import read_arrays, understood, write_arrays
+from fastm4n.base.array_files import read_arrays, understood, write_arrays
+from fastm4n.base.arrays import part
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.path._path import METHODS, RegularizationPath
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint
 from fastm4n.solvers.history import HISTORY_KEYS

@@ -9,8 +9,8 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.utils.validation import _num_samples
 
+from fastm4n.base.threads import n_threads
 from fastm4n.path._run import Run
-from fastm4n.solvers.threads import n_threads
 
 # Threads pay where a pass is worth so many multiply-adds, about half a millisecond: passes run
 # without the interpreter's lock, and what is between them, a tenth of one or two, holds it

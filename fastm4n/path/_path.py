@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import get_scorer
 
-from fastm4n._parameters import check_number
-from fastm4n.penalties import as_penalty
+from fastm4n.base.checks import check_number
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, FloatArray, StrPath
+    from fastm4n.base.types import Array, FloatArray, StrPath
     from fastm4n.solvers.breakpoints import Breakpoint
 
 METHODS = ("certified", "heuristic", "grid")

@@ -10,8 +10,7 @@ from inspect import signature
 import numpy as np
 from sklearn.base import clone
 
-from fastm4n._checkpoints import IDLE, fingerprint
-from fastm4n._parameters import (
+from fastm4n.base.checks import (
     check_callback,
     check_choice,
     check_flag,
@@ -19,17 +18,18 @@ from fastm4n._parameters import (
     check_relative_gap,
     check_verbose,
 )
+from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
-from fastm4n.estimators._kernels import named_kernel
 from fastm4n.path._path import METHODS, RegularizationPath
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
+from fastm4n.solvers.checkpoints import IDLE, fingerprint
 from fastm4n.solvers.choice import as_solver
-from fastm4n.solvers.driver import Driver
 from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
-from fastm4n.solvers.threads import n_threads
+from fastm4n.tasks.kernels import named_kernel
 
 logger = logging.getLogger("fastm4n")
 

@@ -8,12 +8,11 @@ needed by `plot` and imported there.
 from fastm4n.plotting._edge_weights import EdgeWeightDisplay
 from fastm4n.plotting._gap import DualityGapDisplay
 from fastm4n.plotting._label_maps import LabelMapDisplay
-from fastm4n.plotting._margins import ComplexityDisplay, MarginDisplay
 from fastm4n.plotting._path import RegularizationPathDisplay
 from fastm4n.plotting._reliability import ReliabilityDisplay
 from fastm4n.plotting._transitions import TransitionDisplay
 
 __all__ = [
-    "ComplexityDisplay", "DualityGapDisplay", "EdgeWeightDisplay", "LabelMapDisplay",
-    "MarginDisplay", "RegularizationPathDisplay", "ReliabilityDisplay", "TransitionDisplay",
+    "DualityGapDisplay", "EdgeWeightDisplay", "LabelMapDisplay",
+    "RegularizationPathDisplay", "ReliabilityDisplay", "TransitionDisplay",
 ]

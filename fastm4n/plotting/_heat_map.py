@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    from fastm4n._typing import Array, FloatArray
+    from fastm4n.base.types import Array, FloatArray
 
 # up to so many labels a heat map shows its numbers
 MOST_NUMBERED = 12

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    from fastm4n._typing import Array, IntArray, Labellings
+    from fastm4n.base.types import Array, IntArray
+    from fastm4n.data._graphs import Graphs
+    from fastm4n.data.types import Labellings
     from fastm4n.estimators.graph import GraphTagger
-    from fastm4n.graphs import Graphs
 
 # so many graphs are shown where none are named
 MOST_GRAPHS = 4

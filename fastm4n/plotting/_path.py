@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, FloatArray
+    from fastm4n.base.types import Array, FloatArray
     from fastm4n.path._cross_validation import RegularizationPathCV
     from fastm4n.path._path import RegularizationPath
 

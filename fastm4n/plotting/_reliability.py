@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n._parameters import check_number
+from fastm4n.base.checks import check_number
 from fastm4n.calibration import ReliabilityCurve, reliability_curve
 from fastm4n.plotting._arguments import check_matplotlib
 from fastm4n.plotting._axes import ABOVE, GREY, new_axes, style_of, tidy

@@ -19,22 +19,27 @@ are what the tests and the benchmarks compare it with.
 - `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
 """
 
-from .automaton import (
+from fastm4n.reference.automaton import (
     automaton_marginals,
     automaton_score,
     automaton_viterbi,
     ngram_counts,
 )
-from .baselines import (
+from fastm4n.reference.baselines import (
     BatchResult,
     SubgradientResult,
     batch_frank_wolfe,
     optimum_radius,
     stochastic_subgradient,
 )
-from .block_coordinate import BlockPasses, Result, SplitMix64, block_coordinate_frank_wolfe
-from .blocks import Blocks, Certificate
-from .chain import (
+from fastm4n.reference.block_coordinate import (
+    BlockPasses,
+    Result,
+    SplitMix64,
+    block_coordinate_frank_wolfe,
+)
+from fastm4n.reference.blocks import Blocks, Certificate
+from fastm4n.reference.chain import (
     chain_entropy,
     chain_indicator,
     max_marginals,
@@ -44,7 +49,7 @@ from .chain import (
     viterbi,
     viterbi_kbest,
 )
-from .chain_block import (
+from fastm4n.reference.chain_block import (
     ChainBlocks,
     ChainOutputs,
     ChainWeights,
@@ -53,8 +58,8 @@ from .chain_block import (
     max_min_column_generation,
     max_min_mirror_prox_chain,
 )
-from .cut import best_attractive, max_min_attractive, min_cut
-from .forest import (
+from fastm4n.reference.cut import best_attractive, max_min_attractive, min_cut
+from fastm4n.reference.forest import (
     ForestOutputs,
     displacement_tables,
     forest_best,
@@ -64,10 +69,10 @@ from .forest import (
     forest_order,
     forest_score,
 )
-from .outputs import Outputs
-from .passes import AcceleratedPasses, Atom, AtomPasses
-from .penalty import Penalty
-from .permutation import (
+from fastm4n.reference.outputs import Outputs
+from fastm4n.reference.passes import AcceleratedPasses, Atom, AtomPasses
+from fastm4n.reference.penalty import Penalty
+from fastm4n.reference.permutation import (
     best_permutation,
     permanent,
     permutation_entropy,
@@ -76,14 +81,14 @@ from .permutation import (
     round_to_birkhoff,
     sinkhorn,
 )
-from .permutation_block import (
+from fastm4n.reference.permutation_block import (
     PermutationBlocks,
     PermutationOutputs,
     max_min_permutation,
     max_min_permutation_mirror_prox,
     vector_pairs,
 )
-from .simplex import (
+from fastm4n.reference.simplex import (
     max_min_absolute,
     max_min_game,
     max_min_mirror_prox,
@@ -95,8 +100,13 @@ from .simplex import (
     simplex_threshold,
     softmax,
 )
-from .simplex_block import SimplexBlocks, SimplexOutputs, log_line_search, maximize_block
-from .tangent import chain_tangent
+from fastm4n.reference.simplex_block import (
+    SimplexBlocks,
+    SimplexOutputs,
+    log_line_search,
+    maximize_block,
+)
+from fastm4n.reference.tangent import chain_tangent
 
 __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",

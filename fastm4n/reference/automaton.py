@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
 
 
 def _arcs(unary, weights, automaton, allowed, state, t):

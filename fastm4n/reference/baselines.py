@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .block_coordinate import SplitMix64, _visits
-from .blocks import _minus, _plus, _times
-from .penalty import Penalty
+from fastm4n.reference.block_coordinate import SplitMix64, _visits
+from fastm4n.reference.blocks import _minus, _plus, _times
+from fastm4n.reference.penalty import Penalty
 
 if TYPE_CHECKING:
     from typing import Any, Literal

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .blocks import _between, _plus
+from fastm4n.reference.blocks import _between, _plus
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.reference.blocks import Blocks, Certificate
 
 _MASK = 0xFFFFFFFFFFFFFFFF

@@ -42,13 +42,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .penalty import Penalty
+from fastm4n.reference.penalty import Penalty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Literal
 
-    from fastm4n._typing import FloatArray, Penalties
+    from fastm4n.base.types import FloatArray
+    from fastm4n.penalties._penalties import Penalties
 
 
 class Certificate(NamedTuple):

@@ -29,7 +29,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fastm4n._typing import BoolArray, FloatArray, IntArray
+    from fastm4n.base.types import BoolArray, FloatArray, IntArray
 
 
 def _as_chain(unary, pairwise):

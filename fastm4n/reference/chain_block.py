@@ -15,17 +15,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .blocks import Blocks
-from .chain import _as_chain, chain_entropy, chain_indicator, score_labelling, sum_product, viterbi
-from .outputs import Outputs
-from .simplex import _log_normalize
+from fastm4n.reference.blocks import Blocks
+from fastm4n.reference.chain import (
+    _as_chain,
+    chain_entropy,
+    chain_indicator,
+    score_labelling,
+    sum_product,
+    viterbi,
+)
+from fastm4n.reference.outputs import Outputs
+from fastm4n.reference.simplex import _log_normalize
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n._typing import Array, Cost, FloatArray, Penalties
+    from fastm4n.base.types import Array, Cost, FloatArray
+    from fastm4n.penalties._penalties import Penalties
 
 
 class ChainOutputs(Outputs):

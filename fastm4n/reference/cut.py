@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n._typing import BoolArray, FloatArray, IntArray
+    from fastm4n.base.types import BoolArray, FloatArray, IntArray
 
 
 def min_cut(

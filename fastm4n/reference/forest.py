@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .chain import _entropy, _log_sum_exp, _normalized
-from .outputs import Outputs
+from fastm4n.reference.chain import _entropy, _log_sum_exp, _normalized
+from fastm4n.reference.outputs import Outputs
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n._typing import Cost, FloatArray, IntArray
+    from fastm4n.base.types import Cost, FloatArray, IntArray
 
 
 def forest_order(n_nodes: int, edges: IntArray) -> tuple[list[int], list[int]]:

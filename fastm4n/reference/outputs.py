@@ -36,14 +36,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .simplex import SURROGATES, _dot
+from fastm4n.reference.simplex import SURROGATES, _dot
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
     from numpy.typing import NDArray
 
-    from fastm4n._typing import Cost, FloatArray
+    from fastm4n.base.types import Cost, FloatArray
 
 
 class Outputs:

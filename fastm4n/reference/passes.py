@@ -38,13 +38,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .block_coordinate import BlockPasses
-from .blocks import Certificate, _inner, _minus, _plus, _times, _total
+from fastm4n.reference.block_coordinate import BlockPasses
+from fastm4n.reference.blocks import Certificate, _inner, _minus, _plus, _times, _total
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.reference.blocks import Blocks
 
 # gaps and gains that are smaller than this share of what they are differences of are none

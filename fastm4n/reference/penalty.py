@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
 
 
 def _parts(value, n_parts):

@@ -32,7 +32,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fastm4n._typing import FloatArray, IntArray
+    from fastm4n.base.types import FloatArray, IntArray
 
 
 def _as_square(matrix, name="scores"):

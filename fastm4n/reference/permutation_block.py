@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blocks import Blocks
-from .outputs import Outputs
-from .permutation import (
+from fastm4n.reference.blocks import Blocks
+from fastm4n.reference.outputs import Outputs
+from fastm4n.reference.permutation import (
     _as_square,
     best_permutation,
     permutation_entropy,
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastm4n._typing import Array, Cost, FloatArray, Penalties
+    from fastm4n.base.types import Array, Cost, FloatArray
+    from fastm4n.penalties._penalties import Penalties
 
 
 class PermutationOutputs(Outputs):

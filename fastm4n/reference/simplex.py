@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
 
 SURROGATES = ("max_margin", "max_min", "log")
 

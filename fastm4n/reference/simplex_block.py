@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blocks import Blocks
-from .outputs import Outputs
-from .simplex import (
+from fastm4n.reference.blocks import Blocks
+from fastm4n.reference.outputs import Outputs
+from fastm4n.reference.simplex import (
     _is_zero_one,
     _unit,
     max_min_mirror_prox,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Cost, FloatArray, IntArray, Penalties
+    from fastm4n.base.types import Cost, FloatArray, IntArray
+    from fastm4n.penalties._penalties import Penalties
 
 
 class SimplexOutputs(Outputs):

@@ -54,15 +54,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .block_coordinate import SplitMix64, _shuffle
-from .simplex import project_simplex
+from fastm4n.reference.block_coordinate import SplitMix64, _shuffle
+from fastm4n.reference.simplex import project_simplex
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import ArrayLike
 
-    from fastm4n._typing import Array, FloatArray, RandomState
+    from fastm4n.base.types import Array, FloatArray, RandomState
 
 
 class Node(NamedTuple):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .chain import _as_chain
+from fastm4n.reference.chain import _as_chain
 
 if TYPE_CHECKING:
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
 
 
 def _log_sum_exp(x, dx, axis):

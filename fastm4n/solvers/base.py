@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fastm4n._parameters import NamesParameters
+from fastm4n.base.checks import NamesParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Certificate
 
 
@@ -103,8 +103,8 @@ class Solver(NamesParameters, BaseEstimator):
 
     known: dict[str, type[Solver]] = {}
 
-    # options by which the table of cells knows it, see `fastm4n._cells`: beside the default ones
-    # those that make another method of it
+    # options by which the table of cells knows it, see `fastm4n.estimators._cells`: beside the
+    # default ones those that make another method of it
     variants: tuple[dict[str, Any], ...] = ({},)
     # how max-min oracles are solved
     oracle: str = "exact"

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._plain import formed
+from fastm4n.base.arrays import formed
+from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.solvers.threads import in_threads
 from fastm4n.surrogates._losses import losses_at
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 

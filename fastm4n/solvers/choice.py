@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastm4n.solvers.base import Solver
-from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.label_newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._checkpoints import current
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.base import Solution
-from fastm4n.solvers.block_coordinate import solve
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
+from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import Array
+    from fastm4n.base.types import Array
     from fastm4n.solvers.certificates import Certificate
 
 logger: logging.Logger = logging.getLogger("fastm4n")

@@ -36,14 +36,15 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
-from fastm4n._checkpoints import current
-from fastm4n._parameters import check_number
-from fastm4n._plain import checked
+from fastm4n.base.arrays import checked
+from fastm4n.base.checks import check_number
+from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.base import Solution, Solver
-from fastm4n.solvers.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import (
     ROUNDING,
     Certificate,
@@ -51,9 +52,8 @@ from fastm4n.solvers.certificates import (
     scaled_dual,
     with_exact_primal,
 )
-from fastm4n.solvers.driver import Driver
+from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.history import History, Progress
-from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import MaxMin
 
 if TYPE_CHECKING:

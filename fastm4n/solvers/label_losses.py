@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 

@@ -31,26 +31,26 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
-from fastm4n._checkpoints import current
-from fastm4n._label_costs import dearest_of
-from fastm4n._parameters import check_number
-from fastm4n._plain import checked, flat, items_of, listed, part
+from fastm4n.base.arrays import checked, flat, items_of, listed, part
+from fastm4n.base.checks import check_number
+from fastm4n.base.label_costs import dearest_of
+from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.base import Average, Solution, Solver
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.certificates import (
     OF_SCORES,
     Certificate,
     checked_gap,
     scaled_dual,
 )
+from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.solvers.semismooth import LONGEST
-from fastm4n.solvers.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from typing import Any

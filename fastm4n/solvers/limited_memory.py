@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import Array, FloatArray
+    from fastm4n.base.types import Array, FloatArray
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40

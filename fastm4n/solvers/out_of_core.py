@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n._parameters import (
+from fastm4n.base.checks import (
     check_choice,
     check_file,
     check_flag,
     check_number,
 )
-from fastm4n.solvers._dual_store import ChunkCheckpoint
 from fastm4n.solvers.base import Solver
-from fastm4n.solvers.block_coordinate import solve_engine
+from fastm4n.solvers.blocks.block_coordinate import solve_engine
+from fastm4n.solvers.blocks.driver import SAMPLINGS
 from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
-from fastm4n.solvers.driver import SAMPLINGS
+from fastm4n.solvers.dual_store import ChunkCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal
 
-    from fastm4n._typing import FloatArray, StrPath
+    from fastm4n.base.types import FloatArray, StrPath
     from fastm4n.solvers.base import Options, Solution
     from fastm4n.solvers.chunks import Chunks
 

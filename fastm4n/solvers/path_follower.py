@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._plain import flat, part
-from fastm4n.solvers._block_coordinate import Sampling
+from fastm4n.base.arrays import flat, part
+from fastm4n.solvers.blocks._block_coordinate import Sampling
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from fastm4n._typing import FloatArray
-    from fastm4n.solvers.driver import Driver
+    from fastm4n.base.types import FloatArray
+    from fastm4n.solvers.blocks.driver import Driver
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n._parameters import check_relative_gap
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.driver import Driver
+from fastm4n.base.checks import check_relative_gap
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.solvers.breakpoints import Breakpoint
     from fastm4n.surrogates._base import Surrogate

@@ -35,20 +35,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n._checkpoints import current
-from fastm4n._plain import checked, flat, formed, part
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Average, Solution
-from fastm4n.solvers.block_coordinate import can_be_told
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks.block_coordinate import can_be_told
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
-from fastm4n.solvers.driver import Driver
+from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.history import History, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.features._penalty import Penalty
     from fastm4n.surrogates._base import Surrogate

@@ -29,25 +29,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg, sparse
 
-from fastm4n._checkpoints import current
-from fastm4n._parameters import check_number
-from fastm4n._plain import checked, flat, formed, items_of, listed, part
+from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
+from fastm4n.base.checks import check_number
+from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
-from fastm4n.solvers._batch import Batch, TemperedBatch
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.base import Solution, Solver
+from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.planes import Planes
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
+from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
-from fastm4n.solvers.planes import Planes
 from fastm4n.solvers.semismooth import LONGEST
-from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n._typing import CSR, FloatArray
+    from fastm4n.base.types import CSR, FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.solvers.base import Options
 

@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n.base.threads import one_blas_thread
 from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
-from fastm4n.solvers._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.certificates import checked_gap, objective_at_zero
-from fastm4n.solvers.threads import one_blas_thread
 from fastm4n.surrogates._max_margin import MaxMargin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n._typing import FloatArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Best, Certificate
 
 # a factorisation of all of H may take as many multiply-adds as so many passes

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastm4n.surrogates._base import Surrogate
-from fastm4n.surrogates._boost import Boost, BoostLabels
 from fastm4n.surrogates._log import Log
 from fastm4n.surrogates._max_margin import MaxMargin
 from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
-from fastm4n.surrogates._smooth import SmoothMargin
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -45,6 +43,8 @@ def make_surrogate(
     if surrogate == "log":
         return Log(outputs, cost_augmented, temperature)
     if surrogate == "boost":
+        from fastm4n.research._boost import Boost, BoostLabels
+
         return (BoostLabels if outputs.has_entropy and outputs.has_tangent else Boost)(outputs)
     if surrogate == "max_margin":
         return MaxMargin(outputs)
@@ -58,6 +58,6 @@ def make_surrogate(
 
 
 __all__ = [
-    "Boost", "BoostLabels", "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx", "SmoothMargin",
+    "Log", "MaxMargin", "MaxMin", "MaxMinMirrorProx",
     "Surrogate", "make_surrogate",
 ]

@@ -8,7 +8,7 @@ by `has_line_search`, `has_block_step`, `has_natural_step`, `has_points` and `ha
 
 import numpy as np
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 
 # error of an oracle's value, relative to it, that rounding excuses
 cdef double CHECKED = 1e-9

@@ -10,7 +10,7 @@ a range in one call.  Scores, points and directions are flat arrays of all block
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
 

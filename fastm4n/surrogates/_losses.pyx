@@ -3,7 +3,7 @@
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n._interrupts cimport look
+from fastm4n.base.interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Workspace
 from fastm4n.surrogates._base cimport Surrogate

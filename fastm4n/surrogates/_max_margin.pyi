@@ -1,4 +1,4 @@
-from fastm4n._typing import FloatArray
+from fastm4n.base.types import FloatArray
 from fastm4n.outputs._base import Outputs
 from fastm4n.surrogates._base import Surrogate
 

@@ -13,10 +13,10 @@ or None.
 import numpy as np
 import torch
 
+from fastm4n.base.threads import in_threads
 from fastm4n.inference import chain_tangent, viterbi_kbest
 from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
-from fastm4n.solvers.threads import in_threads
 from fastm4n.torch import _native
 from fastm4n.torch._certified import ONCE, on_host
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fastm4n._parameters import check_choice, check_flag, check_number
-from fastm4n.estimators._chain_predictions import forbidden_transitions
+from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs._base import COST_SCALES
+from fastm4n.tasks.chain_predictions import forbidden_transitions
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import POLICIES
 from fastm4n.torch._checks import (

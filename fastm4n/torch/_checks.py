@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import forward_ad
 
-from fastm4n._parameters import check_choice, check_number
+from fastm4n.base.checks import check_choice, check_number
 
 SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")

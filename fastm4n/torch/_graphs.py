@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fastm4n._graph_batches import GraphBatch, Names
-from fastm4n._parameters import check_choice, check_flag, check_number
+from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs.graphs import INFERENCES
+from fastm4n.outputs.choice import INFERENCES
+from fastm4n.surrogates._graph_batches import GraphBatch, Names
 from fastm4n.torch._checks import (
     TWICE,
     as_cost,

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fastm4n._parameters import check_choice, check_number
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.threads import in_threads
 from fastm4n.inference.assignment import assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.losses import permutation_losses
-from fastm4n.solvers.threads import in_threads
 from fastm4n.torch._certified import (
     as_output,
     by_way_of_host,

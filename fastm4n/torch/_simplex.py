@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fastm4n._parameters import check_number
+from fastm4n.base.checks import check_number
 from fastm4n.losses import simplex_losses
 from fastm4n.torch._certified import (
     as_output,

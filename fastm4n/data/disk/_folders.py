@@ -1,0 +1,570 @@
+"""Folders of arrays on disk: written batch by batch, opened without being read.
+
+A folder holds npy files and ``meta.json``, which names what they are. A matrix NAME is the file
+``NAME.npy`` if it is dense; a CSR matrix is ``NAME.data.npy``, ``NAME.indices.npy`` and
+``NAME.indptr.npy``. Offsets and indptr have 64 bits; indices have 32 as long as 32 bits do for all
+of a matrix, columns and entries, which is what scipy asks for.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+import zlib
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastm4n.base.atomic import left_aside, replacing_folder, resolved
+from fastm4n.base.checks import check_flag
+from fastm4n.data._ragged import Indexed
+from fastm4n.data.disk._arrays import MOST, StoredArray, StoredCSR, damaged
+
+VERSION = 1
+META = "meta.json"
+_PARTS = ("data", "indices", "indptr")
+_DTYPE = re.compile("[<>|][biufSU][0-9]{1,8}")
+# bytes that are copied at once
+_PIECE = 1 << 24
+
+
+class _ArrayFile:
+    """An npy file that grows by rows.
+
+    Parameters
+    ----------
+    path : path
+    dtype : dtype
+    tail : tuple of int
+        Shape of a row.
+    """
+
+    def __init__(self, path, dtype, tail=()):
+        self.path, self.tail = path, tuple(tail)
+        # of a byte order that all machines agree on
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.n_rows, self.crc = 0, 0
+        self._file = open(path, "xb")
+        self._write_header()
+
+    def _write_header(self):
+        # the header has room for any number of rows
+        np.lib.format.write_array_header_1_0(self._file, {
+            "descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False,
+            "shape": (self.n_rows, *self.tail)})
+
+    @property
+    def n_bytes(self):
+        return self.n_rows * self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64))
+
+    def append(self, array):
+        """Add rows."""
+        row = max(1, self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64)))
+        step = max(1, _PIECE // row)
+        for start in range(0, len(array), step):
+            piece = np.ascontiguousarray(array[start : start + step], dtype=self.dtype)
+            piece = piece.reshape(-1).view(np.uint8)
+            self._file.write(piece)
+            self.crc = zlib.crc32(piece, self.crc)
+        self.n_rows += len(array)
+
+    def rewrite(self, dtype, change=lambda rows: rows):
+        """Write all rows anew: in a wider dtype, or changed."""
+        self.close()
+        before = self.path.with_suffix(".before")
+        os.rename(self.path, before)
+        old = StoredArray(before, (self.n_rows, *self.tail), self.dtype)
+        self.__init__(self.path, dtype, self.tail)
+        row = max(1, self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64)))
+        step = max(1, _PIECE // row)
+        for start in range(0, old.shape[0], step):
+            self.append(change(old.rows(start, min(start + step, old.shape[0]))))
+        before.unlink()
+
+    def close(self):
+        """Have the rows, and their number, on disk."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self):
+        # what cannot be written any more is not worth an error of its own
+        try:
+            self._file.close()
+        except OSError:
+            pass
+
+
+class FolderWriter:
+    """Arrays of a folder that is being written, each by batches of rows.
+
+    Parameters
+    ----------
+    folder : path
+        It is there and empty.
+
+    Attributes
+    ----------
+    matrices : dict
+        What meta.json has of each matrix.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._files = {}  # npy files by name
+        self.matrices = {}
+        self._first = {}  # where each began, for errors
+        self._ends = {}  # the last of the offsets, by name
+
+    @property
+    def n_bytes(self):
+        """Bytes of all rows so far."""
+        return sum(file.n_bytes for file in self._files.values())
+
+    def append(self, name, values, noun, place, grows=False):
+        """Add rows to a matrix.
+
+        Parameters
+        ----------
+        name : str
+        values : ndarray of 1 or 2 dimensions, or CSR matrix
+        noun, place : str
+            What they are and where they are from, for errors: "X" and "batch 3".
+        grows : bool
+            Whether a sparse matrix has as many columns as the widest batch.
+        """
+        if not sp.issparse(values) and values.ndim == 1 and not len(values):
+            return  # of no positions: says nothing of columns or of a dtype
+        given = _described(values, f"{place[0].upper()}{place[1:]}: {noun}")
+        if name not in self.matrices:
+            self.matrices[name], self._first[name] = given, place
+            self._begin(name, given)
+        known = self.matrices[name]
+        if grows and known["sparse"] and given["sparse"]:
+            known["shape"][1] = given["shape"][1] = max(known["shape"][1], given["shape"][1])
+        self._check(name, known, given, noun, place)
+        if given["sparse"]:
+            self._append_csr(name, known, values)
+            return
+        file = self._files[name]
+        if np.dtype(given["dtype"]).kind in "US" and (
+            np.dtype(given["dtype"]).itemsize > file.dtype.itemsize
+        ):
+            file.rewrite(given["dtype"])
+            known["dtype"] = given["dtype"]
+        file.append(values)
+
+    def append_if_none(self, name, values):
+        """Have a matrix of the rows of `values` where no batch has had any row."""
+        if name not in self.matrices:
+            self.matrices[name] = given = _described(values, name)
+            self._begin(name, given)
+
+    def append_file(self, name, array):
+        """Add rows to a file that is no matrix: of one dimension and one dtype."""
+        if name not in self._files:
+            self._files[name] = _ArrayFile(self.folder / f"{name}.npy", array.dtype)
+        self._files[name].append(array)
+
+    def append_lengths(self, name, lengths):
+        """Add segments of these lengths to the offsets called `name`."""
+        if name not in self._files:
+            self._files[name] = _ArrayFile(self.folder / f"{name}.npy", np.int64)
+            self._files[name].append(np.zeros(1, dtype=np.int64))
+            self._ends[name] = 0
+        offsets = self._ends[name] + np.cumsum(lengths, dtype=np.int64)
+        self._files[name].append(offsets)
+        if len(offsets):
+            self._ends[name] = int(offsets[-1])
+
+    def rewrite(self, name, dtype, change):
+        """Write a file anew, its rows changed by a function of them; None keeps the dtype."""
+        file = self._files[name]
+        file.rewrite(file.dtype if dtype is None else dtype, change)
+        if name in self.matrices:
+            self.matrices[name]["dtype"] = np.lib.format.dtype_to_descr(self._files[name].dtype)
+
+    def _begin(self, name, given):
+        if not given["sparse"]:
+            self._files[name] = _ArrayFile(
+                self.folder / f"{name}.npy", given["dtype"], given["shape"][1:])
+            return
+        wide = given["shape"][1] > MOST
+        dtypes = given["dtype"], np.int64 if wide else np.int32, np.int64
+        for part, dtype in zip(_PARTS, dtypes, strict=True):
+            self._files[f"{name}.{part}"] = _ArrayFile(self.folder / f"{name}.{part}.npy", dtype)
+        self._files[f"{name}.indptr"].append(np.zeros(1, dtype=np.int64))
+
+    def _check(self, name, known, given, noun, place):
+        first = self._first[name]
+        for what, ours, theirs in (
+            ("is", _kind(known), _kind(given)), ("has", _width(known), _width(given)),
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"{place[0].upper()}{place[1:]}: {noun} {what} {theirs}, but in {first} it "
+                    f"{what} {ours}; all batches must have the same."
+                )
+        ours, theirs = np.dtype(known["dtype"]), np.dtype(given["dtype"])
+        if ours.kind in "US" and theirs.kind == ours.kind:
+            return  # strings may be of any length
+        if not np.can_cast(theirs, ours) or (ours.kind in "biu") != (theirs.kind in "biu"):
+            raise ValueError(
+                f"{place[0].upper()}{place[1:]}: {noun} is of {theirs}, but in {first} it is of "
+                f"{ours}, which does not hold it; convert all batches to one dtype."
+            )
+
+    def _append_csr(self, name, known, matrix):
+        data, indices, indptr = (self._files[f"{name}.{part}"] for part in _PARTS)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        counts = (
+            data.n_rows + matrix.nnz, indptr.n_rows + matrix.shape[0], known["shape"][1])
+        if indices.dtype.itemsize == 4 and max(counts) > MOST:
+            indices.rewrite(np.int64)
+        # what slices of arrays share with others
+        first, last = int(matrix.indptr[0]), int(matrix.indptr[-1])
+        step = _PIECE // 8
+        for start in range(1, len(matrix.indptr), step):
+            piece = matrix.indptr[start : start + step].astype(np.int64)
+            indptr.append(piece + (data.n_rows - first))
+        data.append(matrix.data[first:last])
+        indices.append(matrix.indices[first:last])
+
+    def finish(self, kind, **more):
+        """Write meta.json, when all files are on disk."""
+        for file in self._files.values():
+            file.close()
+        for name, column in self.matrices.items():
+            file = self._files[f"{name}.indptr" if column["sparse"] else name]
+            column["shape"][0] = file.n_rows - bool(column["sparse"])
+        meta = {
+            "format": "fastm4n folder", "version": VERSION, "kind": kind, **more,
+            "matrices": self.matrices,
+            "files": {
+                name: {
+                    "dtype": np.lib.format.dtype_to_descr(file.dtype),
+                    "shape": [file.n_rows, *file.tail], "crc32": file.crc,
+                } for name, file in self._files.items()
+            },
+        }
+        with open(self.folder / META, "x", encoding="utf-8") as stream:
+            json.dump(meta, stream, indent=1)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def abandon(self):
+        for file in self._files.values():
+            file.abandon()
+
+
+def _described(values, what):
+    """What meta.json says of rows; refuses what no file can hold."""
+    if values.dtype.kind not in "biufUS":
+        raise ValueError(
+            f"{what} is of {values.dtype}: folders hold numbers and strings. Make labels of other "
+            "kinds, or of several kinds, strings or integers.")
+    sparse = False
+    if sp.issparse(values):
+        sparse = "array" if isinstance(values, sp.sparray) else "matrix"
+    dtype = np.lib.format.dtype_to_descr(values.dtype.newbyteorder("<"))
+    return {"sparse": sparse, "dtype": dtype, "shape": [0, *values.shape[1:]]}
+
+
+def _kind(described):
+    return "a sparse matrix" if described["sparse"] else "an array"
+
+
+def _width(described):
+    shape = described["shape"]
+    return "one dimension" if len(shape) == 1 else f"{shape[1]} columns"
+
+
+@contextmanager
+def writing_folder(path, overwrite, total=None):
+    """A `FolderWriter`, whose folder is at `path` when the block ends well.
+
+    Parameters
+    ----------
+    path : str or path
+    overwrite : bool
+    total : int, default=None
+        Bytes that will be written, where that is known.
+    """
+    check_flag("overwrite", overwrite)
+    writer = None
+    try:
+        with replacing_folder(path, overwrite, _check_replaceable) as temporary:
+            writer = FolderWriter(temporary)
+            yield writer
+            if not (temporary / META).exists():
+                raise RuntimeError("FolderWriter.finish was not called.")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        if writer is not None:
+            writer.abandon()  # files that are open take space, though they have no name any more
+        raise OSError(error.errno, _no_space(path, error, writer, total), str(path)) from error
+    finally:
+        if writer is not None:
+            writer.abandon()
+
+
+def _no_space(path, error, writer, total):
+    written = writer.n_bytes if writer is not None else 0
+    free = shutil.disk_usage(resolved(path).parent).free
+    needed = (
+        f"it needs {total} bytes" if total is not None
+        else f"{written} bytes were written and there was more to come")
+    return (
+        f"{error.strerror or os.strerror(error.errno)}: {needed}, and {free} are free there. "
+        "Nothing was left behind, and what was there before is as it was. Free as much, or give a "
+        "folder on another disk")
+
+
+def _check_replaceable(path):
+    """Refuse to replace what is no folder of arrays."""
+    try:
+        _read_meta(path)
+    except (ValueError, OSError):
+        raise FileExistsError(
+            f"{path} is there and is no folder of fastm4n: overwrite=True does not replace it. "
+            "Give another name, or remove it."
+        ) from None
+
+
+def _read_meta(path):
+    """meta.json of a folder, as a dict, of any version, and its bytes."""
+    text = (path / META).read_bytes()
+    try:
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path / META} is damaged: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format") != "fastm4n folder":
+        raise ValueError(f"{path / META} is not of a folder of fastm4n.")
+    return meta, text
+
+
+def _check_same(path, text):
+    """Refuse a folder whose meta.json, and so what is in it, has changed."""
+    try:
+        is_same = (path / META).read_bytes() == text
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"{path} does not exist any more, or is no folder of fastm4n.") from None
+    if not is_same:
+        raise ValueError(
+            f"{path} has other contents than when it was opened: it was written anew since. Open "
+            "it again, and leave what was opened before.")
+
+
+def _count(value):
+    """An item of a shape."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.80} is no count")
+    return value
+
+
+def _fingerprint(meta):
+    """The same for folders of the same contents."""
+    described = json.dumps([meta["matrices"], meta["files"]], sort_keys=True).encode()
+    sums = sum(file["crc32"] for file in meta["files"].values())
+    return f"{zlib.crc32(described):08x}{sums & 0xFFFFFFFF:08x}"
+
+
+# what opens a folder of each kind
+_OPENS = {
+    "sequences": "fastm4n.Sequences.open", "graphs": "fastm4n.Graphs.open",
+    "rows": "fastm4n.datasets.open_rows",
+}
+
+
+class Folder:
+    """A folder of arrays, opened: nothing is read of them but where they begin.
+
+    Parameters
+    ----------
+    path : str or path
+    kind : str
+        What it must hold: "sequences", "graphs" or "rows".
+
+    Attributes
+    ----------
+    path : path
+        Absolute.
+    meta : dict
+    matrices : dict of StoredArray or StoredCSR
+    fingerprint : str
+        The same for folders of the same contents.
+    """
+
+    def __init__(self, path, kind):
+        self.path = resolved(path)
+        if not self.path.is_dir():
+            aside = left_aside(self.path)
+            remedy = "" if aside is None else (
+                f" Its former contents are in {aside}, as replacing them was interrupted: rename "
+                "that folder.")
+            what = "is no folder" if self.path.exists() else "does not exist"
+            raise FileNotFoundError(f"{path} {what}.{remedy}")
+        if not (self.path / META).is_file():
+            raise ValueError(
+                f"{path} is no folder of fastm4n: it has no {META}. Folders are written by save "
+                "and from_batches.")
+        meta, text = _read_meta(self.path)
+        if meta.get("version") != VERSION:
+            raise ValueError(
+                f"{path} is of version {meta.get('version')!r} of the format, and this fastm4n "
+                f"reads version {VERSION}: write it anew, or read it with the release that wrote "
+                "it.")
+        if meta.get("kind") != kind:
+            opens = _OPENS.get(str(meta.get("kind")))
+            raise ValueError(
+                f"{path} holds {meta.get('kind')!r}, not {kind!r}"
+                + (f": open it with {opens}." if opens else "."))
+        self.meta = meta
+        # no method: the arrays would keep this object until garbage is collected
+        self._check_same = partial(_check_same, self.path, text)
+        try:
+            self._open_files(meta)
+            self.fingerprint = _fingerprint(meta)
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise damaged(
+                self.path / META, f"it does not say what the files hold: {error!r}") from error
+
+    def check_fingerprint(self, fingerprint):
+        """Refuse another folder than the one that a pickle was made of."""
+        if self.fingerprint != fingerprint:
+            raise ValueError(
+                f"{self.path} has other contents than it had when what was opened from it was "
+                "pickled: such pickles hold the path of the folder.")
+
+    def check_unchanged(self):
+        """Refuse it where it has gone, or has other contents or sizes than when it was opened."""
+        self._check_same()
+        for file in self.files.values():
+            with file.opened():
+                pass
+
+    def _open_files(self, meta):
+        self.files = {}
+        for name, file in meta["files"].items():
+            if not name or os.sep in name or not set(name) <= set(_NAMES):
+                raise damaged(self.path / META, f"{name!r} is no name of an array")
+            if not _DTYPE.fullmatch(file["dtype"]):
+                raise TypeError(f"the dtype of {name} is {file['dtype']!r:.80}")
+            shape = tuple(map(_count, file["shape"]))
+            self.files[name] = StoredArray(
+                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]), self._check_same)
+            if len(self.files[name].shape) not in (1, 2):
+                raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
+        self.matrices = {}
+        for name, column in meta["matrices"].items():
+            if not column["sparse"]:
+                self.matrices[name] = self.files[name]
+            else:
+                parts = [self.files[f"{name}.{part}"] for part in _PARTS]
+                make = sp.csr_array if column["sparse"] == "array" else sp.csr_matrix
+                self.matrices[name] = StoredCSR(*parts, _count(column["shape"][1]), make)
+
+    def file(self, name):
+        """The array of this name, which must be there."""
+        if name not in self.files:
+            raise damaged(self.path / META, f"it has no array {name!r}")
+        return self.files[name]
+
+    def matrix(self, name):
+        """The matrix of this name, which must be there."""
+        if name not in self.matrices:
+            raise damaged(self.path / META, f"it has no array {name!r}")
+        return self.matrices[name]
+
+    def check_n_rows(self, name, n_rows):
+        """Refuse a matrix, if it is there, of another number of rows."""
+        found = self.matrices[name].shape[0] if name in self.matrices else n_rows
+        if found != n_rows:
+            raise damaged(self.path / META, f"{name} has {found} rows where {n_rows} belong")
+
+    def check_same_length(self, one, other):
+        if self.file(one).shape != self.file(other).shape:
+            raise damaged(self.path / META, f"{one} and {other} are not of as many items")
+
+    def offsets(self, name, n_rows):
+        """Offsets, read and checked: where each item begins, of `n_rows` rows."""
+        file = self.file(name)
+        if file.dtype != np.int64 or len(file.shape) != 1 or file.shape[0] < 1:
+            raise damaged(file.path, "offsets must be a vector of int64")
+        offsets = np.array(file.rows(0, file.shape[0]))
+        decrease = np.flatnonzero(offsets[1:] < offsets[:-1])
+        if len(decrease):
+            raise damaged(file.path, f"the offsets decrease after item {decrease[0]}")
+        if offsets[0] != 0 or offsets[-1] != n_rows:
+            raise damaged(
+                file.path, f"the offsets go from {offsets[0]} to {offsets[-1]}, but there are "
+                f"{n_rows} rows")
+        offsets.flags.writeable = False
+        return offsets
+
+
+_NAMES = "abcdefghijklmnopqrstuvwxyz_."
+
+
+def batches_of(batches, path):
+    """Batches as pairs, whose second part is None where they are none.
+
+    Parameters
+    ----------
+    batches : iterable
+        Tuples of two are pairs: all are, or none is.
+    path : str or path
+        The folder that is written; what comes from it is refused.
+    """
+    target, pairs = resolved(path), None
+    if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
+        raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
+    if isinstance(batches, Indexed) or (isinstance(batches, tuple) and len(batches) == 2):
+        raise TypeError(
+            f"batches must be an iterable of batches, and this {type(batches).__name__} is one of "
+            "them: one batch alone goes into a list, [X] or [(X, y)].")
+    for k, batch in enumerate(batches):
+        pair = isinstance(batch, tuple) and len(batch) == 2
+        if pairs is None:
+            pairs = pair
+        elif pair != pairs:
+            raise TypeError(
+                f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
+                f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
+        for part in batch if pair else [batch]:
+            if target in _origins(part):
+                raise ValueError(
+                    f"Batch {k} comes from {path}, the folder that is written: give another name.")
+        yield batch if pair else (batch, None)
+    if pairs is None:
+        raise ValueError("There are no batches: nothing is written.")
+
+
+def _origins(array):
+    """Folders whose files are mapped by a container, an array or a matrix, or a list of them."""
+    if isinstance(array, (list, tuple)):
+        return set().union(*map(_origins, array))
+    folder = getattr(array, "folder", None)
+    if isinstance(folder, Folder):
+        return {folder.path}
+    parts = [array]
+    if hasattr(array, "values") and not callable(array.values):
+        parts = [array.values]
+    found = set()
+    for part in parts:
+        for one in (part.data, part.indices) if sp.issparse(part) else (part,):
+            while isinstance(one, np.ndarray):
+                filename = getattr(one, "filename", None)
+                if filename is not None:
+                    found.add(resolved(filename).parent)
+                one = one.base
+    return found

@@ -1,0 +1,17 @@
+"""Fits over several workers: processes with shared memory, or a Dask cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastm4n.base.lazy import attach
+
+if TYPE_CHECKING:
+    from fastm4n.distributed.rounds import solve_rounds
+    from fastm4n.distributed.rounds_file import RoundsFile
+    from fastm4n.distributed.worker import Worker
+
+__all__ = ["RoundsFile", "Worker", "solve_rounds"]
+
+__getattr__, __dir__ = attach(__name__, {
+    "RoundsFile": "rounds_file", "Worker": "worker", "solve_rounds": "rounds"})

@@ -1,0 +1,175 @@
+"""Members of a fleet that fit an estimator in rounds: each holds partitions of the data."""
+
+from contextlib import contextmanager
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from fastm4n.data._sequences import Sequences
+from fastm4n.distributed.fleets import Lost, NoMember
+from fastm4n.distributed.worker import Worker
+from fastm4n.solvers.choice import as_solver
+from fastm4n.tasks.graph_input import as_graphs
+from fastm4n.tasks.places import n_examples
+
+# times that a member is made anew before the problem has begun
+ATTEMPTS = 5
+
+
+@contextmanager
+def partition(*numbers):
+    """Errors name the partitions that they are of."""
+    names = "partition" + "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:10]))
+    names += ", ..." * (len(numbers) > 10)
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{names}: {error}") from error
+
+
+class FitMember:
+    """Some partitions of the data of a fit; after `begin` a `Worker`, all of whose methods it has.
+
+    Parameters
+    ----------
+    estimator : CertifiedEstimator
+        For its parameters.
+    numbers : sequence of int
+        Of the partitions.
+    whole : Whole or None
+        What all partitions say together, where that is known.
+    *parts : tuples (X, y, sample_weight, ends)
+        The partitions; ends are the first and the last group of rows, None where rows have none.
+        An empty partition is None, and left out.
+    """
+
+    stopping = None
+
+    def __init__(self, estimator, numbers, whole, *parts):
+        self.estimator = estimator
+        self.numbers, self.parts = [
+            [one[i] for one in zip(numbers, parts, strict=True) if one[1] is not None]
+            for i in range(2)]
+        self.worker = None
+        if whole is not None:
+            self.begin(whole)
+
+    def census(self):
+        """The number and `Census` of each partition, and the first and last group of its rows."""
+        found = []
+        for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
+            with partition(number):
+                found.append((number, clone(self.estimator)._census(*data), ends))
+        return found
+
+    def begin(self, whole):
+        """Make the problem of these partitions, and forget the data themselves.
+
+        Returns
+        -------
+        oracle : str or None
+            What finds best labellings, where that goes by the data.
+        """
+        if self.worker is None:
+            estimator = clone(self.estimator)
+            estimator._whole = whole
+            with partition(*self.numbers):
+                X, y, weights = joined(estimator._task, self.parts)
+                self.problem = estimator._problem(X, y, weights)
+                self.problem.owner, self.problem.road = estimator, "partitions"
+                reason = as_solver(estimator.solver).refusal(self.problem)
+                if reason is not None:
+                    raise ValueError(reason)
+            self.noted = estimator._noted()
+            self.least = self._template(estimator, X, y)
+            self.worker = Worker.of(self.problem, self.problem.blocks.total)
+            self.worker.stopping = lambda: self.stopping is not None and self.stopping()
+            self.parts = None
+        return self.problem.common.get("oracle_")
+
+    def _template(self, estimator, X, y):
+        """The problem of one example, of which fitted attributes can be made as of all."""
+        examples = self.problem.blocks.examples
+        sizes = getattr(X, "lengths", None)
+        chosen = examples[0] if sizes is None else examples[np.argmax(sizes[examples])]
+        one = slice(int(chosen), int(chosen) + 1)
+        least = estimator._problem(_cut(X, one), _cut(y, one), None)
+        oracles = [problem.common.get("oracle_") for problem in (least, self.problem)]
+        shapes = [
+            {name: array.shape for name, array in problem.features.state().items()}
+            for problem in (least, self.problem)]
+        # fitted arrays are made of the state of the features, and the constant attributes
+        return least if shapes[0] == shapes[1] and oracles[0] == oracles[1] else self.problem
+
+    def template(self):
+        """A problem to make fitted attributes of, and what fits note beside it."""
+        return self.least, self.noted
+
+    def values(self, state):
+        """The weight of this part, and what is told of it at these weights; see `Problem`."""
+        self.problem.features.restore(state)
+        return self.problem.blocks.total, self.problem.values()
+
+    def __getattr__(self, name):
+        worker = self.__dict__.get("worker")
+        if worker is None:
+            raise AttributeError(f"a member has no {name!r} before it has begun.")
+        return getattr(worker, name)
+
+
+def _cut(data, rows):
+    return data.iloc[rows] if hasattr(data, "iloc") else data[rows]
+
+
+def joined(task, parts):
+    """X, y and weights of several partitions as those of one."""
+    Xs, ys, weights = ([part[i] for part in parts] for i in range(3))
+    if task == "sequences":
+        Xs = [Sequences.from_list(X) for X in Xs]
+    elif task == "graphs":
+        Xs = [as_graphs(X) for X in Xs]
+    elif task == "matchings" and len(parts) > 1:
+        # arrays of partitions may be of different sizes
+        Xs, ys = ([list(part) for part in both] for both in (Xs, ys))
+    counts = [n_examples(X) for X in Xs]
+    if all(weight is None for weight in weights):
+        weights = None
+    else:
+        weights = np.concatenate([
+            np.ones(count) if weight is None else np.asarray(weight, dtype=np.float64)
+            for weight, count in zip(weights, counts, strict=True)])
+    if len(parts) == 1:
+        return Xs[0], ys[0], weights
+    return _concatenated(Xs), _concatenated(ys), weights
+
+
+def _concatenated(arrays):
+    first = arrays[0]
+    if sparse.issparse(first):
+        return sparse.vstack(arrays, format="csr")
+    if isinstance(first, (list, tuple)) or len({type(array) for array in arrays}) > 1:
+        return [row for array in arrays for row in array]
+    if hasattr(first, "iloc"):
+        import pandas
+
+        return pandas.concat(arrays)
+    return np.concatenate(arrays)
+
+
+def asked(fleet, method, *args, members=None):
+    """`Fleet.call_all`, members that are lost being made anew and asked again."""
+    members = list(range(fleet.n_members)) if members is None else list(members)
+    answers = dict.fromkeys(members)
+    left, lost = members, None
+    for _ in range(ATTEMPTS):
+        for k, answer in zip(left, fleet.call_all(method, *args, members=left), strict=True):
+            answers[k] = answer
+        left = [k for k in left if isinstance(answers[k], Lost)]
+        if not left:
+            return [answers[k] for k in members]
+        lost = answers[left[0]]
+        for k in left:
+            fleet.replace(k)
+    raise NoMember(f"member {lost.member} was lost {ATTEMPTS} times: {lost.reason}")

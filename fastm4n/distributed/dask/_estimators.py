@@ -1,0 +1,475 @@
+"""Estimators whose data are partitions on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from distributed import default_client
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.base.checks import check_number, extended, is_number
+from fastm4n.base.docstrings import documented
+from fastm4n.distributed._members import FitMember, asked
+from fastm4n.distributed.dask._fleet import ClusterGone, DaskFleet, Input
+from fastm4n.distributed.dask._inputs import Pieces, is_lazy
+from fastm4n.distributed.dask._predictions import lazy
+from fastm4n.distributed.fleets import NoMember
+from fastm4n.distributed.rounds import RoundsSolution, solve_rounds
+from fastm4n.distributed.rounds import _MemberLost as MemberLost
+from fastm4n.distributed.rounds_file import RoundsFile
+from fastm4n.estimators import (
+    GraphTagger,
+    LabelRanker,
+    Matcher,
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
+    SequenceTagger,
+)
+from fastm4n.solvers.certificates import ROUNDING
+from fastm4n.solvers.checkpoints import claim_file
+from fastm4n.solvers.history import Progress
+from fastm4n.tasks.parts import check_divisible, merged
+
+if TYPE_CHECKING:
+    from typing import Any, Literal, Self
+
+    from distributed import Client
+
+    from fastm4n.base.types import Array
+
+# passes of a round by default; workers end them after so many times what the others took in the
+# round before, but not before so many seconds
+PASSES, PATIENCE, LEAST_SECONDS = 3.0, 2.0, 1.0
+
+_NEW = ("client", "local_passes", "timeout")
+# what a local estimator calls the passes over all data
+_DEFAULTS = {"max_iter": 200, "client": None, "local_passes": "auto", "timeout": 60.0}
+
+
+def _constructor(local):
+    """The constructor of the Dask estimator of a local one."""
+    def __init__(
+        self, surrogate="max_min", *, max_iter=200, client=None, local_passes="auto", timeout=60.0,
+        **parameters,
+    ):
+        local.__init__(self, surrogate, max_iter=max_iter, **parameters)
+        self.client = client
+        self.local_passes = local_passes
+        self.timeout = timeout
+
+    __init__.__signature__ = extended(local.__init__, **_DEFAULTS)
+    return __init__
+
+
+def usable(client):
+    """The client to use: this one, or the default one."""
+    if client is None:
+        try:
+            client = default_client()
+        except ValueError as error:
+            raise ValueError(
+                "there is no Dask client: make one, client = distributed.Client(...), which is "
+                "then the default one, or pass it as `client`.") from error
+    for name in ("submit", "scheduler", "status", "asynchronous"):
+        if not hasattr(client, name):
+            raise ValueError(
+                f"client must be a distributed.Client or None, got {type(client).__name__}.")
+    if client.asynchronous:
+        raise ValueError("client must not be asynchronous: the fit waits for its workers.")
+    if client.status != "running":
+        raise ClusterGone(f"the Dask client is {client.status}: make a new one.")
+    return client
+
+
+class DaskEstimator:
+    """Mixin: `fit` on partitions, which workers of a Dask cluster hold; see the subclasses."""
+
+    alpha_: float
+    n_iter_: int
+    duality_gap_: float
+    interrupted_: bool
+    relative_gap_: float
+    primal_objective_: float
+    dual_objective_: float
+    history_: dict[str, Array]
+
+    _local_class = None
+
+    if TYPE_CHECKING:
+        def __init__(
+            self, surrogate: str = "max_min", *, max_iter: int = 200,
+            client: Client | None = None, local_passes: float | Literal["auto"] = "auto",
+            timeout: float = 60.0, **parameters: Any,
+        ) -> None: ...
+
+    # ------------------------------------------------------------------- parameters
+
+    def _new_local(self):
+        """The local estimator of these parameters, not fitted."""
+        return self._local_class(**{
+            name: clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items() if name not in _NEW})
+
+    def __sklearn_clone__(self) -> Self:
+        # a client is a connection, of which there are no copies
+        return type(self)(**{
+            name: value if name == "client" else clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()})
+
+    def __getstate__(self) -> Any:
+        return {**super().__getstate__(), "client": None}
+
+    @property
+    def client_(self) -> Client:
+        """The Dask client: the parameter, or the default client."""
+        return usable(self.client)
+
+    def _checked(self):
+        """The local estimator, its parameters being those that a fit in partitions can have."""
+        local = self._new_local()
+        check_divisible(local)
+        passes = self.local_passes
+        if not (isinstance(passes, str) and passes == "auto") and not is_number(passes, low=0):
+            raise ValueError(
+                f"local_passes must be 'auto' or a number > 0, got {passes!r}.")
+        check_number("timeout", self.timeout, low=0)
+        local.callback = None  # it is called here
+        return local
+
+    # -------------------------------------------------------------------------- fit
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, lengths: Any = None,
+        group: Any = None,
+    ) -> Self:
+        """Fit the model on all partitions until its duality gap is certified to be at most `tol`.
+
+        Parameters
+        ----------
+        X : list of delayed objects or futures, dask bag, dask array or dask data frame
+            In a list, or bag, of pairs: X and y of each partition, or of each example, and y is
+            None. Rows of a dask array or data frame are examples, or positions of sequences where
+            `lengths` or `group` tell which.
+        y : like X, or str, default=None
+            Labels, where they are not in X; of a data frame also the name of a column.
+        sample_weight : like y, default=None
+            Weights of the examples of each partition.
+        lengths : array-like of int, or list of them, default=None
+            Lengths of the sequences of all rows of a dask array, or of each partition. An array is
+            cut between sequences, wherever its partitions end.
+        group : like y, default=None
+            What rows of one sequence have in common, such as its number: they follow one another
+            in one partition.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data; it names the partition.
+        ClusterGone
+            If nobody is left to compute. What was last certified is kept, if anything was.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` rounds, or those until an interrupt, did not reach `tol`.
+        """
+        local, client = self._checked(), self.client_
+        pieces = Pieces(self._task, X, y, sample_weight, lengths, group)
+        sources = pieces.assembled()
+        with contextlib.ExitStack() as stack:
+            fleet, numbers, found = self._fleet(client, local, sources, stack)
+            whole, template, noted = self._begun(fleet, local, numbers, found)
+            alpha = local._alpha_of(whole.n_examples)
+            parts = asked(fleet, "describe")
+            largest, mass = (sum(part[name] for part in parts) for name in ("largest", "mass"))
+            scale = largest / mass if largest > 0.0 else 1.0
+            solution, ended = self._solved_rounds(fleet, alpha, scale)
+            template.features.restore(solution.z)
+            fitted = template.fitted(None, alpha)
+            if ended is None:
+                fitted.update(self._values(fleet, solution, template))
+        common = {**noted, **template.common}
+        self._taken(common, fitted, solution, alpha, scale)
+        if ended is not None:
+            raise type(ended)(
+                f"{ended} The model of the last certified round is kept: its gap is "
+                f"{self.relative_gap_:.3g} of the objective at zero weights.") from ended
+        if not solution.converged:
+            after = "Interrupted after" if solution.interrupted else "After"
+            warnings.warn(
+                f"{after} {self.n_iter_} rounds the certified duality gap is "
+                f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
+                f"tol={self.tol:g}.", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _fleet(self, client, local, sources, stack):
+        """Members that each have examples, the partitions of each, and what `census` has told.
+
+        The fleet is closed with the stack.
+        """
+        left = list(range(len(sources)))
+        while True:
+            n_members = max(1, min(len(left), _n_workers(client)))
+            numbers = [part.tolist() for part in np.array_split(left, n_members)]
+            inputs = [[Input(sources[i], f"partition {i}") for i in part] for part in numbers]
+            factories = [partial(FitMember, local, part, None) for part in numbers]
+            fleet = stack.enter_context(
+                DaskFleet(client, factories, inputs, timeout=self.timeout))
+            found = asked(fleet, "census")
+            filled = [
+                [number for number, census, _ in member if census.n_examples] for member in found]
+            # where there are no examples at all, what the partitions say tells why
+            if all(filled) or (not any(filled) and any(found)):
+                return fleet, numbers, [part for member in found for part in member]
+            fleet.close()
+            left = [number for member in filled for number in member]
+            if not left:
+                raise ValueError(
+                    "X has no examples: all of its partitions are empty. Look at what the data "
+                    "were filtered or split by.")
+
+    def _begun(self, fleet, local, numbers, found):
+        """What all partitions say together, a problem for fitted attributes, what fits note."""
+        own, censuses, ends = zip(*found, strict=True)
+        for i in range(1, len(ends)):
+            if ends[i] is not None and ends[i - 1] is not None and ends[i][0] == ends[i - 1][1]:
+                raise ValueError(
+                    f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: "
+                    "sequences are not cut. Repartition the data so that each is in one partition, "
+                    "for example with set_index(group).")
+        whole = merged(censuses, numbers=own)
+        for k, part in enumerate(numbers):
+            fleet.factories[k] = partial(FitMember, local, part, whole)
+        oracles = asked(fleet, "begin", whole)
+        if len(set(oracles)) > 1:
+            other = next(k for k, oracle in enumerate(oracles) if oracle != oracles[0])
+            raise ValueError(
+                f"inference={local.inference!r} is {oracles[0]!r} for the graphs of partition "
+                f"{numbers[0][0]} and {oracles[other]!r} for those of partition "
+                f"{numbers[other][0]}: use inference='lp'.")
+        local._whole = whole
+        if whole.mass is not None:  # for its warnings
+            local._encode(whole.labels, np.arange(whole.labels.size))
+        template, noted = asked(fleet, "template", members=[0])[0]
+        return whole, template, noted
+
+    def _solved_rounds(self, fleet, alpha, scale):
+        """The solution, and what ended it before it was one: None, or an exception."""
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        progress = Progress(self.verbose, self.max_iter, self.tol * scale)
+        by_clock = isinstance(self.local_passes, str)
+        kept, file = None, claim_file(RoundsFile)
+
+        def begun(rounds):
+            nonlocal kept
+            try:
+                if file is not None:
+                    file(rounds)
+            except MemberLost as error:  # the next round finds out, and replaces it
+                if kept is None:
+                    raise NoMember(f"a worker was lost before the first round: {error}") from error
+            kept = rounds
+
+        def told(row):
+            progress.update({**row, "pass": row["round"]})
+            if by_clock:
+                kept.seconds = max(LEAST_SECONDS, PATIENCE * np.median(row["member_seconds"]))
+            return self.callback is not None and bool(self.callback(row))
+
+        try:
+            return solve_rounds(
+                fleet, alpha, tol=self.tol * scale, max_rounds=self.max_iter, seed=seed,
+                local_passes=PASSES if by_clock else self.local_passes, callback=told,
+                checkpoint=begun), None
+        except NoMember as error:
+            if kept is None or kept.best is None:
+                raise
+            return RoundsSolution(
+                kept.vectors.views(kept.best), kept.certificate(), kept.n_rounds, kept.history(),
+                False, False), error
+        finally:
+            progress.close()
+
+    def _values(self, fleet, solution, template):
+        """What is told of all parts at the weights of the solution."""
+        if template.common.get("exact_", True):
+            return {}
+        try:
+            parts = asked(fleet, "values", solution.z)
+        except NoMember:
+            return {}
+        if not all(values for _, values in parts):
+            return {}
+        weight = sum(total for total, _ in parts)
+        gap = sum(total * values["integrality_gap_"] for total, values in parts) / weight
+        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+
+    def _taken(self, common, fitted, solution, alpha, scale):
+        """Replace the fitted state."""
+        self._keep(common, fitted)
+        certificate = solution.certificate
+        self.alpha_, self.n_iter_ = alpha, solution.n_rounds
+        self.duality_gap_ = certificate.gap
+        self.relative_gap_ = certificate.gap / scale
+        self.primal_objective_, self.dual_objective_ = certificate.primal, certificate.dual
+        self.history_ = solution.history
+        self.interrupted_ = solution.interrupted
+
+    # ---------------------------------------------------------------------- predict
+
+    def to_local(self) -> Any:
+        """The fitted local estimator: it predicts, pickles and is saved without Dask.
+
+        Returns
+        -------
+        local : estimator
+        """
+        check_is_fitted(self)
+        local, parameters = self._new_local(), self.get_params(deep=False)
+        local.__dict__.update({
+            name: value for name, value in self.__dict__.items() if name not in parameters})
+        # one number for each certificate, as files and displays have it
+        local.history_ = {"pass": self.history_["round"], **self.history_}
+        del local.history_["member_seconds"]
+        return local
+
+    def predict(
+        self, X: Any, *args: Any, lengths: Any = None, group: Any = None, **options: Any,
+    ) -> Any:
+        """Predictions, of the form of X: of partitions lazily.
+
+        Parameters
+        ----------
+        X : list of delayed objects or futures, dask bag, array or data frame, or local data
+            Examples, without labels; those of delayed objects and futures are X of a partition.
+        lengths, group
+            As in `fit`.
+        **options
+            Of the local estimator's `predict`.
+
+        Returns
+        -------
+        y : like X
+            Delayed objects for those, futures for futures; a bag, an array or a data frame with a
+            prediction for each example or row; the local estimator's prediction of local data.
+        """
+        if not is_lazy(X):
+            if lengths is not None:
+                options["lengths"] = lengths
+            return super().predict(X, *args, **options)
+        check_is_fitted(self)
+        if args:
+            options["decode"] = args[0]
+        return lazy(self.to_local(), X, lengths, group, **options)
+
+
+def _n_workers(client):
+    return len(client.scheduler_info(n_workers=-1)["workers"])
+
+
+# what the docstrings of all share
+_PARTS = {
+    "parameters": """
+surrogate, alpha, cost, ...
+    Those of `{local}`. Not supported are {refused}``warm_start=True``, ``penalty="l1"``,
+    and the fixed step.
+max_iter : int, default=200
+    Most rounds.
+client : distributed.Client, default=None
+    The cluster; the default client by default.
+local_passes : float or "auto", default="auto"
+    Passes that each worker makes over its own examples in a round. "auto" is 3, but that a worker
+    that takes more than a second ends them after twice the median time of the workers in the round
+    before: where that happens the result depends on the clock, up to its certified gap.
+timeout : float, default=60.0
+    A worker from which the scheduler has heard nothing for so many seconds counts as lost, and is
+    taken off the cluster.
+""",
+    "attributes": """
+client_ : distributed.Client
+    The client.
+relative_gap_, duality_gap_, primal_objective_, dual_objective_ : float
+    The certificate of the whole problem, as of `{local}`, also after workers were lost.
+n_iter_ : int
+    Rounds made.
+interrupted_ : bool
+    Whether Ctrl-C ended the fit.
+history_ : dict of ndarray
+    At each certificate "round", "primal", "dual", "gap", "seconds", "bytes" (between the
+    driver and the workers), "visits", "sigma", "kappa", "step", "lost" (workers), and
+    "member_seconds" of shape (n_rounds, n_workers), by which stragglers can be told.
+coef_, ...
+    All others of `{local}`.
+""",
+    "notes": """
+Each worker keeps its partitions and their dual point; in a round it improves it, the others being
+held, and the driver goes the best share of that way. Between driver and workers go the weights
+alone. The gap is a sum of a number from each worker, and bounds what is left to gain in the
+objective of all partitions. Where a worker is lost, its partitions are computed anew on another
+one, and their dual point begins anew: the gap is of the whole problem at any time. Ctrl-C leaves
+the last certified round, with a warning that states its gap.
+""",
+}
+_KERNELS = "kernels, ``fit_intercept=\"free\"``, "
+_DOC = """`{local}` fitted on partitions on a Dask cluster, with one certified gap.
+
+    Parameters
+    ----------
+    [parameters]
+
+    Attributes
+    ----------
+    [attributes]
+
+    See Also
+    --------
+    fastm4n.{local} : The local estimator, which `to_local` gives.
+
+    Notes
+    -----
+    [notes]
+    """
+
+
+def _of(local, refused):
+    """The Dask estimator of a local one."""
+    name = f"Dask{local.__name__}"
+    made = type(name, (DaskEstimator, local), {
+        "_local_class": local, "__init__": _constructor(local),
+        "__module__": "fastm4n.distributed.dask",
+        "__doc__": _DOC.format(local=local.__name__)})
+    return documented(_PARTS, local=local.__name__, refused=refused)(made)
+
+
+if TYPE_CHECKING:
+    class DaskGraphTagger(DaskEstimator, GraphTagger): ...
+    class DaskLabelRanker(DaskEstimator, LabelRanker): ...
+    class DaskMatcher(DaskEstimator, Matcher): ...
+    class DaskMulticlassClassifier(DaskEstimator, MulticlassClassifier): ...
+    class DaskMultiLabelClassifier(DaskEstimator, MultiLabelClassifier): ...
+    class DaskOrdinalClassifier(DaskEstimator, OrdinalClassifier): ...
+    class DaskSequenceTagger(DaskEstimator, SequenceTagger): ...
+else:
+    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
+    DaskLabelRanker = _of(LabelRanker, _KERNELS)
+    DaskMatcher = _of(Matcher, _KERNELS)
+    DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
+    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
+    DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)
+    DaskSequenceTagger = _of(SequenceTagger, '``states="observed"``, `order` of 2 or more, ')
+    from typing import Any, Literal, Self
+
+    from distributed import Client

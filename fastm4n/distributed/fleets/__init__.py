@@ -1,0 +1,10 @@
+"""Members that work side by side, each on its own part of the data, and one driver.
+
+`Fleet` says what a driver asks; `InProcessFleet` and `ProcessFleet` are two of them.
+"""
+
+from fastm4n.distributed.fleets._base import Fleet, Lost, NoMember
+from fastm4n.distributed.fleets._in_process import InProcessFleet
+from fastm4n.distributed.fleets._processes import ProcessFleet
+
+__all__ = ["Fleet", "InProcessFleet", "Lost", "NoMember", "ProcessFleet"]

@@ -1,0 +1,33 @@
+"""Systems of the papers that the estimators do not choose by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastm4n.base.lazy import attach
+
+if TYPE_CHECKING:
+    from fastm4n.research import boosting, costs, displays, theory
+    from fastm4n.research._boost import Boost, BoostLabels
+    from fastm4n.research._factor_graphs import FactorGraphs
+    from fastm4n.research._smooth import SmoothMargin
+    from fastm4n.research._soft_features import SoftFeatures
+    from fastm4n.research._soft_outputs import FactorBlocks
+    from fastm4n.research._soft_solver import solve_soft
+    from fastm4n.research.displays import ComplexityDisplay, MarginDisplay
+
+__all__ = [
+    "Boost", "BoostLabels", "ComplexityDisplay", "FactorBlocks", "FactorGraphs", "MarginDisplay",
+    "SmoothMargin", "SoftFeatures", "boosting", "costs", "displays", "solve_soft", "theory",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "Boost": "_boost", "BoostLabels": "_boost", "ComplexityDisplay": "displays",
+        "FactorBlocks": "_soft_outputs", "FactorGraphs": "_factor_graphs",
+        "MarginDisplay": "displays", "SmoothMargin": "_smooth",
+        "SoftFeatures": "_soft_features", "solve_soft": "_soft_solver",
+    },
+    ("boosting", "costs", "displays", "theory"),
+)

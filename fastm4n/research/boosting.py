@@ -1,0 +1,308 @@
+"""Objectives beside the convex surrogates of `fit`: boosting as printed, and minimum risk.
+
+``surrogate="boost"`` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
+exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
+it; `exponential_losses` has it and equation 19 at the weights of a tagger. `refine_risk` goes on
+from a fitted tagger to a smaller expected cost, the objective of minimum-risk training, which is
+not convex.
+
+References
+----------
+.. [1] C. Cortes, V. Kuznetsov, M. Mohri, S. Yang (2016). Structured prediction theory based on
+   factor graph complexity. NIPS.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.estimators import SequenceTagger
+from fastm4n.research.costs import LogCost, MarkovCost, of_sequences
+from fastm4n.solvers.blocks._batch import Batch
+from fastm4n.solvers.limited_memory import inner, minimise, plus
+from fastm4n.tasks.chain_weights import packed_weights
+
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from numpy.typing import ArrayLike
+
+    from fastm4n.base.types import FloatArray, IntArray
+    from fastm4n.data.types import Labellings, SequenceData
+    from fastm4n.research.costs import EditDistance
+
+__all__ = ["exponential_losses", "fit_exponential", "refine_risk"]
+
+FORMS = ("sum", "max")
+
+# exp of more overflows, or nearly
+MOST_LOG = 700.0
+
+
+def fit_exponential(
+    estimator: SequenceTagger, X: SequenceData, y: Labellings,
+    sample_weight: ArrayLike | None = None,
+) -> Any:
+    """Fit an estimator to the exponential loss itself, by L-BFGS, with a certified gap.
+
+    Minimises mean_i F_i + alpha / 2 ||w||^2, F_i = sum over outputs y other than y_i of
+    L(y_i, y) exp(s(y) - s(y_i)). At w = 0 it is the sum of the costs of all outputs, R^T / R for
+    each mistake of a sequence of T positions and R labels: the longest sequence is the whole
+    objective, and from a few hundred positions on it overflows. ``estimator.fit`` takes the
+    logarithm log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``surrogate="boost"``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
+        `tol` and `max_iter` (evaluations) are used. It is not changed.
+    X, y, sample_weight
+        As its `fit` takes them.
+
+    Returns
+    -------
+    fitted : estimator
+        A fitted copy. With v_i = w' Phi(x_i) for the dual points' scores, the gap is alpha / 2
+        ||w - w(u)||^2, u_i being the gradients of F_i: the square of the objective's gradient over
+        2 alpha. `relative_gap_` is relative to the objective at zero weights.
+
+    Raises
+    ------
+    ValueError
+        If log F_i is above 700 at zero weights, naming the example.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier
+    >>> from fastm4n.research.boosting import fit_exponential
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = fit_exponential(MulticlassClassifier("boost", alpha=0.1), X, y)
+    >>> bool(clf.relative_gap_ <= clf.tol), bool(clf.score(X, y) > 0.9)
+    (True, True)
+    """
+    if getattr(estimator, "surrogate", None) != "boost":
+        raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
+    fitted = clone(estimator)
+    problem = fitted._problem(*fitted._read(X, y, sample_weight))
+    batch, alpha, p = _batch(fitted, problem)
+    first = []
+
+    def objective(w):
+        problem.features.restore(w)
+        logs, _ = batch.evaluate()
+        if not first:
+            worst = int(np.argmax(logs))
+            if logs[worst] > MOST_LOG:
+                raise ValueError(
+                    f"{fitted._noun} {problem.blocks.examples[worst]}: log F is "
+                    f"{logs[worst]:.4g} at zero weights, and exp of more than {MOST_LOG:g} "
+                    "overflows. Use fit, which minimises log(1 + F).")
+        if not logs.max() <= MOST_LOG:
+            return np.inf, None
+        value = float(np.sum(p * np.expm1(logs))) + 0.5 * alpha * inner(w, w)
+        if not first:
+            first.append(value if value > 0.0 else 1.0)
+        return value, lambda: plus(batch.gradient(np.exp(logs)), alpha, w)
+
+    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+
+    def on_iterate(n, w, value, gradient):
+        gap = inner(gradient, gradient) / (2.0 * alpha)
+        dual = max([value - gap, *rows["dual"]])
+        _add(rows, n, value, dual, min(gap, max(0.0, value - dual)))
+        return rows["gap"][-1] <= fitted.tol * first[0]
+
+    w = minimise(objective, problem.features.state(), fitted.max_iter, on_iterate)
+    return _finished(fitted, problem, w, alpha, rows, first[0])
+
+
+def exponential_losses(
+    tagger: SequenceTagger, X: SequenceData, y: Labellings, *, form: Literal["sum", "max"] = "sum",
+    cost: MarkovCost | EditDistance | None = None,
+) -> FloatArray:
+    """The losses of VStructBoost as printed, of each sequence under a fitted tagger.
+
+    sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these terms,
+    equation 19, exactly: by a chain of labels and costs so far.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+        Fitted, with any surrogate.
+    X, y
+        As its `fit` takes them.
+    form : {"sum", "max"}, default="sum"
+    cost : MarkovCost or EditDistance, default=None
+        The tagger's own costs of positions, added up, by default.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_sequences,)
+        Zero for empty sequences.
+
+    Raises
+    ------
+    ValueError
+        Where the logarithm of a loss is above 700, naming the sequence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceTagger
+    >>> from fastm4n.research.boosting import exponential_losses
+    >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "a"]]
+    >>> tagger = SequenceTagger("boost", alpha=0.1, random_state=0).fit(X, y)
+    >>> total, largest = (exponential_losses(tagger, X, y, form=form) for form in ("sum", "max"))
+    >>> bool((largest <= total).all())
+    True
+    """
+    check_is_fitted(tagger)
+    check_choice("form", form, FORMS)
+    logs = LogCost(MarkovCost(tagger.cost_matrix_) if cost is None else cost)
+
+    def loss(unary, pairwise, labels):
+        if unary.shape[1] == 1:
+            return 0.0  # there is no other labelling
+        if form == "sum":
+            value = logs.log_partition(unary, pairwise, labels)
+        else:
+            value = logs.best(unary, pairwise, labels)[1]
+        value -= score_of(unary, pairwise, labels)
+        if value > MOST_LOG:
+            raise ValueError(
+                f"log F is {value:.4g}, and exp of more than {MOST_LOG:g} overflows. "
+                "surrogate='boost' takes log(1 + F).")
+        return np.exp(value)
+
+    return of_sequences(loss, tagger, X, y)
+
+
+def score_of(unary: FloatArray, pairwise: FloatArray, labels: IntArray) -> float:
+    """The score of one labelling; pairwise is one matrix, or one for each transition."""
+    before, behind = labels[:-1], labels[1:]
+    places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
+    return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
+
+
+def refine_risk(
+    tagger: SequenceTagger, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None,
+    *, alpha: float | None = None, max_iter: int = 100,
+) -> SequenceTagger:
+    """Minimum-risk training from a fitted tagger on: a smaller expected cost on the data.
+
+    Goes down mean_i E L(y_i, Y) + alpha / 2 ||w||^2, the expectation being over labellings Y of the
+    tagger's distribution, from its weights, by L-BFGS; gradients are covariances, by tangent
+    sum-product. The objective is not convex: there is no gap, and where it ends depends on where it
+    began. It is never larger at the end.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+        Fitted, with ``surrogate="log"``. It is not changed.
+    X, y, sample_weight
+        As its `fit` takes them.
+    alpha : float, default=None
+        Regularisation, that of the fit by default.
+    max_iter : int, default=100
+        Most evaluations.
+
+    Returns
+    -------
+    refined : SequenceTagger
+        A copy with other weights, `primal_objective_` being the objective above,
+        `dual_objective_` -inf and both gaps inf, as nothing is certified; `history_` has the
+        objective ("primal") after each step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n import SequenceTagger
+    >>> from fastm4n.research.boosting import refine_risk
+    >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "b"]]
+    >>> tagger = SequenceTagger("log", alpha=0.1, random_state=0).fit(X, y)
+    >>> refined = refine_risk(tagger, X, y)
+    >>> objective = refined.history_["primal"]
+    >>> bool(objective[-1] < objective[0])
+    True
+    """
+    if not isinstance(tagger, SequenceTagger) or tagger.surrogate != "log":
+        raise ValueError(
+            f"refine_risk needs a fitted SequenceTagger with surrogate='log', got {tagger!r:.200}.")
+    check_is_fitted(tagger)
+    check_number("max_iter", max_iter, low=0, integer=True)
+    if alpha is not None:
+        check_number("alpha", alpha, low=0)
+    alpha = tagger.alpha_ if alpha is None else float(alpha)
+    plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
+    problem = plain._problem(tagger._features(X), y, sample_weight)
+    if not np.array_equal(problem.common["classes_"], tagger.classes_):
+        raise ValueError("y has other labels than those that the tagger was fitted to.")
+    d = problem.common["n_features_in_"]
+    if d != tagger.n_features_in_:
+        raise ValueError(
+            f"X has {d} features, but the tagger was fitted to {tagger.n_features_in_}.")
+    batch, alpha, p = _batch(plain, problem, alpha)
+
+    def objective(w):
+        problem.features.restore(w)
+        value = float(np.sum(p * batch.risks())) + 0.5 * alpha * inner(w, w)
+        return value, lambda: plus(batch.along_change(), alpha, w)
+
+    weights, edge_weights = packed_weights(tagger)
+    start = {"weights": np.array(weights)}
+    if edge_weights is not None:
+        start["edges"] = np.array(edge_weights)
+    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+
+    def on_iterate(n, w, value, gradient):
+        _add(rows, n, value, -np.inf, np.inf)
+        return inner(gradient, gradient) <= (1e-6 * alpha) ** 2 * inner(w, w)
+
+    w = minimise(objective, start, max_iter, on_iterate)
+    refined = _finished(copy.copy(tagger), problem, w, alpha, rows, 1.0)
+    refined.__dict__.pop("_warm_state", None)
+    return refined
+
+
+def _batch(estimator, problem, alpha=None):
+    """What is evaluated, alpha, and the weights of blocks; only for the plain L2 penalty."""
+    features = problem.features
+    if not problem.loss.outputs.has_tangent:
+        raise ValueError(
+            f"tangents of marginals are needed, and {type(problem.loss.outputs).__name__} has "
+            "none: single labels, chains of order 1 without constraints and graphs without cycles "
+            "have them.")
+    if features.weight_norm() is None or not features.has_plain_state():
+        raise ValueError(
+            "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")
+    if getattr(problem, "free_intercept", None) is not None:
+        raise ValueError("fit_intercept='free' is for fit: use True or a number.")
+    alpha = estimator._alpha_of(problem.blocks.kept.size) if alpha is None else alpha
+    return Batch(problem.loss, features, problem.weights), alpha, problem.weights
+
+
+def _add(rows, *values):
+    for column, value in zip(rows.values(), values, strict=True):
+        column.append(value)
+
+
+def _finished(estimator, problem, w, alpha, rows, scale):
+    """The estimator with the weights w and what is known of them."""
+    problem.features.restore(w)
+    estimator._keep(problem.common, problem.fitted(None, alpha))
+    history = {name: np.array(column) for name, column in rows.items()}
+    estimator.alpha_ = alpha
+    estimator.n_iter_ = int(history["pass"][-1])
+    estimator.primal_objective_ = float(history["primal"][-1])
+    estimator.dual_objective_ = float(history["dual"][-1])
+    estimator.duality_gap_ = float(history["gap"][-1])
+    estimator.relative_gap_ = estimator.duality_gap_ / scale
+    estimator.history_ = history
+    return estimator

@@ -1,0 +1,142 @@
+"""Factors and margins of sets of labels, with pairs of labels that have weights."""
+
+import numpy as np
+
+from fastm4n.research.theory._factors import (
+    _column_sums,
+    _largest,
+    _row_squares,
+    _signs,
+)
+
+# up to so many labels with pairs all sets are listed
+MOST_LISTED = 12
+
+
+class LabelSetFactors:
+    """The factors of label sets: one for each label, on or off, and one for each edge.
+
+    Attributes and methods are those of `FactorFeatures`. A factor's features are those of the
+    example where its label is on, and 1 where both labels of its edge are; else they are 0.
+
+    Parameters
+    ----------
+    values : {ndarray, CSR} of shape (n_examples, n_features)
+    n_labels : int
+    edges : ndarray of int of shape (n_edges, 2)
+    constant : float, default=1.0
+    """
+
+    decompositions = ("parts",)
+    selected = None
+
+    def __init__(self, values, n_labels, edges, *, constant=1.0):
+        self.values, self.n_labels, self.constant = values, n_labels, constant
+        self.edges = np.asarray(edges)
+        self.n_examples, self.n_features = values.shape
+        self.lengths = np.full(self.n_examples, n_labels)
+        self.example = np.repeat(np.arange(self.n_examples), n_labels)
+        self.mask = None
+        if len(self.edges):
+            on = np.ones(len(self.edges))
+            self.mask = self.stacked(
+                np.ones((self.n_features, n_labels)), np.ones(n_labels), self.of_edges(on))
+
+    def stacked(self, of_features, intercept, of_edges):
+        parts = [of_features]
+        if self.constant:
+            parts.append(np.asarray(intercept)[np.newaxis])
+        return np.concatenate([*parts, of_edges] if len(self.edges) else parts)
+
+    def of_edges(self, values):
+        """Numbers of the edges, in rows of their first labels and columns of the others."""
+        table = np.zeros((self.n_labels, self.n_labels))
+        if len(self.edges):
+            table[self.edges[:, 0], self.edges[:, 1]] = values
+        return table
+
+    def row_families(self, families=None):
+        names = ["features"] * self.n_features if families is None else list(families)
+        names += ["(intercept)"] * bool(self.constant)
+        return names + ["(pairs)"] * (self.n_labels * (len(self.edges) > 0))
+
+    def n_factors(self, decomposition):
+        return np.full(self.n_examples, self.n_labels + len(self.edges))
+
+    def n_values(self, decomposition):
+        total = 2 * self.n_labels + 4 * len(self.edges)
+        return np.full(self.n_examples, total), 4 if len(self.edges) else 2
+
+    def row_sums(self, decomposition, count=False):
+        each = self.n_factors(decomposition).astype(np.float64)
+        parts = [_column_sums(self.values, each, count)]
+        if self.constant:
+            parts.append([each.sum() * (1.0 if count else self.constant**2)])
+        if len(self.edges):
+            parts.append(np.where(self.mask[-self.n_labels:].any(axis=1), each.sum(), 0.0))
+        return np.concatenate(parts)
+
+    def radii(self, decomposition):
+        if not self.n_examples:
+            return 0.0, 0.0
+        pairs = float(len(self.edges) > 0)
+        squares = np.maximum(_row_squares(self.values) + self.constant**2, pairs)
+        return float(np.sqrt(squares.max())), max(
+            _largest(self.values), abs(float(self.constant)), pairs)
+
+    def signed_sum(self, decomposition, rng):
+        scale = np.sqrt(self.n_factors(decomposition))
+        labels = _signs(rng, (self.n_examples, self.n_labels)) * scale[:, np.newaxis]
+        edges = scale @ _signs(rng, (self.n_examples, len(self.edges)))
+        return self.stacked(
+            np.asarray(self.values.T @ labels), self.constant * labels.sum(axis=0),
+            self.of_edges(edges))
+
+    def reach(self):
+        """Two sets may differ in every label, and in every edge that has both labels on."""
+        return np.sqrt(
+            self.n_labels * (_row_squares(self.values) + self.constant**2) + len(self.edges))
+
+    def truth_sums(self, codes):
+        Y = codes.reshape(-1, self.n_labels).astype(np.float64)
+        together = np.zeros(0)
+        if len(self.edges):
+            together = (Y[:, self.edges[:, 0]] * Y[:, self.edges[:, 1]]).sum(axis=0)
+        return self.stacked(
+            np.asarray(self.values.T @ Y), self.constant * Y.sum(axis=0), self.of_edges(together))
+
+
+def flips(scores, Y, edges, edge_scores, cost):
+    """Costs of the sets that differ from the truth, and by how much it scores more: for each row.
+
+    Of sets of one cost that which scores most is enough. Without edges, numbers of labels that are
+    wrongly off and wrongly on; with them, all sets are listed.
+    """
+    n, k = scores.shape
+    out = []
+    if not len(edges):
+        for row, truth in zip(scores, Y, strict=True):
+            off = np.append(0.0, np.cumsum(np.sort(row[truth == 1])))  # what the truth loses
+            on = np.append(0.0, np.cumsum(np.sort(-row[truth == 0])))
+            gaps = np.add.outer(off, on).ravel()[1:]
+            costs = np.add.outer(
+                cost[1, 0] * np.arange(off.size), cost[0, 1] * np.arange(on.size)).ravel()[1:]
+            out.append((costs, gaps))
+        return out
+    if k > MOST_LISTED:
+        raise NotImplementedError(
+            f"Margins of sets of {k} labels with pairs are not computed: all sets are listed, of "
+            f"{MOST_LISTED} labels at most. Without pairs (graph='none') there is no such limit.")
+    sets = (np.arange(2**k)[:, np.newaxis] >> np.arange(k)) & 1
+    pairs = (sets[:, edges[:, 0]] * sets[:, edges[:, 1]]) @ edge_scores
+    for row, truth in zip(scores, Y, strict=True):
+        of_set = sets @ row + pairs
+        # numbers of labels that are wrongly off, and wrongly on
+        levels = ((1 - sets) @ truth) * (k + 1) + sets @ (1 - truth)
+        best = np.full((k + 1) ** 2, -np.inf)
+        np.maximum.at(best, levels, of_set)
+        found = np.flatnonzero(np.isfinite(best))
+        found = found[found > 0]
+        costs = cost[1, 0] * (found // (k + 1)) + cost[0, 1] * (found % (k + 1))
+        out.append((costs, best[0] - best[found]))
+    return out

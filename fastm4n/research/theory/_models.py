@@ -1,0 +1,166 @@
+"""What a report reads of fitted models: factors of examples, weights, labels and scores."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fastm4n.penalties._penalties import as_penalty
+from fastm4n.research.theory._factors import FactorFeatures
+from fastm4n.research.theory._label_sets import LabelSetFactors
+from fastm4n.tasks.chain_input import as_features, as_labels, columns_of
+from fastm4n.tasks.indicators import read_indicator
+
+# fitted attributes that tell models of these kinds from others
+KINDS = {
+    "sequences": "sequences", "classes": "labels", "ordered": "labels", "multilabel": "sets"}
+SUPPORTED = "SequenceTagger, MulticlassClassifier, OrdinalClassifier and MultiLabelClassifier"
+
+
+class ReadModel:
+    """A fitted model, with its examples as factors.
+
+    Parameters
+    ----------
+    model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
+        Fitted, or a pipeline that ends with one.
+    X : examples, as `predict` takes them
+    lengths : array-like of int, default=None
+
+    Attributes
+    ----------
+    model : estimator
+        The last step of a pipeline.
+    X : Sequences, ndarray or CSR
+        What it is given.
+    kind : {"sequences", "labels", "sets"}
+    factors : FactorFeatures or LabelSetFactors
+    """
+
+    def __init__(self, model, X, lengths=None):
+        if hasattr(model, "steps"):
+            X, model = model[:-1].transform(X) if len(model.steps) > 1 else X, model[-1]
+        self.model, self.kind = model, readable(model)
+        R = model.classes_.size
+        if self.kind == "sequences":
+            X = as_features(model._features(X, lengths), lengths, model.n_features_in_)
+            model._check_n_features(X.values)
+            columns = getattr(model, "transition_features_", None)
+            self.X = X
+            self.factors = FactorFeatures(
+                X.values, X.offsets, R, constant=float(model.fit_intercept),
+                ends=model.fit_start_end, transitions=model.fit_transitions,
+                selected=None if columns is None else columns_of(X.values, columns))
+        else:
+            if lengths is not None:
+                raise ValueError("lengths is for sequences, and the examples are single labels.")
+            self.X = X = model._validated(X, reset=False)
+            if self.kind == "sets":
+                self.factors = LabelSetFactors(X, R, model.edges_, constant=model._constant())
+            else:
+                self.factors = FactorFeatures(
+                    X, np.arange(X.shape[0] + 1), R, constant=model._constant())
+
+    @property
+    def couples(self):
+        """Whether labels of an example have weights together."""
+        if self.kind == "sequences":
+            return bool(self.model.fit_transitions)
+        return self.kind == "sets" and len(self.model.edges_) > 0
+
+    def weights(self):
+        """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
+        model, factors = self.model, self.factors
+        coef = model.coef_
+        # the weight of the constant feature: the intercept is that times its value
+        intercept = model.intercept_ / (factors.constant or 1.0)
+        if self.kind == "sets":
+            edges = factors.of_edges(model.edge_coef_)
+            return factors.stacked(np.asarray(coef).T, intercept, edges)
+        chain = None, None, None
+        if self.kind == "sequences":
+            chain = model.start_coef_, model.end_coef_, model.transition_coef_
+        of_selected = None
+        if factors.selected is not None:
+            of_selected = model.transition_feature_coef_.reshape(-1, factors.n_labels)
+        return factors.stacked(np.asarray(coef).T, intercept, *chain, of_selected)
+
+    def codes(self, y, lengths=None):
+        """Numbers of the true labels, -1 for those that the model does not know.
+
+        Of sets, 0 and 1 for all labels of an example after another.
+        """
+        model = self.model
+        if self.kind == "sets":
+            Y = read_indicator(y, model.classes_.size)[0]
+            if len(Y) != self.factors.n_examples:
+                raise ValueError(
+                    f"y has {len(Y)} rows, but X has {self.factors.n_examples}.")
+            return np.asarray(Y, dtype=np.intp).ravel()
+        if self.kind == "sequences":
+            labels = as_labels(y, self.X, lengths)
+        else:
+            labels = np.asarray(y)
+            if labels.shape != (self.factors.n_examples,):
+                raise ValueError(
+                    f"y must have a label for each of the {self.factors.n_examples} examples of X, "
+                    f"got shape {labels.shape}.")
+            labels = labels.tolist()
+        where = {label: i for i, label in enumerate(model.classes_.tolist())}
+        return np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
+
+    def known_codes(self, y, lengths=None):
+        """The same, of labels that must all be known."""
+        codes = self.codes(y, lengths)
+        unknown = np.flatnonzero(codes < 0)
+        if unknown.size:
+            i = int(self.factors.example[unknown[0]])
+            place = f"y[{i}]"
+            if self.kind == "sequences":
+                place += f" at position {int(unknown[0] - self.factors.offsets[i])}"
+            raise ValueError(
+                f"{place} has a label that is not in classes_, and so has no score: margins are of "
+                "labels that the model knows. Give such examples as X_test and y_test only.")
+        return codes
+
+    def distance_to_optimum(self):
+        """A bound of ||w - w*||, of the certified gap: sqrt(2 gap / alpha).
+
+        The objective is alpha-strongly convex (times 1 - l1_ratio for elastic nets), so that
+        alpha / 2 ||w - w*||^2 <= P(w) - P(w*) <= gap. Half of the square would do for w = w(mu) of
+        the dual point of the gap; solvers may return other weights, so that is not used. Infinite
+        where weights are not penalised.
+        """
+        alpha = self.strong_convexity()
+        gap = max(float(self.model.duality_gap_), 0.0)
+        with np.errstate(over="ignore"):
+            return float(np.sqrt(2.0 * gap / alpha)) if alpha > 0 else np.inf
+
+    def strong_convexity(self):
+        """a in a / 2 ||w||^2 of the objective; 0 where some weights are not penalised."""
+        model = self.model
+        if self.kind != "sequences" and model._has_free_intercept():
+            return 0.0
+        return model.alpha_ * (1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0)))
+
+
+def readable(model):
+    """What kind of outputs a fitted model has; an error where a report cannot read them."""
+    kind = KINDS.get(getattr(model, "_task", None))
+    if kind is None:
+        raise NotImplementedError(
+            f"A {type(model).__name__} has no factors that a report can read; supported are "
+            f"{SUPPORTED}, with kernel='linear'.")
+    check_is_fitted(model)
+    if not hasattr(model, "coef_"):
+        raise NotImplementedError(
+            f"Complexities are of weights, and kernel={model.kernel!r} has none; supported are "
+            f"{SUPPORTED}, with kernel='linear'. Use features of "
+            "sklearn.kernel_approximation.Nystroem.")
+    if getattr(model, "order", 1) not in (None, 1):
+        raise NotImplementedError(
+            f"Factors of label n-grams (order={model.order}) are not among those that a report can "
+            "read; supported is order=1.")
+    if kind == "sets" and (model.constraints is not None or model.oracle_ == "soft"):
+        raise NotImplementedError(
+            "Constraints and inference='soft' are not among what a report can read; supported are "
+            "label sets without them.")
+    return kind

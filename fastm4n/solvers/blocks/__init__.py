@@ -1,0 +1,1 @@
+"""Block-coordinate Frank-Wolfe: the engine, its passes and their schedule."""

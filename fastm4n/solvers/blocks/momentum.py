@@ -1,0 +1,431 @@
+"""Accelerated passes: the proximal-point method with extrapolation around the block solver.
+
+Where alpha is small the dual is ill-conditioned and steps of one block at a time undo each other.
+Passes are then made on the problem with the penalty
+
+    alpha / 2 ||w||^2 + kappa / 2 ||w - y||^2,
+
+which is better conditioned; its minimiser over the dual points so far is
+w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Under a penalty Omega
+other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman
+distance of Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with
+thresholds and bounds that are the same for every kappa.  Every few passes the
+centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The
+weights
+returned are an average of the latest w, and their gap is that of the problem without
+kappa: P(w) at the average, and D at the dual point mu.
+
+References
+----------
+.. [1] H. Lin, J. Mairal, Z. Harchaoui (2015). A universal catalyst for first-order optimization.
+   NeurIPS.
+.. [2] S. Shalev-Shwartz, T. Zhang (2016). Accelerated proximal stochastic dual coordinate ascent
+   for regularized loss minimization. Mathematical Programming 155.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastm4n.base.arrays import checked
+from fastm4n.base.threads import by_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastm4n.base.types import FloatArray
+    from fastm4n.solvers.certificates import Certificate
+
+# passes between two moves of the centre, at first and at most
+INNER_PASSES = 3
+MOST_INNER_PASSES = 30
+# what kappa is multiplied by where that is not enough, with more passes than so many
+LESS, WELL_SOLVED = 0.7, 15
+# the average is over about this many of the latest passes
+AVERAGED = 10
+# where single labels make steps of whole blocks and have many weights: kappa / alpha, and passes
+# that the average is over; their points are solved for well enough by one pass
+WHOLE_RATIO, WHOLE_AVERAGED = 1.5, 2
+# a gap that has not come down to this share of the last calls for more passes between moves
+ENOUGH = 0.9
+# the problem with kappa is solved, and the centre moves at once, when its gap is less than this
+# share of the last certified one
+SOLVED = 0.01
+# most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
+# 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
+MOST_RATIO = 1e3
+# w(mu) may be better than the average where the dual rose by less than this share of the gap from
+# one certificate to the next; where it is not, the next look waits twice as long, at most so long
+RISEN = 0.1
+MOST_CHECKS = 8
+# alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
+# log surrogate, which is smooth and needs momentum later. Trees of poses need it at 0.02 (8 passes
+# with it, 53 without); words at 0.01 to 0.02 take a seventh more passes
+SMALL, SMALL_FOR_SMOOTH = 0.5, 0.05
+# What momentum keeps is gone through about so often in a pass, which is little where it stays in a
+# cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
+# each other's way less, and momentum is worth while where so many passes are to come without
+SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 32.0, 1 << 16, 0.05, 40.0
+
+
+def best_kappa(alpha: float, curvature: float, is_smooth: bool = False) -> float:
+    """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
+
+    Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
+    solved for exactly grows with kappa / alpha: their geometric mean has done well from
+    alpha = 0.1 to 1e-4 on words, classes and rankings.
+    """
+    if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
+        return 0.0
+    return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
+
+
+def whole_kappa(alpha: float) -> float:
+    """kappa for steps of whole blocks that share few features, under momentum after each pass.
+
+    Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
+    between alpha and two alpha passes are fewest, half of those without.
+    """
+    return WHOLE_RATIO * alpha
+
+
+def cost_of_vectors(engine: Any) -> float:
+    """What momentum costs in a pass, as a share of what the pass does, by counts."""
+    features = engine.features
+    n_numbers = sum(array.size for array in features.held().values())
+    if n_numbers <= IN_CACHE:
+        return 0.0
+    of_pass = engine.surrogate.n_blocks * (features.visit_cost + engine.surrogate.oracle_cost)
+    return SWEEPS * n_numbers / max(1.0, of_pass)
+
+
+def _swap(one, other):
+    was = one.copy()
+    one[:] = other
+    other[:] = was
+
+
+class Acceleration:
+    """The centre, the momentum and the average of accelerated passes over one engine.
+
+    Weights are told by the arrays of the feature map's state, which is linear in them. Where a
+    feature map holds no weights w(mu) is returned and no average: what is kept of a kernel is mu.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+        With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
+    kappa : float
+    centre : dict, default=None
+        First y, a state of the feature map; w(mu) by default.
+    n_jobs : int
+        Threads that work on weights.
+    is_whole : bool
+        Whether passes are of steps of whole blocks that share few features: the centre moves after
+        each of them, and w is soon better than an average of many.
+    """
+
+    alpha: float
+    n_passes: int
+    last_gap: float
+    last_dual: float
+    wait: int
+    since_look: int
+    names: list[str]
+    is_solved: bool
+    mean: list[FloatArray]
+    is_moving: bool
+    kappa: float
+    momentum: float
+    centre: Any
+    moved_to: list[FloatArray]
+    since_move: int
+
+    def __init__(
+        self, engine: Any, kappa: float, centre: dict[str, Any] | None = None, n_jobs: int = 1,
+        is_whole: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.alpha = engine.alpha
+        self.is_whole = is_whole
+        self.inner = self._first_inner()
+        self.n_passes = 0
+        self.last_gap = np.inf
+        self.last_dual = -np.inf
+        self.wait = self.since_look = 0  # certificates
+        state = engine.features.state()
+        self.names, of_mu = list(state), list(state.values())
+        self.is_solved = False
+        self.mean = of_mu if centre is None else list(centre.values())
+        self._begin(kappa, of_mu)
+
+    def _first_inner(self):
+        return 1 if self.is_whole else INNER_PASSES
+
+    def _begin(self, kappa, of_mu):
+        """Make passes under this kappa from here on, with the average as the centre.
+
+        of_mu is w(mu), which may be the average itself.
+        """
+        self.is_moving = True
+        self.kappa = kappa
+        root = np.sqrt(self.alpha / (self.alpha + kappa))
+        self.momentum = (1.0 - root) / (1.0 + root)
+        self.centre = [array.copy() for array in self.mean]
+        self.moved_to = self._mixed(of_mu, self.centre)
+        self.since_move = 0
+        self.put(self.moved_to)
+        self.engine.set_kappa(kappa)
+        self.is_moving = False
+
+    # ------------------------------------------------------------------------- points
+
+    def _mixed(self, of_mu, of_centre):
+        """What of_mu and of_centre come to in w."""
+        a, k = self.alpha, self.kappa
+
+        def mix(out, m, c):
+            out[:] = (a * m + k * c) / (a + k)
+
+        return self._made(mix, of_mu, of_centre)
+
+    def _state(self, arrays):
+        """The state of the feature map with these arrays."""
+        return dict(zip(self.names, arrays, strict=True))
+
+    def _now(self):
+        """Where the engine's w is: a copy."""
+        return list(self.engine.features.state().values())
+
+    def _held(self):
+        """The same, to be changed in place and `put`, where the feature map holds w."""
+        return list(self.engine.features.held().values())
+
+    def _of_mu(self, now):
+        """w(mu)."""
+        a, k = self.alpha, self.kappa
+
+        def take_apart(out, w, c):
+            out[:] = ((a + k) * w - k * c) / a
+
+        return self._made(take_apart, now, self.centre)
+
+    def _made(self, function, *lists):
+        """New arrays that function(out, *arrays) fills, without others of their size."""
+        made = [np.empty_like(array) for array in lists[0]]
+        by_pieces(function, self.n_jobs, made, *lists)
+        return made
+
+    def put(self, arrays: list[FloatArray]) -> None:
+        """Make these the weights of the feature map."""
+        self.engine.features.restore(self._state(arrays))
+
+    # ------------------------------------------------------------------------- passes
+
+    def after_pass(self) -> None:
+        """Count a pass, and move the centre when it is time."""
+        held = self._held()
+        self.n_passes += 1
+        self.since_move += 1
+        self.is_moving = True
+        weight = 1.0 / min(self.n_passes, WHOLE_AVERAGED if self.is_whole else AVERAGED)
+
+        def average(mean, w):
+            mean += weight * (w - mean)
+
+        by_pieces(average, self.n_jobs, self.mean, held)
+        # of the gaps met in the pass, which are those under kappa
+        self.is_solved = self.engine.stale_gap() <= SOLVED * self.last_gap < np.inf
+        if self.since_move >= self.inner or self.is_solved:
+            self.since_move = 0
+            share = self.kappa / (self.alpha + self.kappa)
+
+            def move(w, last, centre):
+                # the next centre, and the weights that go with it
+                last += (1.0 + self.momentum) * (w - last)
+                centre *= -share
+                centre += w + share * last
+                _swap(w, centre)
+                _swap(last, centre)
+
+            by_pieces(move, self.n_jobs, held, self.moved_to, self.centre)
+            self.put(held)
+        self.is_moving = False
+
+    def mend(self) -> None:
+        """Make everything consistent again after an interrupt."""
+        self.rebuild()
+        if self.is_moving:
+            self.mean = self._now()
+            self.is_moving = False
+
+    def told(self, gap: FloatArray) -> None:
+        """Take notice of a certified gap: points are solved for better where it is stuck.
+
+        Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
+        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
+        """
+        if gap > self.last_gap:
+            # the restart of O'Donoghue and Candes (2015): momentum has gone too far
+            by_pieces(np.copyto, self.n_jobs, self.moved_to, self._held())
+        if gap > ENOUGH * self.last_gap and not self.is_solved:
+            self.inner = min(MOST_INNER_PASSES, self.inner + 1)
+            has_atoms = self.engine.sets is not None
+            if has_atoms and gap > self.last_gap and self.inner > WELL_SOLVED:
+                self._begin(LESS * self.kappa, self._of_mu(self._held()))
+        self.last_gap = gap
+
+    def forget(self) -> None:
+        """Begin anew with what was learnt of steps that are made no longer."""
+        self.inner, self.last_gap = self._first_inner(), np.inf
+
+    def state(self) -> dict[str, Any]:
+        """Copies of all that later passes depend on beside the engine's state, for `restore`."""
+        numbers = (
+            self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
+            self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
+            self.is_whole,
+        )
+        points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
+        return {
+            "numbers": np.array(numbers, dtype=np.float64),
+            **{
+                f"{name}/{i}": array.copy()
+                for name, arrays in points.items() for i, array in enumerate(arrays)
+            },
+        }
+
+    @classmethod
+    def restored(cls, engine: Any, state: dict[str, Any], n_jobs: int | None = 1) -> Acceleration:
+        """Accelerated passes as they were when `state` was taken, as the engine's state was."""
+        self = cls.__new__(cls)
+        self.engine, self.n_jobs = engine, n_jobs
+        now = engine.features.held()
+        self.names = list(now)
+        (
+            self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
+            self.last_dual, wait, since_look, is_whole,
+        ) = state["numbers"].tolist()
+        if not 0.0 < self.alpha < np.inf:
+            raise ValueError(f"alpha is {self.alpha}.")
+        self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
+        self.is_solved, self.is_moving, self.is_whole = bool(is_solved), False, bool(is_whole)
+        self.wait, self.since_look = int(wait), int(since_look)
+        for name in ("mean", "centre", "moved_to"):
+            setattr(self, name, [
+                checked(form, f"{name}/{i}", state).copy()
+                for i, form in enumerate(now.values())
+            ])
+        return self
+
+    def rebuild(self) -> None:
+        """Build w afresh from mu and the centre, without the rounding that updates leave."""
+        engine = self.engine
+        engine.settle()
+        engine.rebuild_weights(engine.mu)
+        self.put(self._mixed(self._now(), self.centre))
+
+    def certified_afresh(self, certify: Callable[..., Certificate]) -> Certificate:
+        """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
+        engine = self.engine
+        engine.settle()
+        engine.rebuild_weights(engine.mu)
+        try:
+            return certify()
+        finally:
+            self.put(self._mixed(self._now(), self.centre))
+
+    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
+        """The certificate of the average and mu; the engine goes on from where it was.
+
+        certify(apart) is called with the feature map holding the average; see `certify` of the
+        solver.
+        """
+        if self.engine.features.weight_norm() is None:
+            now = self._now()
+            try:
+                self.put(self._of_mu(now))
+                return certify(None)
+            finally:
+                self.put(now)
+        self.is_moving = True
+        self._change_places(self.mean)
+        try:
+            return certify(self._apart())
+        finally:
+            self._change_places(self.mean)
+            self.is_moving = False
+
+    def _change_places(self, arrays):
+        """Make these the weights of the feature map, and its weights what the arrays hold."""
+        held = self._held()
+        by_pieces(_swap, self.n_jobs, arrays, held)
+        self.put(held)
+
+    def is_dual_ahead(self, certificate: Certificate) -> bool:
+        """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
+        if self.is_whole:
+            return False  # the dual stands as it is nearly solved for
+        rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
+        self.since_look += 1
+        return rise < RISEN * certificate.gap and self.since_look > self.wait
+
+    def compared(self, was_better: bool) -> None:
+        """Take notice of whether w(mu) was better than the average."""
+        self.since_look = 0
+        self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
+
+    def certified_dual(
+        self, certify: Callable[..., Certificate],
+    ) -> tuple[Certificate, dict[str, FloatArray]]:
+        """The certificate of w(mu), and those weights; the engine goes on from where it was."""
+        dual = self._of_mu(self._held())
+        self.is_moving = True
+        self._change_places(dual)
+        try:
+            found = certify()
+        finally:
+            self._change_places(dual)
+            self.is_moving = False
+        return found, self._state(dual)
+
+    def average(self) -> dict[str, FloatArray]:
+        """A copy of the average, as a state of the feature map."""
+        return self._state([array.copy() for array in self.mean])
+
+    def _apart(self):
+        """Of the average w, and of z = w(mu) before prox: two numbers.
+
+        By Omega(w) + Omega*(z) - <w, z> the gap over alpha is more than the sum of the block
+        gaps, and Omega*(z) is what the dual has less than sum p h, over alpha: without a penalty
+        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. The feature map holds the
+        average, and the array of the average what the map is to have again.
+        """
+        features = self.engine.features
+        if features.has_plain_state():
+            a, k = self.alpha, self.kappa
+
+            def squares(mean, w, centre):
+                dual = ((a + k) * w - k * centre) / a
+                return np.sum((mean - dual) ** 2), np.sum(dual * dual)
+
+            found = by_pieces(squares, self.n_jobs, self._held(), self.mean, self.centre)
+            apart, conjugate = 0.5 * np.sum(found, axis=0)
+            return float(apart), float(conjugate)
+        dual = self._of_mu(self.mean)
+        self._change_places(dual)
+        conjugate = features.conjugate_value()
+        self._change_places(dual)
+        return features.divergence(self._state(dual)), conjugate
+
+    def finish(self) -> None:
+        """Leave the feature map at the average, or w(mu), and the engine without kappa."""
+        if self.engine.features.weight_norm() is None:
+            self.put(self._of_mu(self._now()))
+        else:
+            self.put(self.mean)
+        self.engine.set_kappa(0.0)

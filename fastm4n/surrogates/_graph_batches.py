@@ -1,0 +1,514 @@
+"""Scores of graphs whose nodes lie end to end: checked, given to outputs, and taken back.
+
+Nodes and edges are counted over all graphs here, and edges stand in any order: as networks have
+them.  Outputs want them counted within each graph, graph after graph.  What is said of a mistake
+goes by the numbers that the caller gave.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.outputs._graph import numbers_of_edge
+from fastm4n.outputs.choice import graph_outputs, graph_with_cycle, outputs_by
+from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates._batches import (
+    best_outputs_of,
+    heights_of,
+    put_tables,
+    sum_products_of,
+    take_tables,
+    tangents_of,
+)
+from fastm4n.surrogates._losses import losses_of
+
+# oracles that are recursions over trees
+FORESTS = ("nodes", "forest")
+UNKNOWN = -1
+# a pair whose scores draw to the same label by less than -SLACK of their size is not attractive
+SLACK = 1e-13
+# sums of scores are no larger
+LARGEST = 1e300
+
+
+class GraphLosses(NamedTuple):
+    """Losses of all graphs, and the gradient of `value`, as `fastm4n.losses.Losses` has them."""
+
+    value: np.ndarray
+    upper: np.ndarray
+    of_nodes: np.ndarray
+    of_pairs: np.ndarray
+
+
+class Names(NamedTuple):
+    """What the caller calls the scores of nodes, and their true labels."""
+
+    scores: str = "scores"
+    labels: str = "y"
+
+
+class GraphBatch:
+    """Graphs and the scores of their labels.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_nodes, n_labels)
+        Of the labels of the nodes of all graphs, one graph after the other.
+    edges : ndarray of int of shape (n_edges, 2)
+        First and second node of each edge: rows of `scores`.
+    pairwise : ndarray
+        Of shape (n_labels, n_labels) or (n_edges, n_labels, n_labels), what the labels of an edge's
+        first and second node score together; or () or (n_edges,), what two nodes score that have
+        the same label.
+    sizes : ndarray of int of shape (n_graphs,)
+        Nodes of each graph.
+    names : Names
+    """
+
+    def __init__(self, scores, edges, pairwise, sizes, names=Names()):
+        self.names = names
+        self.scores = np.asarray(scores, dtype=np.float64)
+        self.given_pairs = self.pairwise = np.asarray(pairwise, dtype=np.float64)
+        self.edges = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        self.sizes = np.asarray(sizes, dtype=np.int64)
+        self.n_nodes, self.n_labels = self.scores.shape
+        self.n_graphs = self.sizes.size
+        self._check_sizes()
+        self.graph_of_node = np.repeat(np.arange(self.n_graphs), self.sizes)
+        self._check_edges()
+        self._check_numbers(names.scores, self.scores)
+        self._check_numbers("pairwise", self.pairwise)
+        # one table, or number, for all edges
+        self.is_shared = self.pairwise.ndim in (0, 2)
+        self.pairs = "tables" if self.pairwise.ndim >= 2 else "equal"
+        self.graph_of_edge = self.graph_of_node[self.edges[:, 0]]
+        self.order = np.argsort(self.graph_of_edge, kind="stable")
+        self.n_edges = np.bincount(self.graph_of_edge, minlength=self.n_graphs)
+        starts = np.cumsum(self.sizes) - self.sizes
+        self.local_edges = (self.edges - starts[self.graph_of_edge, np.newaxis])[self.order]
+
+    def part(self):
+        """Have what edges share for each edge by itself."""
+        if self.is_shared:
+            shape = (len(self.edges), *self.pairwise.shape)
+            self.pairwise, self.is_shared = np.broadcast_to(self.pairwise, shape), False
+        return self
+
+    # ------------------------------------------------------------------------- checks
+
+    def _check_sizes(self):
+        if (self.sizes < 1).any():
+            b = int(np.argmax(self.sizes < 1))
+            raise ValueError(f"sizes[{b}] is {self.sizes[b]}: a graph has at least one node.")
+        if self.sizes.sum() != self.n_nodes:
+            raise ValueError(
+                f"sizes add up to {self.sizes.sum()} nodes, but {self.names.scores} has "
+                f"{self.n_nodes} rows.")
+
+    def _check_edges(self):
+        edges, n = self.edges, self.n_nodes
+        outside = (edges < 0) | (edges >= n)
+        if outside.any():
+            e, side = np.argwhere(outside)[0].tolist()
+            raise ValueError(
+                f"edges[{e}, {side}] is {edges[e, side]}: nodes are 0 ... {n - 1}, the rows of "
+                f"{self.names.scores}.")
+        first, second = edges[:, 0], edges[:, 1]
+        if (first == second).any():
+            e = int(np.argmax(first == second))
+            raise ValueError(
+                f"edges[{e}] joins node {first[e]} to itself: add its scores to the node's.")
+        one, other = self.graph_of_node[first], self.graph_of_node[second]
+        if (one != other).any():
+            e = int(np.argmax(one != other))
+            raise ValueError(
+                f"edges[{e}], {self._pair(e)}, joins the graphs {one[e]} and {other[e]}: an edge "
+                "joins nodes of the same graph.")
+        pairs = np.minimum(first, second) * n + np.maximum(first, second)
+        in_order = np.sort(pairs)
+        if (in_order[1:] == in_order[:-1]).any():
+            _, places, of = np.unique(pairs, return_index=True, return_inverse=True)
+            e = int(np.flatnonzero(places[of] != np.arange(pairs.size))[0])
+            raise ValueError(
+                f"edges[{e}], {self._pair(e)}, joins the same nodes as edges[{places[of[e]]}]: add "
+                "up the scores of both, or, where each edge is given in both directions, leave one "
+                "out.")
+
+    def _pair(self, e):
+        return tuple(self.edges[e].tolist())
+
+    def _check_numbers(self, name, values):
+        # NaN if one is
+        most = float(np.abs(values).max(initial=0.0))
+        if not most < np.inf:
+            bad = np.isnan(values) | (values == np.inf)
+            if bad.any():
+                raise ValueError(
+                    f"{_place(name, bad)} is {values[bad].flat[0]}: scores are finite, or -inf "
+                    "where labels are forbidden.")
+            most = float(np.abs(values).max(initial=0.0, where=values > -np.inf))
+        if most * max(1, self.n_nodes + len(self.edges)) > LARGEST:
+            bad = np.abs(values) >= most
+            bad &= values > -np.inf
+            raise ValueError(
+                f"{_place(name, bad)} is {values[bad].flat[0]:g}: sums of such scores overflow "
+                "float64. Divide them by a number.")
+
+    def _check_forbidden(self, is_possible):
+        """Refuse scores of -inf where they cannot be had."""
+        for name, values in ((self.names.scores, self.scores), ("pairwise", self.given_pairs)):
+            bad = values == -np.inf
+            if not is_possible and bad.any():
+                raise ValueError(
+                    f"{_place(name, bad)} is -inf: labels can be forbidden for surrogate='log' on "
+                    "graphs without cycles. Elsewhere give them a low score, such as -1e4.")
+
+    def _check_truth(self, y):
+        """Refuse true labels whose score is -inf."""
+        name = self.names.labels
+        of_nodes = self.scores[np.arange(self.n_nodes), y] == -np.inf
+        if of_nodes.any():
+            i = int(np.argmax(of_nodes))
+            raise ValueError(
+                f"{name}[{i}] is {y[i]}, a label of score -inf: the loss would be infinite.")
+        first, second = y[self.edges].T
+        if self.pairs == "tables":
+            k = self.n_labels
+            tables = np.broadcast_to(self.pairwise, (len(self.edges), k, k))
+            of_edges = tables[np.arange(len(tables)), first, second] == -np.inf
+        else:
+            of_edges = (first == second) & (self.pairwise == -np.inf)
+        if of_edges.any():
+            e = int(np.argmax(of_edges))
+            raise ValueError(
+                f"edges[{e}], {self._pair(e)}, joins nodes of {name} {first[e]} and {second[e]}, a "
+                "pair of score -inf: the loss would be infinite.")
+
+    def _check_labels(self, y, allowed):
+        name, k = self.names.labels, self.n_labels
+        bad = (y < UNKNOWN) | (y >= k)
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise ValueError(f"{name}[{i}] is {y[i]}: labels are 0 ... {k - 1}.")
+        if allowed is None:
+            return
+        if not allowed.any(axis=1).all():
+            raise ValueError(f"allowed[{int(np.argmin(allowed.any(axis=1)))}] allows no label.")
+        bad = (y != UNKNOWN) & ~allowed[np.arange(self.n_nodes), y]
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise ValueError(f"{name}[{i}] is {y[i]}, which allowed[{i}] excludes.")
+
+    def _check_attractive(self):
+        values = self.pairwise.reshape(-1)
+        if self.pairs == "tables":
+            values = self.pairwise.reshape(-1, 2, 2)
+            size = np.abs(values).sum(axis=(1, 2))
+            values = values[:, 0, 0] + values[:, 1, 1] - values[:, 0, 1] - values[:, 1, 0]
+            bad = values < -SLACK * size
+        else:
+            bad = values < 0.0
+        if bad.any() and len(self.edges):
+            e = int(np.argmax(bad))
+            where = "pairwise" if self.is_shared else f"pairwise[{e}]"
+            raise ValueError(
+                f"{where} is not attractive: its scores of equal labels, less those of different "
+                f"ones, add up to {values[e]:.3g} < 0. Keep it >= 0, or take attractive=False.")
+
+    @cached_property
+    def graph_with_cycle(self):
+        """Number of the first graph that has a cycle, or None."""
+        return graph_with_cycle(self.sizes, self.local_edges, self.n_edges)
+
+    def closing_edge(self):
+        """Number of the first edge that closes a cycle in the first graph that has one."""
+        roots = list(range(self.n_nodes))
+
+        def root(i):
+            while roots[i] != i:
+                roots[i] = i = roots[roots[i]]
+            return i
+
+        for e in np.flatnonzero(self.graph_of_edge == self.graph_with_cycle).tolist():
+            one, other = map(root, self._pair(e))
+            if one == other:
+                return e
+            roots[one] = other
+        raise RuntimeError("the graph has no cycle.")
+
+    def _refuse_cycle(self):
+        """Refuse graphs that have one."""
+        if self.graph_with_cycle is None:
+            return
+        e = self.closing_edge()
+        raise ValueError(
+            f"edges[{e}], {self._pair(e)}, closes a cycle in graph {self.graph_with_cycle}: "
+            "inference='forest' is for graphs without cycles. Leave edges out, or take "
+            "inference='auto'.")
+
+    # ------------------------------------------------------------------------ outputs
+
+    def outputs(self, inference, surrogate, y=None, cost=None, cost_scale="sum", attractive=False):
+        """The name of an oracle, as `graph_outputs` chooses it, and the outputs that have it."""
+        given = {
+            "y": np.zeros(self.n_nodes, dtype=np.intp) if y is None else y,
+            "n_nodes": self.sizes, "edges": self.local_edges, "n_edges": self.n_edges,
+            "cost": 1.0 - np.eye(self.n_labels) if cost is None else cost, "pairs": self.pairs,
+            "cost_scale": cost_scale}
+        if self.is_shared:
+            given["edge_types"] = np.zeros(len(self.edges), dtype=np.intp)
+        if inference != "forest":
+            name, outputs = graph_outputs(inference, surrogate, attractive, **given)
+            if name == "min_cut":
+                self._check_attractive()
+            return name, outputs
+        name = "forest" if len(self.edges) else "nodes"
+        if name == "forest" and surrogate == "max_min" and self.n_labels == 2:
+            # other outputs stand in for it, which take cycles
+            self._refuse_cycle()
+        try:
+            return name, outputs_by(name, inference, surrogate, **given)
+        except ValueError:
+            # planning is all that it takes to see a cycle; which one is looked up afterwards
+            self._refuse_cycle()
+            raise
+
+    def _places(self, outputs):
+        """Where the rows of nodes begin in a flat array, and the scores of edges."""
+        layout = outputs.layout
+        ends = np.cumsum(layout.sizes())
+        behind = ends - layout.sizes() + self.sizes * layout.stride
+        nodes = layout.places(0)
+        if not outputs.per_edge:
+            return nodes, behind
+        pairs, of_edge = np.empty(self.order.size, dtype=np.intp), self.graph_of_edge[self.order]
+        within = np.arange(of_edge.size) - (np.cumsum(self.n_edges) - self.n_edges)[of_edge]
+        pairs[self.order] = behind[of_edge] + within * numbers_of_edge(
+            outputs.pairs, self.n_labels)
+        return nodes, pairs
+
+    def flat(self, outputs, scores, pairwise):
+        """Numbers of nodes and edges in the form of the outputs' layout.
+
+        `pairwise` is of the shape of the batch's, or, where that is shared, may have one for each
+        graph if the outputs share them, too.
+        """
+        nodes, pairs = self._places(outputs)
+        flat, stride = np.zeros(outputs.layout.n_numbers), outputs.layout.stride
+        put_tables(scores[:, np.newaxis], nodes, stride, flat)
+        if self.pairs == "equal":
+            more = np.eye(self.n_labels) if outputs.pairs == "tables" else np.ones((1, 1))
+            pairwise = pairwise[..., np.newaxis, np.newaxis] * more
+        put_tables(
+            np.broadcast_to(pairwise, (pairs.size, *pairwise.shape[-2:])), pairs, stride, flat)
+        return flat
+
+    def parts(self, outputs, flat):
+        """What `flat` was made of: of nodes, and of edges, shared ones summed over each graph."""
+        nodes, pairs = self._places(outputs)
+        k, stride = self.n_labels, outputs.layout.stride
+        of_nodes = np.empty((self.n_nodes, 1, k))
+        take_tables(flat, nodes, stride, of_nodes)
+        side = k if outputs.pairs == "tables" else 1
+        of_pairs = np.empty((pairs.size, side, side))
+        take_tables(flat, pairs, stride, of_pairs)
+        if self.pairs == "equal":
+            of_pairs = np.trace(of_pairs, axis1=1, axis2=2)
+        if outputs.per_edge and self.is_shared:
+            of_pairs = self._sums(of_pairs[self.order], self.n_edges)
+        return of_nodes[:, 0], of_pairs
+
+    def _sums(self, values, counts):
+        """Sums of the rows of values, so many for each graph."""
+        sums = np.zeros((self.n_graphs, *values.shape[1:]))
+        starts, filled = np.cumsum(counts) - counts, counts > 0
+        if filled.any():
+            sums[filled] = np.add.reduceat(values, starts[filled], axis=0)
+        return sums
+
+    def _in_threads(self, function, outputs, n_jobs):
+        in_threads(
+            function, self.n_graphs, 50.0 * outputs.layout.n_numbers, n_threads(n_jobs))
+
+    # ------------------------------------------------------------------------- losses
+
+    def losses(self, y, *, allowed=None, surrogate="log", cost=None, cost_scale="sum",
+               cost_augmented=False, temperature=1.0, inference="auto", attractive=False,
+               tol=1e-9, n_jobs=None):
+        """Losses of all graphs.
+
+        Parameters
+        ----------
+        y : ndarray of int of shape (n_nodes,)
+            True labels; -1: not known.
+        allowed : ndarray of bool of shape (n_nodes, n_labels), default=None
+            Which labels those may be that are not known.
+
+        Returns
+        -------
+        losses : GraphLosses
+            `of_nodes` of the shape of scores; `of_pairs` of that of pairwise, or, where that is
+            shared, with a row for each graph.
+        """
+        self._check_labels(y, allowed)
+        unknown = y == UNKNOWN
+        if surrogate != "log" and unknown.any():
+            self._refuse_unknown(unknown, f"surrogate={surrogate!r}")
+        known = np.where(unknown, 0, y)
+        name, outputs = self.outputs(inference, surrogate, known, cost, cost_scale, attractive)
+        is_forest = surrogate == "log" and name in FORESTS
+        self._check_forbidden(is_forest)
+        if unknown.any():
+            if not is_forest:
+                self._refuse_unknown(unknown, "graphs with cycles" if self.graph_with_cycle
+                                     is not None else f"inference={inference!r}")
+            if cost_augmented:
+                self._refuse_unknown(unknown, "cost_augmented=True")
+            return self._partial(outputs, self._clamped(y, allowed), temperature, n_jobs)
+        self._check_truth(y)
+        loss = make_surrogate(
+            surrogate, outputs, cost_augmented=cost_augmented, temperature=temperature)
+        scores = self.flat(outputs, self.scores, self.pairwise)
+        value, upper = np.zeros((2, self.n_graphs))
+        slopes = np.empty_like(scores)
+        self._in_threads(
+            lambda start, stop: losses_of(
+                loss, start, stop, scores, tol, value, upper, slopes), outputs, n_jobs)
+        if surrogate == "log" and name == "decomposition":
+            # its oracle gives a point and the upper bound; the value is that of the point
+            points, heights = slopes + outputs.truth(), np.zeros(self.n_graphs)
+            self._in_threads(
+                lambda start, stop: heights_of(loss, start, stop, points, heights), outputs, n_jobs)
+            along = self._sums(slopes * scores, outputs.layout.sizes())
+            value = np.clip(heights + along, 0.0, upper)
+        self._refuse_large(value, upper)
+        return GraphLosses(value, upper, *self.parts(outputs, slopes))
+
+    def _refuse_unknown(self, unknown, where):
+        raise ValueError(
+            f"{self.names.labels}[{int(np.argmax(unknown))}] is {UNKNOWN}, not known: that is for "
+            "surrogate='log' on graphs without cycles, without costs, with inference 'auto' or "
+            f"'forest'; not for {where}.")
+
+    def _clamped(self, y, allowed):
+        """Scores of the nodes, -inf where a label is not the true one."""
+        may_be = np.ones(self.scores.shape, dtype=bool) if allowed is None else allowed.copy()
+        known = np.flatnonzero(y != UNKNOWN)
+        may_be[known] = False
+        may_be[known, y[known]] = True
+        return np.where(may_be, self.scores, -np.inf)
+
+    def _partial(self, outputs, clamped, temperature, n_jobs):
+        """tau log Z - tau log Z of the labels that are left, and the difference of marginals."""
+        found = []
+        for of_nodes in (clamped, self.scores):
+            scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
+            log_z, marginals = np.zeros(self.n_graphs), np.zeros(scores.shape)
+            self._in_threads(
+                lambda start, stop, scores=scores, log_z=log_z, marginals=marginals:
+                sum_products_of(outputs, start, stop, scores, 0.0, log_z, marginals),
+                outputs, n_jobs)
+            if (log_z == -np.inf).any():
+                raise ValueError(
+                    f"{self.names.labels} and allowed leave graph {int(np.argmin(log_z))} no "
+                    "labelling of finite score.")
+            found.append((log_z, marginals))
+        (low, some), (high, every) = found
+        value = np.maximum(0.0, temperature * (high - low))
+        self._refuse_large(value)
+        return GraphLosses(value, value.copy(), *self.parts(outputs, every - some))
+
+    # ------------------------------------------------- marginals and their derivatives
+
+    def marginals(self, *, temperature=1.0, inference="auto", tol=1e-9, n_jobs=None):
+        """Marginals of the nodes, and of the edges in the form of `parts`."""
+        name, outputs = self.outputs(inference, "log")
+        self._check_forbidden(name in FORESTS)
+        scores = self.flat(outputs, self.scores, self.pairwise) / temperature
+        log_z, found = np.zeros(self.n_graphs), np.zeros(scores.shape)
+        self._in_threads(
+            lambda start, stop: sum_products_of(
+                outputs, start, stop, scores, tol / temperature, log_z, found), outputs, n_jobs)
+        self._refuse_nothing(log_z)
+        self._refuse_large(log_z)
+        return self.parts(outputs, found)
+
+    def _refuse_large(self, *found):
+        for values in found:
+            if not np.isfinite(values).all():
+                b = int(np.argmin(np.isfinite(values)))
+                raise ValueError(
+                    f"the scores of graph {b} are too large: sums of them overflow float64. Divide "
+                    "them by a number.")
+
+    def _refuse_nothing(self, log_z):
+        if (log_z == -np.inf).any():
+            raise ValueError(
+                f"no labelling of graph {int(np.argmin(log_z))} has a finite score: scores of "
+                "-inf leave none.")
+
+    def tangent(self, of_nodes, of_pairs, *, y=None, allowed=None, cost=None, cost_scale="sum",
+                temperature=1.0, n_jobs=None):
+        """How the gradients of log losses, or marginals, change along a direction of scores.
+
+        Parameters
+        ----------
+        of_nodes, of_pairs : ndarray
+            The direction, of the shapes of scores and pairwise; where that is shared, one for each
+            graph.
+        y, allowed
+            As in `losses`. Labels that are not known take away what the clamped marginals change.
+        cost : ndarray of shape (n_labels, n_labels), default=None
+            Costs that are added to the scores.
+
+        Returns
+        -------
+        of_nodes, of_pairs : ndarray
+            In the form of `parts`.
+
+        Raises
+        ------
+        ValueError
+            If a graph has a cycle.
+        """
+        outputs = self.outputs("forest", "log")[1]
+        along = self.flat(outputs, of_nodes, of_pairs)
+        rows = self.scores
+        if cost is not None:
+            share = 1.0 if cost_scale == "sum" else 1.0 / self.sizes[self.graph_of_node]
+            rows = rows + np.reshape(share, (-1, 1)) * cost[y]
+        change = self._changes(outputs, rows, along, temperature, n_jobs)
+        if y is not None and (y == UNKNOWN).any():
+            change -= self._changes(outputs, self._clamped(y, allowed), along, temperature, n_jobs)
+        return self.parts(outputs, change / temperature)
+
+    def _changes(self, outputs, of_nodes, along, temperature, n_jobs):
+        scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
+        log_z, change = np.zeros(self.n_graphs), np.zeros(scores.shape)
+        self._in_threads(
+            lambda start, stop: tangents_of(outputs, start, stop, scores, along, log_z, change),
+            outputs, n_jobs)
+        self._refuse_nothing(log_z)
+        return change
+
+    # ------------------------------------------------------------------------ decoding
+
+    def best(self, *, inference="auto", attractive=False, n_jobs=None):
+        """Labels of the best labellings that are found, and their scores."""
+        name, outputs = self.outputs(inference, "max_margin", attractive=attractive)
+        self._check_forbidden(name in FORESTS)
+        scores = self.flat(outputs, self.scores, self.pairwise)
+        labels, value = np.zeros(self.n_nodes, dtype=np.uint16), np.zeros(self.n_graphs)
+        self._in_threads(
+            lambda start, stop: best_outputs_of(outputs, start, stop, scores, labels, value),
+            outputs, n_jobs)
+        self._refuse_nothing(value)
+        return labels.astype(np.int64), value
+
+
+def _place(name, bad):
+    """The first place where bad is true, as Python writes it."""
+    where = np.argwhere(bad)[0].tolist()
+    return f"{name}{where}" if where else name

@@ -1,0 +1,1 @@
+"""From data to problems, and from fitted weights to predictions."""

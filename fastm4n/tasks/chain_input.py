@@ -1,0 +1,466 @@
+"""What sequence labelling reads: features and labels, checked, and the weights they ask for."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.base.checks import check_choice, is_number
+from fastm4n.data._sequences import Sequences
+from fastm4n.features import row_norms
+from fastm4n.outputs import row_stride
+from fastm4n.tasks.attributes import check_one_kind
+from fastm4n.tasks.parameters import canonical
+from fastm4n.tasks.screening import screen
+
+# features that are copied to be counted
+COUNTED = 1 << 20
+# dense features of at most this share of non-zeros are trained on in CSR
+MOSTLY_ZERO = 0.3
+
+
+def as_features(X, lengths, n_features=None, first=0):
+    """Sequences of float32 or float64 rows, dense and C-ordered or canonical CSR, all finite.
+
+    Where none has a position, empty lists may stand for matrices of n_features columns. Errors
+    call the first of the sequences `first`.
+    """
+    given = X
+    if lengths is not None:
+        if isinstance(X, (list, tuple)) and X and np.ndim(X[0]) != 1:
+            raise ValueError("lengths is for X as one matrix, and X is a list: leave it out.")
+        values = X.values if isinstance(X, Sequences) else X
+        X = Sequences.from_lengths(values, lengths)
+    elif not isinstance(X, Sequences):
+        if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
+            raise ValueError(
+                "X is one matrix: give a list with a matrix for each sequence, or the lengths of "
+                "the sequences as `lengths`."
+            )
+        try:
+            X = Sequences.from_list(X)
+        except (TypeError, ValueError):
+            check_one_kind(X)
+            raise
+    if len(X) == 0:
+        raise ValueError("X has no sequences.")
+    X._check_rows()
+    values = X.values
+    if n_features is not None and X.n_tokens == 0 and values.ndim == 1:
+        values = np.zeros((0, n_features))
+    if values.ndim != 2:
+        check_one_kind(given)
+        raise ValueError(
+            "X must have a row of features for each position; its sequences are one-dimensional. "
+            "Make features of labels or words with SequenceVectorizer."
+        )
+    if values.shape[1] == 0 and n_features != 0:
+        raise ValueError("X has no features: its matrices have no columns.")
+    if values.dtype.kind == "c":
+        raise ValueError("X has complex values.")
+    if values.dtype not in (np.float32, np.float64):
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            check_one_kind(given)
+            raise ValueError(
+                f"X must hold numbers ({error}); SequenceVectorizer makes features of dicts and "
+                "of attribute strings."
+            ) from error
+    values = canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
+    data = values.data if sparse.issparse(values) else values
+    if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
+        bad = np.argwhere(~np.isfinite(data))[0]
+        if sparse.issparse(values):
+            row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
+            column, value = int(values.indices[bad[0]]), data[bad[0]]
+        else:
+            row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
+        b = int(np.searchsorted(X.offsets, row, side="right")) - 1
+        raise ValueError(
+            f"X[{first + b}] has {value} at position {row - X.offsets[b]}, feature {column}: "
+            "features must be finite."
+        )
+    return X if values is X.values else Sequences(values, X.offsets)
+
+
+def as_labels(y, X, lengths, first=0):
+    """The labels of all positions in one list, after checking that they fit X.
+
+    Errors call the first of the sequences `first`.
+    """
+    if lengths is not None and not isinstance(y, Sequences):
+        labels = _listed(y)
+        if len(labels) != X.n_tokens:
+            raise ValueError(f"y has {len(labels)} labels, but X has {X.n_tokens} positions.")
+    else:
+        if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+            raise ValueError("y must be a list with a sequence of labels for each sequence of X.")
+        if len(y) != len(X):
+            raise ValueError(f"y has {len(y)} sequences, but X has {len(X)}.")
+        if isinstance(y, Sequences):
+            y_lengths, labels = y.lengths, _listed(y.values)
+        else:
+            parts = []
+            for i, part in enumerate(y):
+                if isinstance(part, (str, bytes)) or not hasattr(part, "__iter__"):
+                    raise ValueError(f"y[{first + i}] must be a sequence of labels, got {part!r}.")
+                parts.append(_listed(part))
+            y_lengths = np.array([len(part) for part in parts])
+            labels = [label for part in parts for label in part]
+        wrong = np.flatnonzero(y_lengths != X.lengths)
+        if wrong.size:
+            b = int(wrong[0])
+            raise ValueError(
+                f"y[{first + b}] has {y_lengths[b]} labels, but X[{first + b}] has "
+                f"{X.lengths[b]} positions."
+            )
+    for place, label in enumerate(labels):
+        if label is None or label != label:
+            b = int(np.searchsorted(X.offsets, place, side="right")) - 1
+            raise ValueError(
+                f"y[{first + b}] has {label!r} at position {place - X.offsets[b]}: not a label."
+            )
+    return labels
+
+
+def encode(labels, examples="sequences", whole=None, known=None):
+    """The labels that occur, sorted where they can be, and the number of each label.
+
+    Those of all parts of the data where `whole` is what these say together; where they are known,
+    all that there are.
+    """
+    names = distinct(labels) if whole is None else whole.labels
+    if known is not None:
+        unknown = names - set(known.tolist())
+        if unknown:
+            raise ValueError(
+                f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of "
+                "the first call of partial_fit: give all labels as `classes` there.")
+        names = known.tolist()
+    try:
+        names = sorted(names)
+    except TypeError:  # of several types
+        names = sorted(names, key=lambda label: (type(label).__name__, repr(label)))
+    if len(names) < 2:
+        raise ValueError(
+            f"y has one label only, {names[0]!r} (among the {examples} of non-zero weight); a "
+            "tagger needs at least two."
+        )
+    where = {label: i for i, label in enumerate(names)}
+    codes = np.fromiter((where[label] for label in labels), np.intc, len(labels))
+    kinds = {type(label) for label in names}
+    if len(kinds) == 1 and kinds <= {str, int, float, bool, bytes}:
+        classes = np.array(names)
+        if classes.dtype.kind in "USifb" and classes.tolist() == names:
+            return classes, codes
+    classes = np.empty(len(names), dtype=object)
+    classes[:] = names
+    return classes, codes
+
+
+def _listed(labels):
+    return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+
+
+def distinct(labels):
+    try:
+        return set(labels)
+    except TypeError as error:
+        raise ValueError(f"labels must be hashable: {error}.") from error
+
+
+def selected_columns(columns, n_features):
+    """The columns that transition_features names, as numbers; None where it is None."""
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        check_choice("transition_features", columns, ("all",))
+        return np.arange(n_features)
+    try:
+        chosen = np.asarray(columns)
+    except ValueError:  # rows of different lengths
+        chosen = np.zeros((0, 0))
+    if chosen.shape == (0,):
+        raise ValueError("transition_features selects no feature; None means none.")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
+        raise ValueError(
+            "transition_features must be 'all', column numbers or a boolean mask over the "
+            f"features, got {columns!r}."
+        )
+    if chosen.dtype == bool:
+        if chosen.size != n_features:
+            raise ValueError(
+                f"transition_features is a mask of {chosen.size} features, but X has {n_features}."
+            )
+        chosen = np.flatnonzero(chosen)
+    if chosen.size == 0:
+        raise ValueError("transition_features selects no feature; None means none.")
+    wrong = np.flatnonzero((chosen < 0) | (chosen >= n_features))
+    if wrong.size:
+        raise ValueError(
+            f"transition_features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features 0 ... "
+            f"{n_features - 1}."
+        )
+    values, first = np.unique(chosen, return_index=True)
+    if values.size < chosen.size:
+        twice = np.setdiff1d(np.arange(chosen.size), first)[0]
+        raise ValueError(
+            f"transition_features has {chosen[twice]} more than once, again at index {twice}."
+        )
+    return chosen.astype(np.intp)
+
+
+def columns_of(values, selected):
+    """These columns of dense or CSR features, as the compiled loops read them; X itself if all."""
+    if np.array_equal(selected, np.arange(values.shape[1])):
+        return values
+    if sparse.issparse(values):
+        return canonical(sparse.csr_array(values[:, selected]))
+    return np.ascontiguousarray(values[:, selected])
+
+
+def without_zeros(values, rows=None):
+    """Dense features in CSR where most are zero: every visit then costs less.
+
+    Most of these rows, where they are not all that count.
+    """
+    if sparse.issparse(values) or _share_of_non_zeros(values, rows) > MOSTLY_ZERO:
+        return values
+    return canonical(sparse.csr_array(values))
+
+
+def _share_of_non_zeros(values, rows):
+    if rows is None:
+        return np.count_nonzero(values) / max(1, values.size)
+    step = max(1, COUNTED // values.shape[1])
+    chunks = (rows[start : start + step] for start in range(0, rows.size, step))
+    return sum(np.count_nonzero(values[chunk]) for chunk in chunks) / (rows.size * values.shape[1])
+
+
+def check_size(X, alpha, numbers, names=None):
+    """Refuse features of the sequences of these numbers whose weights would overflow.
+
+    Errors call them by their numbers, or by `names`.
+    """
+    filled, sums = np.flatnonzero(X.lengths), np.zeros(len(X))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
+        # what a step of a whole sequence changes w by, at most
+        norms = X.lengths[numbers] * sums[numbers] / alpha
+    large = np.flatnonzero(~np.isfinite(norms))
+    if large.size:
+        name = (numbers if names is None else names)[large[0]]
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of X[{name}] divided "
+            f"by alpha={alpha:g} overflows. Scale the features, for example with "
+            "SequenceScaler."
+        )
+
+
+class States(NamedTuple):
+    """Which weights a tagger has, as `states` says it.
+
+    Attributes
+    ----------
+    features, transitions : bool
+        Whether they are of what occurs alone.
+    least : float or None
+        What the values of a pair, or the number of a transition, add up to at least.
+    """
+
+    features: bool
+    transitions: bool
+    least: float
+
+    @property
+    def is_all(self):
+        return not self.features and not self.transitions and self.least is None
+
+
+KINDS_OF_STATES = ("all", "observed")
+
+
+def as_states(states):
+    """What `states` of a `SequenceTagger` means."""
+    if not isinstance(states, dict):
+        check_choice("states", states, KINDS_OF_STATES)
+        return States(states == "observed", states == "observed", None)
+    known = ("features", "transitions", "min_freq")
+    for name in states:
+        if name not in known:
+            raise ValueError(f"states must have keys among {known}, got {name!r}.")
+    for name in known[:2]:
+        if name in states:
+            check_choice(f"states[{name!r}]", states[name], KINDS_OF_STATES)
+    least = states.get("min_freq")
+    if least is not None and not is_number(least, low=0.0, strict=False):
+        raise ValueError(
+            f"states['min_freq'] must be a finite number >= 0 or None, got {least!r}.")
+    return States(
+        *(states.get(name, "all") == "observed" for name in known[:2]),
+        None if least is None else float(least))
+
+
+# values of CSR rows that are worked on at a time
+AT_ONCE = 1 << 16
+# places of pairs, positions and numbers of values in a row are uint16 there
+MOST_OF_PAIRS = 65535
+
+
+def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved, share, alpha):
+    """Which weights there are: by the penalty, and by what occurs.
+
+    Parameters
+    ----------
+    states : States
+    values, edge_values, codes, offsets, n_labels
+        As in `observed`.
+    resolved : ResolvedPenalty or None
+    share : ndarray of shape (n_positions,) or None
+        p_b of each position's block, for columns to be left out that the penalty keeps at zero.
+    alpha : float
+
+    Returns
+    -------
+    values : features of positions
+        Without the columns that are left out, unless pairs are held: those have no pairs.
+    columns : ndarray or None
+        The columns that `values` have left, where some are left out.
+    arguments : dict
+        Of `ChainFeatures`.
+    """
+    by_pairs = states.features and sparse.issparse(values) and not (
+        resolved is not None and resolved.by_rows)
+    columns = None
+    if share is not None:
+        values, columns = screen(values, share, resolved, alpha, only_look=by_pairs)
+    if states.is_all:
+        return values, columns, {}
+    left = columns if by_pairs else None
+    held = observed(values, edge_values, codes, offsets, n_labels, by_pairs, left, states)
+    return values, None if by_pairs else columns, held
+
+
+def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None,
+             states=States(True, True, None)):
+    """The weights of what occurs in the data: arguments of `ChainFeatures`.
+
+    Parameters
+    ----------
+    values, edge_values : features of positions, and of transitions or None
+    codes : ndarray of shape (n_positions,)
+        Labels; -1 in sequences that do not count.
+    offsets : ndarray of shape (n_sequences + 1,)
+    n_labels : int
+    pairs : bool
+        Whether weights of CSR features may be held by pairs, and not in rows with a mask.
+    kept : ndarray, default=None
+        The columns of `values` that may have weights, where pairs are held; all by default.
+    states : States
+
+    Returns
+    -------
+    arguments : dict
+        `used` and `pairs`, and the same of edges.
+    """
+    stride = row_stride(n_labels)
+    # the transition into each position; the first of a sequence has none
+    into = np.full(codes.size, -1, dtype=np.intp)
+    into[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
+    into[offsets[:-1][np.diff(offsets) > 0]] = -1
+    # of intercept, start and end
+    constant = np.ones((3, stride), dtype=np.uint8)
+    transitions = np.zeros((1, n_labels * stride), dtype=np.uint8)
+    if states.transitions or states.least is not None:
+        counts = np.bincount(into[into >= 0], minlength=transitions.size)
+        least = states.least or 0.0
+        transitions[0] = counts >= max(least, 1.0) if states.transitions else counts >= least
+    else:
+        transitions.reshape(n_labels, stride)[:, :n_labels] = 1
+    if edge_values is None:
+        constant = np.vstack([constant, transitions.reshape(n_labels, stride)])
+    table = _together(values, codes.astype(np.intp), stride, states)
+    table[:, n_labels:] = 0
+    if kept is not None:
+        left_out = np.ones(table.shape[0], dtype=bool)
+        left_out[kept] = False
+        table[left_out] = 0
+    pairs = pairs and offsets.size > 1 and np.diff(offsets).max() <= MOST_OF_PAIRS
+    used, found = _held(table, constant, pairs and _has_short_rows(values))
+    if edge_values is None:
+        return {"used": used, "pairs": found}
+    table = _together(edge_values, into, n_labels * stride, states)
+    table.reshape(-1, n_labels, stride)[..., n_labels:] = 0
+    edge_used, edge_pairs = _held(table, transitions, pairs and _has_short_rows(edge_values))
+    return {"used": used, "pairs": found, "edge_used": edge_used, "edge_pairs": edge_pairs}
+
+
+def _held(table, behind, by_pairs):
+    """`used` and `pairs` of a map with these rows behind the weights of features."""
+    if not by_pairs or table.shape[1] > MOST_OF_PAIRS:
+        return np.vstack([table, behind]), None
+    if np.count_nonzero(table) >= 2**31:
+        return np.vstack([table, behind]), None
+    starts, places = np.zeros(table.shape[0] + 1, dtype=np.int32), []
+    # some features at a time: places of all in 64 bits are more than the pairs take
+    step = max(1, AT_ONCE // table.shape[1])
+    for start in range(0, table.shape[0], step):
+        features, found = np.nonzero(table[start : start + step])
+        places.append(found.astype(np.uint16))
+        counts = np.bincount(features, minlength=min(step, table.shape[0] - start))
+        starts[start + 1 : start + step + 1] = counts
+    return behind, (np.cumsum(starts, dtype=np.int32), np.concatenate(places))
+
+
+def _has_short_rows(values):
+    return sparse.issparse(values) and np.diff(values.indptr).max(initial=0) <= MOST_OF_PAIRS
+
+
+def _together(values, columns, n_columns, states):
+    """One for each feature and column that have a weight.
+
+    They occur together in a row, the column being >= 0, or need not; and values add up to enough.
+    What a CSR row stores occurs, be it zero, as attributes of value zero do for CRFsuite.
+    """
+    if not states.features and states.least is None:
+        return np.ones((values.shape[1], n_columns), dtype=np.uint8)
+    if states.least is not None:
+        return _often(values, columns, n_columns, states)
+    table = np.zeros((values.shape[1], n_columns), dtype=np.uint8)
+    if sparse.issparse(values):
+        step = max(1, int(AT_ONCE * values.shape[0] / max(1, values.nnz)))
+        for start in range(0, values.shape[0], step):
+            ends = values.indptr[start : start + step + 1]
+            of_rows = np.repeat(columns[start : start + step], np.diff(ends))
+            kept = of_rows >= 0
+            table[values.indices[ends[0] : ends[-1]][kept], of_rows[kept]] = 1
+        return table
+    for column in np.unique(columns[columns >= 0]):
+        table[:, column] = (values[columns == column] != 0).any(axis=0)
+    return table
+
+
+def _often(values, columns, n_columns, states):
+    """As `_together`, by the sums of the values."""
+    rows = np.flatnonzero(columns >= 0)
+    ones = np.ones(rows.size)
+    of_rows = sparse.csr_array(
+        (ones, (columns[rows], rows)), shape=(n_columns, values.shape[0]))
+    # what adds up to zero is not among these
+    sums = sparse.coo_array((of_rows @ values).T)
+    if states.least == 0.0:
+        table = _together(values, columns, n_columns, states._replace(least=None))
+    else:
+        table = np.zeros(sums.shape, dtype=np.uint8)
+    table[sums.row, sums.col] = sums.data >= states.least
+    return table
+
+
+def spread(numbers, positions, n, elsewhere):
+    """Numbers of these positions among n, None being all of them."""
+    if positions is None:
+        return numbers
+    spread = np.full(n, elsewhere, dtype=numbers.dtype)
+    spread[positions] = numbers
+    return spread

@@ -1,0 +1,348 @@
+"""Weights of chains: packed rows that the compiled loops read, views of them, and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
+from fastm4n.outputs import row_stride
+from fastm4n.tasks._same_view import is_same_view
+from fastm4n.tasks.views import PACKED, PackedWeights
+
+if TYPE_CHECKING:
+    from typing import Any
+
+WEIGHTS = (
+    "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
+    "transition_feature_coef_", *PACKED)
+# what a fit says of its weights
+OF_FIT = (
+    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "history_")
+
+
+class WeightsOfPairs(NamedTuple):
+    """Weights as a map of observed pairs holds them, and those of transitions' features or None.
+
+    Attributes
+    ----------
+    rows, edge_rows : ndarray
+        As `LinearMap` has them.
+    pairs, edge_pairs : tuple of ndarray, or None where rows are of all features
+    n_labels, n_ngrams : int
+    """
+
+    rows: np.ndarray
+    pairs: tuple
+    edge_rows: np.ndarray
+    edge_pairs: tuple
+    n_labels: int
+    n_ngrams: int
+
+    def arrays(self):
+        """Fitted weights without transitions' features, `coef_` as a CSR matrix."""
+        starts, places = self.pairs
+        behind = n_pair_rows(places.size, self.rows.shape[1])
+        fitted = fitted_weights(
+            self.rows, None, behind, self.n_labels, self.n_ngrams)
+        del fitted["_packed"]
+        # a column for each feature
+        coef = sparse.csc_array(
+            (self.rows.reshape(-1)[: places.size], places.astype(np.int32), starts),
+            shape=(self.n_labels, starts.size - 1))
+        return {**fitted, "coef_": coef.tocsr()}
+
+    @classmethod
+    def of_arrays(cls, coef, ends, behind):
+        """The way back: of a CSR matrix, and the arrays behind it.
+
+        Parameters
+        ----------
+        coef : CSR matrix of shape (n_labels, n_features)
+        ends : list of ndarray of shape (n_labels,)
+            Intercept, start and end.
+        behind : list of ndarray
+            Transitions, and n-grams if there are any.
+        """
+        R, (transitions, *ngrams) = coef.shape[0], behind
+        # of a column without weights 4 bytes are taken, whatever integers the matrix has
+        coef = sparse.csr_array(
+            (coef.data, coef.indices.astype(np.int32, copy=False),
+             coef.indptr.astype(np.int32, copy=False)), shape=coef.shape).tocsc()
+        if not coef.has_canonical_format:
+            raise ValueError("coef_ has entries twice")
+        stride, n = row_stride(R), coef.nnz
+        first, n_ngrams = n_pair_rows(n, stride), sum(of.size for of in ngrams)
+        rows = np.zeros((first + 3 + R - -n_ngrams // stride, stride))
+        rows.reshape(-1)[:n] = coef.data
+        rows[first : first + 3, :R] = ends
+        rows[first + 3 : first + 3 + R, :R] = transitions
+        if n_ngrams:
+            rows[first + 3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
+        pairs = coef.indptr.astype(np.int32, copy=False), coef.indices.astype(np.uint16)
+        return cls(rows, pairs, None, None, R, n_ngrams)
+
+    def fitted(self):
+        """Fitted weights of all labels."""
+        edges = self.edge_rows
+        if self.edge_pairs is not None:
+            edges = spread_pairs(edges, self.edge_pairs)
+        return fitted_weights(
+            spread_pairs(self.rows, self.pairs), edges, self.pairs[0].size - 1, self.n_labels,
+            self.n_ngrams)
+
+
+class ChainWeights(PackedWeights):
+    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in WEIGHTS:
+            self._spread()
+        elif name in OF_FIT and self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"There is no {name}: no fit has found these weights, they came from elsewhere "
+                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
+                "known. `fit` certifies weights.")
+        # found now, or with the error that there was
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in WEIGHTS:
+            self._spread()  # or those by the pairs would still be what predictions go by
+        super().__setattr__(name, value)
+
+    def _spread(self):
+        """Have weights of all labels, if they are still by the pairs."""
+        held = self.__dict__.get("_of_pairs")
+        if held is not None:
+            self.__dict__.update(held.fitted())
+            self.__dict__.pop("_of_pairs", None)
+
+    @property
+    def n_nonzero_(self) -> int:
+        held = vars(self).get("_of_pairs")
+        if held is None:
+            return super().n_nonzero_
+        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
+
+    def _weights_by_pairs(self):
+        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
+        held = vars(self).get("_of_pairs")
+        return {} if held is None or held.edge_rows is not None else held.arrays()
+
+    def __setstate__(self, state: Any) -> None:
+        if "_of_pairs" in state:
+            BaseEstimator.__setstate__(self, state)
+        else:
+            super().__setstate__(state)
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        held = state.get("_of_pairs")
+        if held is not None:  # by the pairs still, without what maps have made of them
+            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        return state
+
+    def _repacked(self):
+        return fitted_weights(
+            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
+
+
+def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
+    """Fitted weights, as views of the packed rows, and those rows."""
+    views = weight_views(packed, d, R, n_ngrams)
+    names = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_")
+    fitted = {**dict(zip(names, views, strict=False)), "_packed": packed}
+    if packed_edges is not None:
+        fitted["_packed_edges"] = packed_edges
+        fitted["transition_coef_"], fitted["transition_feature_coef_"] = edge_views(packed_edges, R)
+    return fitted
+
+
+def weight_views(packed, d, R, n_ngrams=0):
+    """coef_, intercept_, start_coef_, end_coef_ and what is behind them, in `packed`.
+
+    That is transition_coef_, where transitions share it, and ngram_coef_, if there are any.
+    """
+    views = packed[:d, :R].T, *packed[d : d + 3, :R]
+    if packed.shape[0] > d + 3:
+        views = *views, packed[d + 3 : d + 3 + R, :R]
+    if n_ngrams:
+        views = *views, packed[d + 3 + R :].reshape(-1)[:n_ngrams]
+    return views
+
+
+def edge_views(packed, R):
+    """transition_coef_ and transition_feature_coef_ in `packed`."""
+    edges = packed.reshape(packed.shape[0], R, -1)[:, :, :R]
+    return edges[-1], edges[:-1]
+
+
+def n_ngrams_of(tagger):
+    """How many longer n-grams of labels a fitted tagger has weights of."""
+    return len(vars(tagger).get("ngrams_", ()))
+
+
+def weights_by_pairs(tagger):
+    """Rows of weights by pairs, and the pairs, as long as nobody asked for weights; or Nones."""
+    held = vars(tagger).get("_of_pairs")
+    if held is None:
+        return None, None
+    if not isinstance(held.pairs, HeldPairs):
+        held = held._replace(pairs=HeldPairs(held.pairs))
+        vars(tagger)["_of_pairs"] = held
+    return held.rows, held.pairs
+
+
+def packed_weights(tagger):
+    """The rows that the compiled loops read, made anew where fitted arrays were replaced.
+
+    Those of positions, and those of transitions where they depend on features, or None.
+    """
+    R, d = np.shape(tagger.coef_)
+    stride = row_stride(R)
+    fitted = vars(tagger)  # all that there is, once one of them was asked for
+    per_edge = "transition_features_" in fitted
+    coef = tagger.coef_
+    arrays = [coef, tagger.intercept_, tagger.start_coef_, tagger.end_coef_]
+    pairs = [tagger.transition_coef_]
+    if per_edge:
+        pairs.append(tagger.transition_feature_coef_)
+    else:
+        arrays += pairs
+    n_ngrams = tagger.ngram_coef_.size if "ngram_coef_" in fitted else 0
+    n_rows = 0 if per_edge else R - -n_ngrams // stride
+    if n_ngrams:
+        arrays.append(tagger.ngram_coef_)
+    packed = fitted.get("_packed")
+    if packed is None or packed.shape != (d + 3 + n_rows, stride) or not all(
+            map(is_same_view, arrays, weight_views(packed, d, R, n_ngrams))):
+        packed = np.zeros((d + 3 + n_rows, stride))
+        packed[:d, :R] = coef.T
+        packed[d : d + 3, :R] = tagger.intercept_, tagger.start_coef_, tagger.end_coef_
+        if not per_edge:
+            packed[d + 3 : d + 3 + R, :R] = tagger.transition_coef_
+        if n_ngrams:
+            packed[d + 3 + R :].reshape(-1)[:n_ngrams] = tagger.ngram_coef_
+    if not per_edge:
+        return packed, None
+    packed_edges = fitted.get("_packed_edges")
+    if packed_edges is None or not all(map(is_same_view, pairs, edge_views(packed_edges, R))):
+        packed_edges = np.zeros((tagger.transition_features_.size + 1, R * stride))
+        edges = packed_edges.reshape(-1, R, stride)
+        edges[:-1, :, :R] = tagger.transition_feature_coef_
+        edges[-1, :, :R] = tagger.transition_coef_
+    return packed, packed_edges
+
+
+def penalised_places(part, name, views_of):
+    """Arguments of `ResolvedPenalty.of_rows` that say where the weights of a map are.
+
+    Parameters
+    ----------
+    part : PositionMap
+    name : str
+        The family of weights of features.
+    views_of : callable
+        Views by family in the rows that have d features, called as views_of(rows, d).
+    """
+    if part.pairs() is None:
+        return (lambda packed: views_of(packed, part.n_features),)
+    features, places = part.pair_features(), part.pairs()[1]
+
+    def behind(packed):
+        views = views_of(packed[part.behind :], 0)
+        del views[name]
+        return views
+
+    def of_pairs(values):
+        if values.ndim == 2:
+            return values[places, features]
+        return values[(features, *np.divmod(places, part.stride // part.n_labels))]
+
+    return behind, (name, of_pairs)
+
+
+class Explanation(NamedTuple):
+    """The strongest weights of a tagger: rows of (weight, ...), strongest first.
+
+    `emissions` has rows (weight, label, feature), `transitions` (weight, from, to),
+    with "(start)" and "(end)" for the ends of a sequence, `transition_features` (weight, from,
+    to, feature), none where transitions do not depend on features, and `ngrams` (weight, labels),
+    none of chains of order one. Printed, it is a table.
+    """
+
+    emissions: list[Any]
+    transitions: list[Any]
+    transition_features: list[Any] = ()
+    ngrams: list[Any] = ()
+
+    def __str__(self) -> str:
+        lines = ["transitions"]
+        lines += [f"{w:+10.4f}  {a!s} -> {b!s}" for w, a, b in self.transitions]
+        lines += ["", "emissions"]
+        lines += [f"{w:+10.4f}  {label!s:<12} {feature}" for w, label, feature in self.emissions]
+        if self.transition_features:
+            lines += ["", "features of transitions"]
+            lines += [
+                f"{w:+10.4f}  {a!s} -> {b!s} {feature}"
+                for w, a, b, feature in self.transition_features
+            ]
+        if self.ngrams:
+            lines += ["", "n-grams"]
+            lines += [f"{w:+10.4f}  {' -> '.join(map(str, gram))}" for w, gram in self.ngrams]
+        return "\n".join(lines)
+
+
+def explained(tagger, feature_names, n_strongest):
+    """The `Explanation` of a fitted tagger; see `SequenceTagger.explain`."""
+    labels = tagger.classes_.tolist()
+    if feature_names is None:
+        vectorizer = vars(tagger).get("vectorizer_")
+        feature_names = range(tagger.n_features_in_) if vectorizer is None else (
+            vectorizer.feature_names_)
+    elif len(feature_names) != tagger.n_features_in_:
+        raise ValueError(
+            f"feature_names has {len(feature_names)} names, but there are "
+            f"{tagger.n_features_in_} features."
+        )
+    coef = tagger.coef_
+    emissions = [
+        (float(coef[i, j]), labels[i], feature_names[j])
+        for i, j in _strongest(coef, n_strongest)
+    ]
+    # the ends are one more label, before the first and after the last position
+    R = len(labels)
+    table = np.zeros((R + 1, R + 1))
+    table[:R, :R] = tagger.transition_coef_
+    table[R, :R], table[:R, R] = tagger.start_coef_, tagger.end_coef_
+    sources, targets = [*labels, "(start)"], [*labels, "(end)"]
+    transitions = [
+        (float(table[i, j]), sources[i], targets[j]) for i, j in _strongest(table, n_strongest)
+    ]
+    if hasattr(tagger, "ngrams_") and len(tagger.ngrams_):
+        strongest = [k for k, in _strongest(tagger.ngram_coef_, n_strongest)]
+        return Explanation(emissions, transitions, ngrams=[
+            (float(tagger.ngram_coef_[k]), tuple(labels[c] for c in tagger.ngrams_[k] if c >= 0))
+            for k in strongest])
+    if not hasattr(tagger, "transition_features_"):
+        return Explanation(emissions, transitions)
+    coef, columns = tagger.transition_feature_coef_, tagger.transition_features_
+    return Explanation(emissions, transitions, [
+        (float(coef[k, i, j]), labels[i], labels[j], feature_names[int(columns[k])])
+        for k, i, j in _strongest(coef, n_strongest)
+    ])
+
+
+def _strongest(weights, n):
+    """Indices of the n largest positive and the n smallest negative weights, largest first."""
+    flat = np.ascontiguousarray(weights).ravel()
+    n = min(n, flat.size)
+    largest, smallest = np.argpartition(-flat, n - 1)[:n], np.argpartition(flat, n - 1)[:n]
+    ends = np.sort(np.concatenate([largest[flat[largest] > 0], smallest[flat[smallest] < 0]]))
+    ends = ends[np.argsort(-flat[ends], kind="stable")]
+    return [tuple(map(int, np.unravel_index(k, weights.shape))) for k in ends]

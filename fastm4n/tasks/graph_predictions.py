@@ -1,0 +1,280 @@
+"""Predictions of graphs from fitted weights: best labellings, marginals, least expected cost."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.base.checks import check_choice
+from fastm4n.base.memory import zeros
+from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.data._sequences import Sequences
+from fastm4n.factors import constraints_of, factor_scores
+from fastm4n.inference.graph import maximise
+from fastm4n.outputs.choice import INFERENCES
+from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks import _decoding
+from fastm4n.tasks.graph_input import (
+    allowed_labels,
+    as_graphs,
+    check_not_negative,
+    check_types,
+)
+from fastm4n.tasks.graph_model import GraphModel, graph_model, named
+from fastm4n.tasks.parameters import RISK_TOL
+
+# what to do where results are too large
+FEWER = "predict fewer graphs at a time"
+
+
+def _check_reach(tagger, X):
+    """Refuse features and weights with which scores of labellings overflow or are no numbers."""
+    nodes, edges = (
+        [float(np.abs(array.data if sparse.issparse(array) else array).sum()) for array in arrays]
+        for arrays in ((tagger.coef_, tagger.intercept_), (
+            tagger.edge_coef_, tagger.edge_intercept_)))
+    if not np.isfinite(nodes + edges).all():
+        raise ValueError(
+            f"The weights of this {type(tagger).__name__} are not finite: fit it again.")
+    longest = (X.lengths + X.edge_lengths).max()
+    steps = 1.0 if tagger.grid_shape is None else float(max(tagger.grid_shape)) ** 2
+    with np.errstate(over="ignore"):
+        reach = 4.0 * longest * (
+            _largest(X.node_features) * nodes[0] + nodes[1]
+            + steps * (_largest(X.edge_features) * edges[0] + edges[1]))
+    if np.isfinite(reach):
+        return
+    name = "edge_features"
+    if _largest(X.node_features) >= _largest(X.edge_features):
+        name = "node_features"
+    values = getattr(X, name)
+    largest = abs(values).max(axis=1)
+    row = int(np.argmax(largest.toarray() if sparse.issparse(largest) else largest))
+    offsets = X.node_offsets if name == "node_features" else X.edge_offsets
+    i = int(np.searchsorted(offsets, row, side="right")) - 1
+    raise ValueError(
+        f"X[{i}] has a value of {_largest(values[[row]]):g} in its {name}, with which scores "
+        "overflow: scale the features as those of the fit.")
+
+
+def _largest(values):
+    """The largest absolute value; 0 where there is none."""
+    if values is None:
+        return 0.0
+    data = values.data if sparse.issparse(values) else values
+    return max(float(data.max(initial=0)), -float(data.min(initial=0)))
+
+
+class Group(NamedTuple):
+    """Graphs that have the same oracle.
+
+    Attributes
+    ----------
+    places : ndarray of int
+        Their numbers; none is empty.
+    nodes : ndarray of int
+        Those of their nodes, counted over all graphs.
+    allowed : ndarray of uint8
+        Labels that the nodes may have, or no rows.
+    factors : tuple with the factors of each graph, or None
+    model : GraphModel
+    """
+
+    places: np.ndarray
+    nodes: np.ndarray
+    allowed: np.ndarray
+    factors: tuple | None
+    model: GraphModel
+
+
+class GraphDecoder:
+    """Decodes graphs under the weights of a fitted tagger.
+
+    Graphs with factors have an oracle of their own, which is exact, whatever that of the others.
+
+    Parameters
+    ----------
+    tagger : GraphTagger
+    X : Graphs, or list of tuples
+    shapes : WeightShapes
+        Of the fit.
+    allowed : list of bool arrays, default=None
+        Labels that nodes may have.
+    factors : list, default=None
+        Factors of each graph, beside those that X has.
+    """
+
+    def __init__(self, tagger, X, shapes, allowed=None, factors=None):
+        self.tagger = tagger
+        self.X = X = as_graphs(X)
+        if factors is not None:
+            self.X = X = X.with_factors(factors)
+        tagger._check_n_features(X.node_features)
+        n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
+        if n_edge_features != tagger.n_edge_features_in_:
+            raise ValueError(
+                f"X has {n_edge_features} features of edges, but {type(tagger).__name__} is "
+                f"expecting {tagger.n_edge_features_in_}.")
+        if not shapes.fits(tagger):
+            raise ValueError(
+                f"pairwise={tagger.pairwise!r} or label_features={tagger.label_features!r} was set "
+                "after the fit, which had weights of other shapes: fit again.")
+        check_choice("inference", tagger.inference, (*INFERENCES, "soft"))
+        check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
+        check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
+        if tagger.pairwise == "attractive":
+            check_not_negative(X)
+        _check_reach(tagger, X)
+        types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
+        # the class of each label of each node's type, -1 where there is none
+        self.numbers = tagger.node_classes_[types]
+        self.allowed = allowed_labels(allowed, X, tagger.classes_.size)
+        if self.allowed.size and shapes.n_node_types > 1:
+            of_types = np.take_along_axis(self.allowed, np.maximum(self.numbers, 0), axis=1)
+            self.allowed = np.ascontiguousarray(of_types * (self.numbers >= 0), dtype=np.uint8)
+        # an empty graph has no node, and so nothing in the arrays of all nodes
+        filled = X.lengths > 0
+        has_factors = np.zeros(len(X), dtype=bool)
+        if X.factors is not None:
+            has_factors = np.array([factors is not None for factors in X.factors])
+        self.groups = [
+            self._group(np.flatnonzero(chosen), shapes)
+            for chosen in (filled & ~has_factors, filled & has_factors) if chosen.any()]
+
+    def _group(self, places, shapes):
+        """Graphs of these numbers, of which all have factors, or none has."""
+        tagger, X, allowed = self.tagger, self.X, self.allowed
+        nodes = np.arange(X.n_nodes)
+        if places.size < len(X):
+            nodes = np.flatnonzero(np.isin(np.repeat(np.arange(len(X)), X.lengths), places))
+            X = X[places]
+        if allowed.size:
+            allowed = allowed[nodes]
+        common = {name: getattr(tagger, name, None) for name in (
+            "node_classes_", "_cost_held", "shifts_")}
+        # soft constraints are a way to fit: predictions are those of the linear program
+        inference = "lp" if tagger.inference == "soft" else tagger.inference
+        if X.factors is not None:
+            inference = "exact"
+            if allowed.size:
+                X = X.with_factors(self._as_factors(allowed, nodes, X.node_offsets))
+                allowed = allowed[:0]
+        with named(places):
+            model = graph_model(
+                tagger, X, shapes, common, inference=inference, weights=shapes.packed(tagger))
+        return Group(places, nodes, allowed, X.factors, model)
+
+    def _as_factors(self, allowed, nodes, offsets):
+        """What forbids labels of nodes, as factors of one node each, a list for each graph."""
+        found = []
+        counts = (self.numbers[nodes] >= 0).sum(axis=1)
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+            found.append([
+                ([t - start], np.where(allowed[t, : counts[t]], 0.0, -np.inf))
+                for t in range(start, stop) if not allowed[t, : counts[t]].all()])
+        return found
+
+    def _in_threads(self, group, function):
+        n = group.model.outputs.layout.n_blocks
+        cost = n * group.model.features.visit_cost
+        with named(group.places):
+            in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
+
+    def best(self):
+        """Numbers of the labels of highest score, and how much more another labelling may score."""
+        every, slack = np.zeros(self.X.n_nodes, dtype=np.intp), np.zeros(len(self.X))
+        for group in self.groups:
+            labels = np.zeros(group.nodes.size, dtype=np.uint16)
+            value, bound = np.zeros((2, group.places.size))
+            self._in_threads(group, lambda start, stop: _decoding.best_outputs(
+                group.model.features, group.model.outputs, start, stop, group.allowed, labels,
+                value, bound))
+            every[group.nodes] = labels
+            if group.factors is not None:
+                value += self._factor_scores(group, every)
+            slack[group.places] = np.maximum(bound - value, 0.0)
+        return every, slack
+
+    def _graphs_of(self, group):
+        """The number, the nodes and the factors of each graph."""
+        offsets = self.X.node_offsets
+        for i, factors in zip(group.places, group.factors, strict=True):
+            yield i, slice(offsets[i], offsets[i + 1]), factors
+
+    def _factor_scores(self, group, labels):
+        """What the labels of all nodes score in the factors of each graph of the group."""
+        return np.array([
+            factor_scores(factors, labels[nodes][np.newaxis])[0]
+            for _, nodes, factors in self._graphs_of(group)])
+
+    def points(self):
+        """Node marginals of the surrogate's oracle, (n_nodes, n_labels)."""
+        every = zeros("marginals", self.numbers.shape, FEWER)
+        for group in self.groups:
+            parts = np.zeros((group.nodes.size, every.shape[1]))
+            surrogate = make_surrogate(
+                self.tagger.surrogate, group.model.outputs,
+                temperature=float(self.tagger.temperature))
+            self._in_threads(group, lambda start, stop: _decoding.oracle_points(
+                group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts))
+            every[group.nodes] = parts
+        return every
+
+    def least_risk(self):
+        """Numbers of the labels of least expected cost; of equal ones that of highest score.
+
+        With factors, of the labellings that they allow.
+        """
+        self.tagger._check_has_distribution("the labels")
+        best, _ = self.best()
+        if not self.groups:
+            return best
+        risks = self.points() @ np.ascontiguousarray(self.groups[0].model.outputs.cost_matrix)
+        risks[self.numbers < 0] = np.inf
+        if self.allowed.size:
+            risks[self.allowed == 0] = np.inf
+        labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
+        # the adversary makes labels equally risky, up to the oracle's tolerance
+        slack = np.zeros(len(risks))
+        if self.tagger.surrogate == "max_min":
+            slack = RISK_TOL * np.repeat(self.X.lengths, self.X.lengths)
+        found = np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
+        for group in self.groups:
+            if group.factors is None:
+                continue
+            for i, nodes, factors in self._graphs_of(group):
+                weights = self.X[i].node_weights
+                of_nodes = risks[nodes] * (1.0 if weights is None else weights[:, np.newaxis])
+                costs = [
+                    row[: np.sum(numbers >= 0)]
+                    for row, numbers in zip(of_nodes, self.numbers[nodes], strict=True)]
+                labels = maximise(
+                    [-row for row in costs], [], [], constraints_of(factors), "exact").labels
+                totals = [
+                    sum(row[label] for row, label in zip(costs, given, strict=True))
+                    for given in (best[nodes], labels)]
+                at_best = totals[0] <= totals[1] + slack[nodes.start]
+                found[nodes] = best[nodes] if at_best else labels
+        return found
+
+    def scores(self):
+        """Scores of the labels at all nodes, without those of edges."""
+        every = zeros("scores", self.numbers.shape, FEWER)
+        for group in self.groups:
+            parts = np.zeros((group.nodes.size, every.shape[1]))
+            self._in_threads(group, lambda start, stop: _decoding.part_scores(
+                group.model.features, group.model.outputs.layout, start, stop, parts))
+            every[group.nodes] = parts
+        return every
+
+    def names(self, codes):
+        """Labels by their numbers in the rows of the nodes' types, a `Sequences`."""
+        found = self.numbers[np.arange(codes.size), codes]
+        return Sequences(self.tagger.classes_[found], self.X.node_offsets)
+
+    def by_class(self, parts, other):
+        """Numbers of the labels of the nodes' types as rows of all classes, a `Sequences`."""
+        rows = np.full((self.X.n_nodes, self.tagger.classes_.size), other)
+        node, place = np.nonzero(self.numbers >= 0)
+        rows[node, self.numbers[node, place]] = parts[node, place]
+        return Sequences(rows, self.X.node_offsets)

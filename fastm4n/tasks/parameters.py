@@ -1,0 +1,151 @@
+"""What estimators take: costs, bounds, weights and features, validated."""
+
+import warnings
+from copy import copy
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.base.label_costs import COSTS, named_costs
+
+SURROGATES = ("max_min", "max_margin", "log")
+# where outputs have tangents
+BOOSTED = (*SURROGATES, "boost")
+DECODINGS = ("map", "min_risk")
+# tolerance of the max-min oracles behind decode="min_risk"
+RISK_TOL = 1e-6
+# kinds of dtypes that labels may have
+LABEL_KINDS = "USiufbO"
+
+
+def is_sorted_words(classes):
+    """Whether classes are words, more than two, in no other order than that of sorting."""
+    are_words = classes.dtype.kind in "US" or all(
+        isinstance(label, (str, bytes)) for label in classes.tolist())
+    return are_words and classes.size > 2 and bool((classes[1:] > classes[:-1]).all())
+
+
+def warn_of_order(cost, classes):
+    """Say in which order costs of distances take labels that are no numbers."""
+    distance = isinstance(cost, str) and cost != "zero_one"
+    if distance and is_sorted_words(classes):
+        shown = " < ".join(map(str, classes[:5].tolist())) + " ..." * (classes.size > 5)
+        warnings.warn(
+            f"cost={cost!r} takes labels, which are no numbers, in the order of sorting, {shown}: "
+            "pass a matrix of costs if they have another order, or cost='zero_one' if they have "
+            "none.", UserWarning, stacklevel=7)
+
+
+def cost_matrix(cost, n_labels, noun="classes"):
+    """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
+
+    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
+    the labels `noun`. That of a name is a read-only view.
+    """
+    if isinstance(cost, str):
+        if cost in COSTS:
+            return named_costs(cost, n_labels)
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
+    try:
+        if np.iscomplexobj(cost):
+            raise TypeError("complex costs")
+        matrix = np.array(cost, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cost must be one of {COSTS} or a cost matrix: {error}") from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"cost must be a square matrix of costs, got shape {matrix.shape}.")
+    if matrix.shape[0] != n_labels:
+        raise ValueError(
+            f"cost is a {matrix.shape[0]} x {matrix.shape[0]} matrix, but y has {n_labels} {noun}; "
+            "give one row and one column for each of them, in their order."
+        )
+    for wrong, what in (
+        (~np.isfinite(matrix), "costs must be finite"),
+        (matrix < 0, "costs must not be negative"),
+        ((matrix != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
+    ):
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            raise ValueError(f"cost[{i}, {j}] is {matrix[i, j]:g}: {what}.")
+    return matrix
+
+
+def check_weights(weights):
+    """Refuse sample weights that are negative, or zero altogether."""
+    if (weights < 0).any():
+        row = int(np.flatnonzero(weights < 0)[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
+    return weights
+
+
+def as_weights(sample_weight, n, noun):
+    """One finite weight >= 0 for each of n samples, which errors call `noun`; not all of them 0."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"sample_weight must have shape ({n},), one weight for each {noun}; got "
+            f"{weights.shape}."
+        )
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise ValueError(f"sample_weight[{row}] is {weights[row]}; weights must be finite.")
+    return check_weights(weights)
+
+
+def warn_of_unknown(labels, classes, stacklevel=3):
+    """Warn of labels to be scored that no prediction can match."""
+    known = set(classes.tolist())
+    unknown = sorted({label for label in labels if label not in known}, key=repr)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5]))
+        warnings.warn(
+            f"y has labels that are not in classes_ ({shown}); no prediction can match them.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def summable(weights):
+    """weights, scaled where their sum would overflow; only their ratios matter."""
+    with np.errstate(over="ignore"):
+        return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
+
+
+def frozen_copy(X):
+    """A read-only copy of a dense or CSR matrix, which nothing changes any more."""
+    X = X.copy()
+    for array in _arrays(X):
+        array.flags.writeable = False
+    return X
+
+
+def is_frozen(X):
+    """Whether X is of arrays of its own that are read-only."""
+    return not any(array.flags.writeable or array.base is not None for array in _arrays(X))
+
+
+def _arrays(X):
+    return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+
+
+def canonical(X, long_indices=False):
+    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are.
+
+    With long_indices those of 64 bits stay.
+    """
+    if not sparse.issparse(X):
+        return X
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]} features; at most {2**31 - 1} are supported.")
+    if X.indices.dtype != np.int32 and not (long_indices and X.indices.dtype == np.int64):
+        indices = X.indices.astype(np.int32)
+        X = copy(X)  # which shares the other arrays
+        X.indices = indices
+    return X

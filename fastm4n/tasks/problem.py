@@ -1,0 +1,213 @@
+"""Problems as plain data: what a fit minimises, whose examples it is made of, and what it leaves.
+
+They pickle, so that another process can unpickle one and solve it.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.solvers.certificates import objective_at_zero
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fastm4n.base.types import FloatArray
+    from fastm4n.solvers.base import Solution
+
+
+def _same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items())
+
+
+@dataclass
+class Blocks:
+    """Which examples make up the blocks of a problem.
+
+    Attributes
+    ----------
+    n_examples : int
+    kept : ndarray of shape (n_kept,)
+        Examples of non-zero weight.
+    block_of, shares : ndarray of shape (n_kept,)
+        The block of each of those, and what part of the block's weight is theirs.
+    first : ndarray of shape (n_blocks,)
+        An example of each block, as its place in `kept`.
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    total : float
+        What their sum was before.
+    """
+
+    n_examples: int
+    kept: np.ndarray
+    block_of: np.ndarray
+    shares: np.ndarray
+    first: np.ndarray
+    weights: np.ndarray
+    total: float
+
+    @classmethod
+    def of(
+        cls, n_examples: int, kept: NDArray[np.int64], weights: FloatArray,
+        first: NDArray[np.int64], block_weights: FloatArray, block_of: NDArray[np.int64],
+    ) -> Blocks:
+        """Blocks of examples with these weights, the last three being what merging gives."""
+        total = block_weights.sum()
+        if first.size == kept.size:
+            shares = np.broadcast_to(1.0, kept.shape)  # nothing is merged
+        else:
+            shares = weights / block_weights[block_of]
+        if n_examples < 2**31:
+            kept, block_of, first = (
+                array.astype(np.int32) for array in (kept, block_of, first))
+        return cls(
+            n_examples, kept, block_of, shares, first, block_weights / total, float(total))
+
+    @property
+    def examples(self) -> NDArray[np.int32]:
+        """An example of each block."""
+        return self.kept[self.first]
+
+    def spread(self, rows: FloatArray) -> FloatArray:
+        """A row for each example, of those of the blocks: as much of it as its weight is."""
+        of_examples = np.zeros((self.n_examples, rows.shape[1]))
+        of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
+        return of_examples
+
+
+@dataclass
+class Problem:
+    """What a fit minimises, and how fitted attributes are made of what the solver leaves.
+
+    A subclass has `fitted`.
+
+    Attributes
+    ----------
+    loss, features
+        As `solve` takes them, and ``blocks.weights``.
+    blocks : Blocks
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    task : dict
+        What an earlier fit must have in common for this one to start from it.
+    """
+
+    # the `Chunks` of data that are not in memory
+    chunks: ClassVar[Any] = None
+    # where the data come from: "memory", "folder", "calls" of `partial_fit` or "partitions"
+    road: ClassVar[str] = "memory"
+    # the value of the constant feature where the intercept is not penalised
+    free_intercept = None
+    # the share of the quadratic term in the penalty, and whether there are norms of groups
+    modulus: ClassVar[float] = 1.0
+    has_groups: ClassVar[bool] = False
+    # the estimator, by whose parameters refusals say what is wrong
+    owner: ClassVar[Any] = None
+
+    loss: Any
+    features: Any
+    blocks: Blocks
+    common: dict[str, Any]
+    task: dict[str, Any]
+    # whether no other fit starts from this one
+    is_last = False
+
+    @property
+    def weights(self) -> FloatArray:
+        return self.blocks.weights
+
+    @property
+    def taker(self) -> str:
+        """The class of the estimator, for errors."""
+        return "these outputs" if self.owner is None else type(self.owner).__name__
+
+    def said(self, *names: str) -> str:
+        """These parameters as they were given, "surrogate='log', cost='zero_one'"."""
+        given = {} if self.owner is None else self.owner.get_params()
+        return ", ".join(
+            f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
+
+    def outputs_in_words(self) -> str:
+        """The outputs, with the oracle where there are several."""
+        oracle = self.common.get("oracle_")
+        return f"outputs of {self.taker}" + ("" if oracle is None else f" by oracle_={oracle!r}")
+
+    def features_in_words(self) -> str:
+        """The form of X."""
+        kernel = getattr(self.owner, "kernel", "linear")
+        X = getattr(self.features, "X", None)
+        return (
+            f"kernel={reprlib.repr(kernel)}" if kernel != "linear" else
+            "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
+
+    def scale(self) -> float:
+        """The objective at zero weights, from above: what tolerances are relative to."""
+        return objective_at_zero(self.loss, self.features, self.weights)
+
+    def fitted(self, mu: FloatArray, alpha: float) -> Any:
+        """Fitted attributes that depend on alpha, `features` holding w.
+
+        w is w(mu) where they do not hold weights. They are arrays, some of which may be views of
+        what the features hold.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def fitted_by(self, solution: Solution, alpha: float) -> Any:
+        """`fitted` of what a solver has left."""
+        return self.fitted(solution.mu, alpha)
+
+    def drop_dual(self, solution: Solution) -> None:
+        """Let go of the dual point where fitted attributes are not made of it."""
+
+    def values(self) -> dict[str, Any]:
+        """Fitted attributes that are no arrays and depend on w, which `features` hold."""
+        return {}
+
+    def warm(self, solution: Solution, alpha: float) -> dict[str, Any]:
+        """What a later fit with `warm_start` starts from: plain data."""
+        owner = np.full(self.blocks.n_examples, -1)
+        owner[self.blocks.kept] = self.blocks.block_of
+        return dict(
+            task=self.task, owner=owner, layout=self.loss.outputs.layout, mu=solution.mu,
+            concave=solution.certificate.concave, average=solution.average, alpha=float(alpha),
+            natural=self.loss.state() if self.loss.has_natural_step else None,
+            kept_under=self.loss.kept_under(),
+        )
+
+    def start(self, state: dict[str, Any], alpha: float) -> dict[str, FloatArray]:
+        """Arguments of `solve` that start from what `warm` gave, or none where it does not fit.
+
+        For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for
+        a larger one it is kept, and w shrinks. An example that had no weight starts from phi(y).
+        """
+        loss = self.loss
+        fits = (
+            state["owner"].size == self.blocks.n_examples
+            and _same(state["task"], self.task)
+            and not (loss.has_natural_step and (
+                state["natural"] is None or not _same(state["kept_under"], loss.kept_under())))
+        )
+        if not fits:
+            return {}
+        owners = state["owner"][self.blocks.examples]
+        known = owners >= 0
+        to = loss.outputs.layout.numbers(known)
+        source = state["layout"].numbers(owners[known])
+        mu = loss.outputs.truth()
+        mu[to] = state["mu"][source]
+        start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
+        if loss.has_natural_step:
+            # the dual point goes with scores that are kept block by block
+            natural = loss.state()
+            natural["theta"][to] = state["natural"]["theta"][source]
+            natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
+            loss.restore(natural)
+            start["concave"] = np.where(known, state["concave"][owners], 0.0)
+        return start
