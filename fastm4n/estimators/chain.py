@@ -14,7 +14,7 @@ from fastm4n.data._ragged import taken
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._complexities import Sample

@@ -18,15 +18,15 @@ from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.features._multilabel import LabelSetFeatures
+from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.choice import EXACT, graph_outputs
 from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
 from fastm4n.research._soft import check_inference
 from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks._label_decoding import LabelDecoder
+from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
 from fastm4n.tasks.indicators import (
     AN_INDICATOR,

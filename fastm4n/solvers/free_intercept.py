@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.solvers.base import Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.checkpoints import current

@@ -38,7 +38,7 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.base import Average, Solution, Solver
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import (
     OF_SCORES,
     Certificate,

@@ -37,7 +37,7 @@ import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Average, Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.blocks.block_coordinate import can_be_told
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.features._penalty import Penalty
+    from fastm4n.features._base import FeatureMap, Penalty
     from fastm4n.surrogates._base import Surrogate
 
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha

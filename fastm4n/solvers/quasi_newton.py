@@ -34,8 +34,8 @@ from fastm4n.base.checks import check_number
 from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.solvers.base import Solution, Solver
-from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
+from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
 from fastm4n.solvers.blocks.planes import Planes
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.checkpoints import current

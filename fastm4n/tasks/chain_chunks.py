@@ -7,7 +7,7 @@ from fastm4n.base.arrays import flat, part
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut
 from fastm4n.data._sequences import Sequences
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.tasks.calls import Joined
 from fastm4n.tasks.chain_input import (
