@@ -47,7 +47,10 @@ cdef const fastm4n_loops* loops_for(Py_ssize_t n_labels) noexcept nogil:
 
 
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil:
-    """The assignment loop for so many columns; its rows are padded as those of `loops_for`."""
+    """The assignment loop for this number of columns.
+
+    Its rows are padded like those of `loops_for`.
+    """
     return fastm4n_select_assign(n_columns, WIDTH)
 
 
@@ -62,7 +65,7 @@ cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil:
 
 
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil:
-    """The messages of graphs of n_labels labels; rows are padded as those of `loops_for`."""
+    """The messages of graphs of n_labels labels. Rows are padded like those of `loops_for`."""
     return fastm4n_select_forest(n_labels, WIDTH)
 
 

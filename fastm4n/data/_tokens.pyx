@@ -88,7 +88,8 @@ cdef void* grown(void* memory, size_t n_bytes) except NULL:
 cdef class Scratch:
     """Records that are searched for together, each with a weight.
 
-    ``begin``, any number of ``put`` and ``finish`` make one; nothing refers to the strings then.
+    ``begin``, any number of ``put`` and ``finish`` make one. Nothing refers to the strings
+    afterwards.
     """
 
     def __cinit__(self):
@@ -134,7 +135,10 @@ cdef class Scratch:
         return 0
 
     cdef int put_other(self, PyObject* text) except -1:
-        """UTF-8 of characters beyond ASCII; surrogates, which it does not have, as others."""
+        """UTF-8 of characters beyond ASCII.
+
+        Surrogates, which UTF-8 lacks, are encoded like other characters.
+        """
         cdef int kind = PyUnicode_KIND(text)
         cdef const void* data = PyUnicode_DATA(text)
         cdef size_t i, length = <size_t> PyUnicode_GET_LENGTH(text)
@@ -245,12 +249,12 @@ cdef void insertion_sort(
 
 cdef void sort(
         const uint64_t* text, Item* items, size_t n, size_t depth, uint64_t* random) noexcept nogil:
-    """Sort strings that are the same up to byte 8 depth, whose keys are those of this depth.
+    """Sort strings that agree up to byte 8 depth by their keys at this depth.
 
-    Quicksort of three parts, of which the middle one goes on with the next 8 bytes (Bentley,
-    Sedgewick 1997, Fast algorithms for sorting and searching strings), on average
-    O(n log n + bytes that tell strings apart). The order is that of code points. The two smaller
-    parts are sorted first, so that there are at most log2(n) calls within each other.
+    Three-way quicksort, whose middle part goes on with the next 8 bytes (Bentley and Sedgewick
+    1997, Fast algorithms for sorting and searching strings). O(n log n + distinguishing bytes) on
+    average. Strings are in the order of their code points. The two smaller parts are sorted first,
+    which bounds the depth of calls by log2(n).
     """
     cdef size_t low, high, i, ended
     cdef size_t sizes[3]
@@ -341,7 +345,7 @@ cdef class Names:
         return object.__sizeof__(self) + 8 * self.room + (<size_t> 8 << self.log_slots)
 
     cdef int rehash(self, int log_slots) except -1:
-        """Have so many slots; what is in the slots now goes on being in them."""
+        """Grow to this number of slots and keep their contents."""
         cdef size_t i, at, mask = (<size_t> 1 << log_slots) - 1
         cdef size_t n = (<size_t> 1 << self.log_slots) if self.slots != NULL else 0
         cdef uint64_t* slots = <uint64_t*> PyMem_Malloc(8 * (mask + 1))
@@ -359,7 +363,7 @@ cdef class Names:
         return 0
 
     cdef Py_ssize_t place(self, const uint64_t* record, uint32_t tag) noexcept nogil:
-        """Where in `text` the same string is, or -1 - the slot that is free for it."""
+        """Place of the same string in `text`, or -1 - (the free slot for it)."""
         cdef size_t mask = (<size_t> 1 << self.log_slots) - 1
         cdef size_t at = tag >> (32 - self.log_slots)
         cdef uint64_t slot
@@ -406,7 +410,7 @@ cdef class Names:
             entries[i].number = -1 if at < 0 else (<const Record*> (self.text + at)).number
 
     cdef int add_all(self, Scratch scratch) except -1:
-        """Numbers of the entries of a scratch, new ones for strings that are not there."""
+        """Numbers of the entries of a scratch. New strings get new numbers."""
         cdef Entry* entries = scratch.entries
         cdef size_t i
         self.fetch(scratch)
@@ -427,18 +431,18 @@ cdef class Names:
                 fastm4n_prefetch(self.text + (<uint32_t> slot - 1))
 
     def sort(self, const int[::1] counts=None, int least=0):
-        """Number the names by their order, and leave out those of small counts.
+        """Number the names by their order, without names of small counts.
 
         Parameters
         ----------
         counts : int32 array of shape (n_names,), default=None
         least : int
-            Names of smaller counts are left out.
+            Names of smaller counts are dropped.
 
         Returns
         -------
         rank : int32 array of shape (n_names,)
-            The new number of each old one, -1 for names that are left out.
+            The new number of each old one, -1 for dropped names.
         """
         cdef Py_ssize_t n = self.n_names, i = 0
         rank = np.empty(n, dtype=np.int32)
@@ -586,9 +590,9 @@ cdef class Rows:
     Parameters
     ----------
     names : Names
-        The columns of names, which are those of the rows.
+        Names of the columns, shared by the rows.
     separator : str
-        What joins a key and a string.
+        Separator between a key and a string.
     is_learning : bool
         Whether new names get columns. These are numbered as they come until `renumber`.
     is_single : bool
@@ -638,7 +642,7 @@ cdef class Rows:
     # ------------------------------------------------------------------------------ reading
 
     def read(self, X):
-        """Read sequences of tokens; errors name the token."""
+        """Read sequences of tokens. Errors name the token."""
         cdef Py_ssize_t i = 0, t, n_tokens = 0
         if isinstance(X, (str, bytes, dict, Sequences)) or not hasattr(X, "__iter__"):
             raise TypeError(
@@ -835,8 +839,8 @@ cdef class Rows:
     cdef int add_row(self, Py_ssize_t n, bint weighted) except -1:
         """Append a row of n columns, -1 for none, in ascending order and with duplicates added up.
 
-        Tokens come from one template, whose attributes are in one order: that of the last row of as
-        many is tried first.
+        Tokens often come from one template with attributes in one order, and the last row of the
+        same length is tried first.
         """
         cdef int* out = <int*> self.columns.more(n)
         cdef const int* row = self.row
@@ -931,7 +935,7 @@ cdef class Rows:
         return found
 
     def renumber(self, const int[::1] rank):
-        """Rows of the columns rank[c], without those of which it is -1, in place."""
+        """Rows of the columns rank[c], in place. Columns of rank -1 are dropped."""
         cdef Py_ssize_t t, e, n, w = 0, start = 0, stop
         cdef _Vector weighted = self.weighted, weights = self.weights
         cdef const long long* places = weighted.values.data.as_longlongs

@@ -39,7 +39,7 @@ cdef void set_thread_number(Py_ssize_t number) noexcept nogil:
 # Hashes of rows, by which repeated examples are found.
 
 cdef inline unsigned long long scrambled(double value) noexcept nogil:
-    """The bits of a value, each of which depends on all; those of zero, and of -0.0, are zero."""
+    """The bits of a value, mixed: each depends on all. Zero and -0.0 give zero."""
     cdef unsigned long long bits
     value += 0.0
     memcpy(&bits, &value, sizeof(double))
@@ -77,13 +77,13 @@ def hash_csr(
     const real[::1] data, const index_t[::1] indices, const long long[::1] indptr,
     const unsigned long long[::1] constants, unsigned long long[::1] out
 ):
-    """`hash_dense` for the rows of a CSR matrix; explicit zeros do not count. O(nnz).
+    """`hash_dense` for the rows of a CSR matrix. Explicit zeros do not count. O(nnz).
 
     Parameters
     ----------
     data : ndarray of float32 or float64
     indices : ndarray of int32 or int64
-        Of columns, each below the length of `constants`.
+        Columns, each below the length of `constants`.
     indptr : ndarray of int64 of shape (n + 1,)
     constants, out : as in `hash_dense`
 
@@ -139,7 +139,7 @@ PIECE = 1 << 15
 
 
 def _compressed(array, shape, n_shared):
-    """The array with one row in the place of the first n_shared where they agree, and the step."""
+    """The array with a single row for the first n_shared if they agree, and the step."""
     array = np.asarray(array, dtype=np.float64)
     if n_shared and array.ndim == 0:
         return np.full((1 + shape[0] - n_shared, shape[1]), array), 0
@@ -157,16 +157,15 @@ cdef class Penalty:
     shape : tuple of int
         Rows of the weights, and their length: whole vectors, or anything where there is one row.
     n_shared : int
-        The first rows, which are often alike: where all have the same bounds, or thresholds, those
-        are kept once.
+        If all of the first rows have the same bounds or thresholds, these are stored once.
     lower, upper : array-like that broadcasts to shape
         -inf and inf where there is no bound.
     thresholds : array-like that broadcasts to shape, default=0
-        t_j; by rows of one column.
+        t_j. For groups by rows, one column.
     modulus : float, default=1.0
         m.
     by_rows : bool, default=False
-        Whether a row is a group; it then has no bounds.
+        Whether a row is a group. Groups have no bounds.
     """
 
     def __init__(self, shape, Py_ssize_t n_shared, lower=-np.inf, upper=np.inf, thresholds=0.0,
@@ -203,7 +202,7 @@ cdef class Penalty:
         self.lower, self.upper, self.thresholds, self.bound_step, self.threshold_step = state
 
     def with_modulus(self, double modulus):
-        """This penalty with another m; the arrays are shared."""
+        """This penalty with another m and the same arrays."""
         if not modulus > 0.0:
             raise ValueError("modulus must be > 0.")
         cdef Penalty other = Penalty.__new__(Penalty)
@@ -347,9 +346,9 @@ cdef class Penalty:
         return scale * slope - self.value(w), slope
 
     def divergence(self, w, z, best):
-        """Omega(w) + Omega*(z) - <w, z> >= 0, for best = prox(z): a sum of what is never negative.
+        """Omega(w) + Omega*(z) - <w, z> >= 0 for best = prox(z), as a sum of non-negative terms.
 
-        It is zero at w = best; for ||w||^2 / 2 alone it is ||w - z||^2 / 2.
+        It is zero at w = best. For ||w||^2 / 2 alone it is ||w - z||^2 / 2.
         """
         total = 0.0
         for t, v, u, b in self.pieces(np.asarray(w), np.asarray(z), np.asarray(best)):
@@ -365,7 +364,7 @@ cdef class Penalty:
     # ----------------------------------------------------------------------- questions
 
     def fixed_at_zero(self):
-        """Whether bounds hold each weight at zero; None where they hold none."""
+        """Whether bounds fix each weight at zero. None where they hold none."""
         zero = (np.asarray(self.lower) == 0.0) & (np.asarray(self.upper) == 0.0)
         return self._whole(zero) if zero.any() else None
 
@@ -396,7 +395,7 @@ cdef class FeatureMap:
     size : int
         Length of the longest block's vector of scores, padding included.
     visit_cost : float
-        Multiply-adds of one visit, about: how often the solver looks for signals.
+        Approximate multiply-adds of a visit. They set how often the solver checks for signals.
     """
 
     def __init__(self, Py_ssize_t n_blocks, Py_ssize_t n_labels, Py_ssize_t n_rows=1):
@@ -422,19 +421,19 @@ cdef class FeatureMap:
         self.restore(state)
 
     def set_offset(self, const double[::1] offset):
-        """Add fixed numbers to the scores of every block; they are no part of w."""
+        """Add fixed numbers to the scores of every block. They are not part of w."""
         self.offset[:self.n_labels] = offset
         self.has_offset = bool(np.any(np.asarray(offset)))
 
     def constant_scores(self):
-        """What the constant feature adds to the scores of every block, (n_labels,)."""
+        """Scores that the constant feature adds in every block, (n_labels,)."""
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         """v = w' Phi(x_b) + offset, padded with zeros."""
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        """w += Phi(x_b) coefficients'; the padding of coefficients is zero."""
+        """w += Phi(x_b) coefficients'. The padding of coefficients is zero."""
         return 0
 
     cdef Py_ssize_t n_parts(self) noexcept nogil:
@@ -443,7 +442,7 @@ cdef class FeatureMap:
 
     cdef int update_part(
         self, Py_ssize_t b, const double[::1] coefficients, Py_ssize_t part) except -1 nogil:
-        """`update` of one part of w; those of all parts are an `update`, bit for bit."""
+        """`update` of one part of w. All parts together equal an `update`, bit for bit."""
         return self.update(b, coefficients)
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
@@ -463,19 +462,19 @@ cdef class FeatureMap:
         """Make b ready, and as many of the candidates as is cheap."""
 
     def forget(self):
-        """Drop what was fetched."""
+        """Undo `prefetch`."""
 
     def collect(self):
-        """Take the updates of w = 0 from here to `settle` as those of w built afresh."""
+        """Take updates from w = 0 until `settle` as those of a freshly built w."""
 
     def make_room(self, Py_ssize_t n_threads):
         """Be ready for so many threads at once: scratch, see `_threads`, and parts of w."""
 
     cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
-        """Ask for the memory that `scores` of b will read; no result."""
+        """Prefetch the memory that `scores` of b will read."""
 
     cdef int settle(self) except -1 nogil:
-        """Finish updates that were put off; `scores` is then safe from many threads."""
+        """Finish deferred updates. `scores` is then safe from many threads."""
         return 0
 
     def weight_norm(self):
@@ -483,7 +482,7 @@ cdef class FeatureMap:
         return None
 
     def has_penalty(self):
-        """Whether Omega(w) is more than ||w||^2 / 2, so that w is not z: see `Penalty`."""
+        """Whether Omega(w) has terms besides ||w||^2 / 2, and w differs from z: see `Penalty`."""
         return False
 
     def has_plain_state(self):
@@ -504,7 +503,7 @@ cdef class FeatureMap:
         return 0.0
 
     def modulus(self):
-        """m in Omega(w) = m / 2 ||w||^2 + ...: what is left of Omega is proportional to w."""
+        """m in Omega(w) = m / 2 ||w||^2 + terms that are positively homogeneous."""
         return 1.0
 
     def along(self, double scale):
@@ -514,7 +513,7 @@ cdef class FeatureMap:
     def best_scale(self, double height, double most=np.inf):
         """The u from 0 to `most` of largest u height - Omega*(u z), a concave function of u.
 
-        From below, to a hundredth: whatever u is taken, what follows is certified for it.
+        A lower bound, to a hundredth. Any u gives a valid certificate.
         """
         cdef double low = 0.0, high = min(most, 1.0), middle, factor = SCALE_FACTOR
         while self.along(high)[1] < height:
@@ -549,7 +548,10 @@ cdef class FeatureMap:
         raise NotImplementedError(f"{type(self).__name__} does not hold w.")
 
     def touched(self):
-        """By name, the rows of the arrays of `state` that any block reads; those left out whole."""
+        """For each array of `state` by name, the rows that some block reads.
+
+        Arrays read as a whole are not listed.
+        """
         return {}
 
     def present(self):
@@ -603,15 +605,15 @@ cdef class WeightMap(FeatureMap):
         super().__setstate__(state)
 
     def set_penalty(self, Penalty penalty):
-        """Hold w = prox(z) from now on, updates going on in z; see `Penalty`.
+        """Keep w = prox(z) from now on and apply updates to z. See `Penalty`.
 
-        Weights that bounds hold at zero count in no norm, or not where a whole feature is held:
-        steps are as long as without them.
+        Weights fixed at zero by bounds count in no norm, or are ignored if a whole feature is
+        fixed. Steps have the same length as without them.
 
         Parameters
         ----------
         penalty : Penalty
-            Of rows like those of the weights.
+            Rows like those of the weights.
         """
         shape = self.weights.shape[0], self.weights.shape[1]
         if penalty.shape != shape or penalty.n_shared != self.n_shared:

@@ -18,15 +18,15 @@ cdef enum:
 def gaussian(A, B, double gamma, out=None):
     """exp(-gamma ||a - b||^2) for the rows a of A and b of B.
 
-    Distances are in double, exponentials of the type of the result: those of float are within a
-    few roundings of it.
+    Distances are in float64, exponentials in the type of the result. Results in float32 are exact
+    to a few roundings.
 
     Parameters
     ----------
     A, B : C-ordered ndarray of float64 of shapes (m, d) and (n, d)
     gamma : float
     out : C-ordered ndarray of float64 or float32 of shape (m, n), default=None
-        What K is written to: fresh memory takes longer than the values.
+        Output array for K. Fresh memory takes longer than the values.
 
     Returns
     -------
@@ -105,14 +105,14 @@ cdef class KernelFeatures(FeatureMap):
     intercept : float
         Value of the constant feature, 0 for none: its square is added to the kernel.
     gram : C-ordered float64 ndarray of shape (n_blocks, n_blocks), default=None
-        The whole matrix; not copied.
+        The whole matrix, not copied.
     compute_rows : callable, default=None
-        Without gram: compute_rows(blocks, out) writes K[blocks, :] to out, which is in double or
-        in float; and compute_rows(blocks, out, columns) K[blocks, columns], if `is_cheap`.
+        Replaces gram. compute_rows(blocks, out) writes K[blocks, :] to out, in float64 or float32.
+        If `is_cheap`, compute_rows(blocks, out, columns) writes K[blocks, columns].
     n_cached : int, default=0
         Without gram: number of rows to keep.
     in_float : bool, default=False
-        Whether they are kept in float.
+        Whether rows are stored in float32.
     is_cheap : bool, default=False
         Whether values are computed sooner than they are gathered from rows that are far apart.
 
@@ -382,10 +382,10 @@ cdef class KernelFeatures(FeatureMap):
     # ----------------------------------------------------------------------------- rows
 
     def fetch(self, Py_ssize_t b, candidates):
-        """Compute the row of b and those of the first candidates that are not cached.
+        """Compute the row of b and the rows of the first candidates missing from the cache.
 
-        At most 64 rows, in one call, for the sake of matrix products; never more than
-        half the cache beyond b's own.
+        At most 64 rows a call, for efficient matrix products, and at most half the cache beyond the
+        row of b.
         """
         self.settle()
         slots = np.asarray(self.slot_of)

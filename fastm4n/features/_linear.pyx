@@ -1,10 +1,10 @@
-"""Linear features, dense or CSR, in float32 or float64; weights in float64.
+"""Linear features, dense or CSR, in float32 or float64. Weights are in float64.
 
-w is held feature-major, one row of `stride` numbers for each feature: a feature's scores for
-all labels are contiguous, and a sparse row of X costs as many contiguous rows of w as it
-has non-zeros. Where few pairs of a feature and a label have weights, sparse X may have just those,
-feature by feature, end to end, and the rows of constant features behind them. Updates change z, and
-w = prox(z) is a second array only where there is a penalty beyond ||w||^2 / 2.
+w is stored feature-major, one row of `stride` numbers for each feature. The scores of a feature for
+all labels are contiguous, and a sparse row of X reads one contiguous row of w per non-zero. If few
+pairs of a feature and a label have weights, w for sparse X may store these pairs only, feature by
+feature, followed by the rows of constant features. Updates change z, and w = prox(z) is a second
+array only where there is a penalty beyond ||w||^2 / 2.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class LinearMap(WeightMap):
-    """Rows of one matrix X and the weights that they meet; base of the linear maps.
+    """Rows of one matrix X and their weights. Base of the linear maps.
 
     Parameters
     ----------
@@ -39,21 +39,21 @@ cdef class LinearMap(WeightMap):
     n_more : int
         Rows of weights behind the features', for the subclass to use.
     intercept : float
-        Value of the constant feature, 0 for none; its weights are the row behind the features'.
+        Value of the constant feature, 0 for none. Its weights are the row after the features'.
     n_rows : int
         Rows of n_labels scores that a row of X has, each padded.
     used : uint8 array of the shape of the weights, default=None
-        One for the weights that there are; the others stay zero. With pairs, of the n_more rows.
+        One for the weights in use. The others stay zero. With pairs, of the n_more rows.
     pairs : tuple (starts, places), default=None
-        The weights of features that there are, for CSR X: feature f has those of the places
-        places[starts[f]:starts[f + 1]], uint16, of a row of n_rows times the padded labels.
-        `starts`, int32, has n_features + 1 numbers.
+        Weights in use, for CSR X. Feature f has the weights of places[starts[f]:starts[f + 1]],
+        uint16, in a row of n_rows times the padded labels. `starts`, int32, has n_features + 1
+        numbers.
 
     Attributes
     ----------
     behind : int
-        The row of the weights where those of the constant feature are: n_features, or with pairs
-        the first that they do not fill.
+        The row of w with the weights of the constant feature: n_features, or with pairs the first
+        row after them.
     """
 
     def __init__(self, X, Py_ssize_t n_blocks, Py_ssize_t n_labels, Py_ssize_t n_more,
@@ -98,7 +98,7 @@ cdef class LinearMap(WeightMap):
             self.data64 = &view64[0] if view64.shape[0] else NULL
 
     def take_pairs(self, X, pairs, n_more, used):
-        """Have weights of these pairs alone; returns a byte for each number that is held."""
+        """Restrict w to these pairs. Return a byte for each stored number."""
         starts, places = pairs
         if not sparse.issparse(X):
             raise ValueError("pairs are for sparse X.")
@@ -146,7 +146,7 @@ cdef class LinearMap(WeightMap):
         return bits
 
     def pairs(self):
-        """The pairs of features and places that there are, as given; None where all are."""
+        """The pairs of features and places in use, as passed in. None where all are."""
         if self.first_pair == NULL:
             return None
         return np.asarray(self.pair_start), np.asarray(self.pair_place)
@@ -161,7 +161,7 @@ cdef class LinearMap(WeightMap):
         return rows if self.first_pair == NULL else spread_pairs(rows, self.pairs())
 
     def gathered(self, whole):
-        """Undo `spread`: the numbers that are held, of rows for all features."""
+        """Undo `spread`: from the stored numbers, rows for all features."""
         if self.first_pair == NULL:
             return whole
         rows = np.zeros((self.behind + whole.shape[0] - self.n_features, self.stride))
@@ -174,7 +174,7 @@ cdef class LinearMap(WeightMap):
         return self.spread(np.asarray(self.weights))
 
     def set_penalty(self, Penalty penalty):
-        """As in `WeightMap`; weights that are not used stay zero whatever their bounds."""
+        """As in `WeightMap`. Unused weights stay zero whatever their bounds."""
         cdef const unsigned char* before = self.on_counted
         if self.on != NULL:
             penalty = penalty.where_used(self.which_used() != 0)
@@ -203,13 +203,13 @@ cdef class LinearMap(WeightMap):
     def share(self, LinearMap other):
         """Have the weights of another map, and its penalty, as one's own from now on.
 
-        Updates of either are then updates of both; what comes to the other's penalty later does
-        not come here.
+        Updates of one are then updates of both. A later penalty of the other map does not apply
+        here.
 
         Parameters
         ----------
         other : LinearMap
-            Of the same features and labels; its data may be others.
+            A map of the same features and labels, possibly on other data.
         """
         cdef const unsigned char* before = self.on_counted
         if (other.weights.shape[0] != self.weights.shape[0]
@@ -229,7 +229,7 @@ cdef class LinearMap(WeightMap):
             self.count_norms(None if self.penalty is None else self.penalty.fixed_at_zero())
 
     def which_used(self):
-        """A byte for each weight, zero for those that stay zero; None where all may be used."""
+        """A byte for each weight, zero for weights fixed at zero. None where all may be used."""
         return None if self.on == NULL else np.asarray(self.used)
 
     def touched(self):
@@ -243,20 +243,20 @@ cdef class LinearMap(WeightMap):
         return {"weights": np.flatnonzero(is_touched)}
 
     def rows_of_blocks(self):
-        """First rows and numbers of rows, whose runs hold those of all blocks."""
+        """First rows and lengths of the runs, which together contain the rows of all blocks."""
         return np.zeros(1, dtype=np.intp), np.array([self.X.shape[0]])
 
     def used_rows(self):
-        """`used` as it was given."""
+        """`used` as passed in."""
         used = self.which_used()
         return used if self.first_pair == NULL else used[self.behind :]
 
     def count_norms(self, zero):
-        """Take notice of which weights are held at zero; None for none."""
+        """Record which weights are fixed at zero. None for none."""
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil:
-        """Where the values of row r lie, how many there are, and the features they belong to."""
+        """Position and number of the values of row r, and their features."""
         if not self.is_sparse:
             start[0], nnz[0], idx[0] = r * self.n_features, self.n_features, NULL
         else:
@@ -283,7 +283,7 @@ cdef class LinearMap(WeightMap):
     cdef int row_part(
             self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start,
             Py_ssize_t* stop) noexcept nogil:
-        """Where the values of row r begin and end that belong to one part of the weights."""
+        """Range of the values of row r that belong to one part of the weights."""
         cdef Py_ssize_t first, last, low, high, middle, i
         cdef const int* idx
         self.row(r, start, stop, &idx)
@@ -314,7 +314,7 @@ cdef class LinearMap(WeightMap):
         self, Py_ssize_t start, Py_ssize_t stop, int* room, const int** idx) noexcept nogil:
         """Indices of the values start ... stop - 1, or of the first of them: how many.
 
-        Those of 64 bits are made short ones in `room`, for PIECE of them.
+        Indices of 64 bits are shortened in `room`, PIECE at a time.
         """
         cdef Py_ssize_t i
         if self.long_indices == NULL:
@@ -380,7 +380,10 @@ cdef class LinearMap(WeightMap):
         return 0
 
     cdef void prox_features(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
-        """Bring the weights of the features of row r to prox(z), those of a part if X is sparse."""
+        """Bring the weights of the features of row r to prox(z).
+
+        If X is sparse, only those in one part.
+        """
         cdef Py_ssize_t start, stop, n
         cdef const int* idx
         cdef int[PIECE] room
@@ -476,7 +479,7 @@ cdef class LinearMap(WeightMap):
                     column = 0
 
     cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil:
-        """Ask for the weights of the features of row r, and for what updates change."""
+        """Prefetch the weights of the features of row r, and the arrays that updates change."""
         cdef Py_ssize_t start, nnz, i, q, last
         cdef const int* idx
         self.row(r, &start, &nnz, &idx)
@@ -498,7 +501,7 @@ cdef class LinearMap(WeightMap):
                 fastm4n_prefetch(&self.raw[0, 0] + last)
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
-        """Ask for the first half KiB of row r; the hardware follows from there."""
+        """Prefetch the first half KiB of row r. The hardware follows from there."""
         cdef Py_ssize_t start, stop, j
         start = self.indptr[r] if self.is_sparse else r * self.n_features
         stop = self.indptr[r + 1] if self.is_sparse else start + self.n_features
@@ -533,7 +536,7 @@ cdef class LinearFeatures(LinearMap):
     Parameters
     ----------
     X : C-ordered ndarray or canonical CSR with int32 or int64 indices, float32 or float64
-        The examples; not copied.
+        The examples, not copied.
     rows : ndarray of shape (n_blocks,) and dtype intp
         The row of X that belongs to each block.
     norms : ndarray of shape (n_blocks,)

@@ -15,9 +15,9 @@ cdef class PairFeatures(WeightMap):
     Parameters
     ----------
     X : C-ordered float64 ndarray of shape (n_rows, n_features)
-        Rows of all blocks; not copied.
+        Rows of all blocks, not copied.
     starts : ndarray of shape (n_blocks,)
-        The first row that belongs to each block, which has one for each of its scores.
+        The first row of each block. A block has one row for each of its scores.
     layout : Layout
     """
 
@@ -115,16 +115,16 @@ cdef double mean_visit(Layout layout, double cost):
 
 
 cdef class PairKernelFeatures(FeatureMap):
-    """The same for a kernel between rows: their scores F = K beta are held.
+    """The same for a kernel between rows. The map stores their scores F = K beta.
 
     A step of block b adds the columns of K at its rows, times the coefficients, to all scores.
 
     Parameters
     ----------
     gram : C-ordered float64 ndarray of shape (n_rows, n_rows)
-        Kernel values between all rows; not copied.
+        Kernel values between all rows, not copied.
     layout : Layout
-        Whose scores are those of the rows, in their order.
+        Layout with one score for each row, in their order.
     """
 
     cdef const double[:, ::1] gram
@@ -224,7 +224,7 @@ cdef class PairWeights(WeightMap):
         self.zero = np.flatnonzero([] if zero is None else zero)
 
     cdef void spread(self, double* more, Py_ssize_t step) noexcept nogil:
-        """more = the weights, `step` numbers apart; what is between them is left."""
+        """more = the weights, `step` numbers apart. Numbers between them do not change."""
         cdef Py_ssize_t e
         for e in range(self.n_pairs):
             more[e * step] = self.weights[0, e]
@@ -249,7 +249,10 @@ cdef class PairWeights(WeightMap):
 
 
 def place_of_both(Py_ssize_t row, Py_ssize_t step):
-    """Where the `step` numbers of a pair have that of both labels on: tables have two rows."""
+    """Offset, among the `step` numbers of a pair, of the score with both labels on.
+
+    Tables have two rows.
+    """
     return row + 1 if step == 2 * row else 0
 
 
@@ -261,7 +264,7 @@ cdef class LabelSetFeatures(FeatureMap):
     labels : FeatureMap
         One score for each label: linear, or of a kernel.
     layout : Layout
-        Of graphs of two labels a node: where the scores lie. All blocks are alike.
+        Positions of the scores, for graphs of two labels a node. All blocks are alike.
 
     Attributes
     ----------

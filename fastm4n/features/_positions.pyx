@@ -36,7 +36,7 @@ cdef class PositionMap(LinearMap):
     Parameters
     ----------
     X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
-        Positions of all sequences; not copied.
+        Positions of all sequences, not copied.
     starts, lengths : ndarray of shape (n_blocks,)
         The rows of X that belong to each block.
     n_labels, n_more, intercept, n_rows, used, pairs
@@ -79,7 +79,7 @@ cdef class PositionMap(LinearMap):
         self.weights = self.raw = weights
 
     def prepare_norms(self):
-        """What `position_norm` needs: Gram matrices of short blocks, sorted entries of others."""
+        """Arrays for `position_norm`: Gram matrices of short blocks, sorted entries of others."""
         lengths = np.asarray(self.lengths)
         short = lengths <= (GRAM_LENGTH if self.on_counted == NULL else 0)
         sizes = np.where(short, lengths * (lengths + 1) // 2, 0)
@@ -96,7 +96,7 @@ cdef class PositionMap(LinearMap):
             self.sort_entries(np.flatnonzero(~short))
 
     def norms(self):
-        """What `prepare_norms` has made: arrays by name, not copied."""
+        """Result of `prepare_norms`: arrays by name, not copied."""
         made = {"gram": self.gram, "gram_start": self.gram_start}
         if self.is_sparse:
             made["entry_start"] = self.entry_start
@@ -173,7 +173,7 @@ cdef class PositionMap(LinearMap):
         return self.on_counted == NULL and self.lengths[b] <= GRAM_LENGTH
 
     cdef int fill_gram(self, Py_ssize_t b, double[::1] dense) noexcept nogil:
-        """x_t' x_s + intercept^2 for s <= t; dense is zero before and after."""
+        """x_t' x_s + intercept^2 for s <= t. dense is zero before and after."""
         cdef Py_ssize_t t, s, f, start, nnz, at = self.gram_start[b], T = self.lengths[b]
         cdef const int* idx
         cdef double total, constant = self.intercept * self.intercept
@@ -224,7 +224,7 @@ cdef class PositionMap(LinearMap):
 
     cdef int position_part(
             self, Py_ssize_t b, const double* coefficients, Py_ssize_t part) noexcept nogil:
-        """`position_update` of one part of the weights; the constant feature is in the first."""
+        """`position_update` of one part of the weights. The constant feature is in the first."""
         cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind
         cdef const double* c = coefficients
         for t in range(self.lengths[b]):
@@ -329,27 +329,27 @@ cdef class PositionMap(LinearMap):
 
 
 cdef class EdgedMap(PositionMap):
-    """Positions, and behind their scores those of edges, which have weights of their own.
+    """Features of positions, followed by those of edges with their own weights.
 
     Attributes
     ----------
     layout : Layout
-        Where the scores of a block lie.
+        Positions of the scores of a block.
     edges : PositionMap or None
         The edges' features and weights, where they have any.
     """
 
     def begin(self, weights, edge_weights, EdgedMap like, norms):
-        """Have weights, and what norms are made of.
+        """Set the weights and the data for norms.
 
         Parameters
         ----------
         weights, edge_weights : ndarray or None
             To use as they are, for predictions: what only updates need is then left out.
         like : EdgedMap or None
-            Whose weights are those of this map as well; see `share`.
+            Map that shares its weights with this one. See `share`.
         norms : dict or None
-            What `norms` gave of the same blocks, weights and penalty: it is not made again.
+            Result of `norms` for the same blocks, weights and penalty, to be used again.
         """
         if like is not None:
             self.share(like)
@@ -468,38 +468,38 @@ cdef class ChainFeatures(EdgedMap):
     Parameters
     ----------
     X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
-        Positions of all sequences; not copied.
+        Positions of all sequences, not copied.
     starts : ndarray of shape (n_blocks,)
         The first row of X that belongs to each block.
     layout : Layout
-        Of chains of one position or more: where their scores lie, and whether each transition has
-        its own.
+        Positions of the scores of chains, one position or more each, and whether each transition
+        has its own scores.
     intercept : float
         Value of the constant feature of each position, 0 for none.
     ends : bool
         Whether the first and the last position have weights of their own.
     transitions : bool
-        Whether transitions have weights; they must where they depend on features.
+        Whether transitions have weights. Required if they depend on features.
     edge_X : as X, default=None
         Features of the transition into each position, a row for each row of X, where
         transitions have scores of their own.
     weights : ndarray of shape (n_features + 3 + n_labels, stride), default=None
-        Weights to use as they are, for predictions: what only updates need is then left out.
-        n_labels rows less where edge_X is given, and as many more as n_ngrams fill.
+        Weights to use as they are, for predictions. Data for updates are then not built. Without
+        edge_X there are n_labels more rows, and n_ngrams add their own.
     edge_weights : ndarray of shape (edge_X.shape[1] + 1, n_labels * stride), default=None
-        The same of the transitions' features; the last row is their constant part.
+        The same for the transitions' features. The last row is their constant part.
     used, edge_used : uint8 arrays of the shapes of weights and edge_weights, default=None
-        One for the weights that there are; the others stay zero.
+        One for the weights in use. The others stay zero.
     n_ngrams : int, default=0
-        Weights of longer n-grams of labels, whose rows are behind those of the transitions as their
-        scores are: the layout is then that of an automaton's outputs.
+        Number of weights of longer label n-grams. Their rows follow the transitions' rows, as their
+        scores do, and the layout is that of an automaton's outputs.
     pairs, edge_pairs : tuples (starts, places), default=None
-        The weights of features, and of transitions' features, that there are; see `LinearMap`. used
-        and edge_used are then of the rows behind them.
+        The used weights of features and of transitions' features. See `LinearMap`. used and
+        edge_used then refer to the rows after them.
     like : ChainFeatures, default=None
-        Whose weights are those of this map as well; see `share`.
+        Map that shares its weights with this one. See `share`.
     norms : dict, default=None
-        What `norms` gave of the same blocks, weights and penalty: it is not made again.
+        Result of `norms` for the same blocks, weights and penalty, to be used again.
 
     Attributes
     ----------
@@ -669,11 +669,11 @@ cdef class GraphFeatures(EdgedMap):
     Parameters
     ----------
     X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
-        Nodes of all graphs; not copied.
+        Nodes of all graphs, not copied.
     starts : ndarray of shape (n_blocks,)
         The first row of X that belongs to each block.
     layout : Layout
-        Of `GraphOutputs` with these pairs.
+        Layout of `GraphOutputs` with these pairs.
     intercept : float
         Value of the constant feature of each node, 0 for none.
     edge_X : as X
@@ -683,17 +683,17 @@ cdef class GraphFeatures(EdgedMap):
     edge_intercept : float
         Value of the constant feature of each row of edge_X, 0 for none.
     pairs : {"tables", "equal", "both", "displaced"}
-        What edges score.
+        Kind of edge scores.
     symmetric : bool, default=False
-        Whether tables are the same either way round. The squared norm is that of the whole table:
-        labels that differ count twice.
+        Whether tables are the same either way round. The squared norm covers the whole table, which
+        counts differing labels twice.
     weights : ndarray of shape (n_features + 1, stride), default=None
         Weights to use as they are, for predictions: what only updates need is then left out.
     edge_weights : ndarray of shape (edge_X.shape[1] + 1, numbers of an edge), default=None
     used : uint8 array of the shape of weights, default=None
-        One for the weights of nodes that there are; the others stay zero.
+        One for the weights of nodes in use. The others stay zero.
     n_columns : int, default=0
-        Weights of each feature of nodes, where they are not one for each label.
+        Weights of each node feature, if there is not one for each label.
     diagonal : bool, default=False
         Whether edges have one number, for two equal labels, in a layout of tables.
     like, norms : default=None
@@ -733,7 +733,7 @@ cdef class GraphFeatures(EdgedMap):
             self.symmetric, None, None, self.which_used(), 0, self.diagonal)
 
     cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil:
-        """What edges get of `more`, numbers behind those of the nodes.
+        """Coefficients of the edges from `more`, the numbers after those of the nodes.
 
         Its symmetric part, or the sums of the diagonals, where tables are so.
         """
@@ -811,7 +811,7 @@ cdef class LabelGraphFeatures(GraphFeatures):
     n_types : int
     starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights, \
 edge_weights, like, norms
-        As in `GraphFeatures`; weights have a column for each type.
+        As in `GraphFeatures`. Weights have a column for each type.
     """
 
     def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,

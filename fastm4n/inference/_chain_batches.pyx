@@ -48,14 +48,14 @@ cdef double WIDE_F32 = 40.0
 
 
 class Fault(ValueError):
-    """What is wrong with a batch: `name` of the argument, `where` in it, and `why`."""
+    """Errors of a batch: `name` of the argument, `where` in it, and `why`."""
 
     def __init__(self, name, where, why):
         super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
 
 
 def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long long[::1] length):
-    """Where the ones of each row begin, and how many they are.
+    """Start and number of the ones in each row.
 
     They must be in one piece that touches an end of the row.  Returns the place of the first fault,
     or None.
@@ -90,9 +90,9 @@ cdef int fault(
         const real[::1] end, const long long[::1] first, const long long[::1] length,
         const long long[:, :] tags, bint has_tags, long long least,
         long long[::1] place) noexcept nogil:
-    """Number of the argument that is wrong, and at `place` where; 0 if none is.
+    """Number of the invalid argument and its `place`, or 0.
 
-    1: tags; 2: unary; 3: pair, of edges; 4: the shared pair; 5: start; 6: end.
+    1: tags, 2: unary, 3: pair, of edges, 4: the shared pair, 5: start, 6: end.
     """
     cdef Py_ssize_t b, t, T, f, R = unary.shape[2], step = unary.strides[1] // sizeof(real), i
     cdef const real* at
@@ -136,10 +136,10 @@ cdef int begin(
         const long long[:, :] tags, bint has_tags, long long least, long long[::1] place,
         double temperature, bint exponentials, real[:, :, ::1] matrices,
         double[::1] of_pair) noexcept nogil:
-    """`fault`; and of a shared matrix, where all is right, what recursions take.
+    """`fault`, and for a valid shared matrix the input of the recursions.
 
-    `matrices` are its tempered scores, their exponentials, the transposes of these and, where
-    exponentials are not wanted, of those; of_pair the shift, the spread and whether scores are
+    `matrices` holds the tempered scores, their exponentials, the transposes of these, and without
+    exponentials the transposed scores. of_pair holds the shift, the spread and whether scores are
     forbidden, of `exp_pair`.
     """
     cdef Py_ssize_t i, j, R = unary.shape[2], stride = matrices.shape[2]
@@ -205,7 +205,7 @@ cdef bint go_beside(
 
 
 def _by_length(const long long[::1] length):
-    """The longest first, so that those that go side by side are of nearly the same length."""
+    """The longest first, which puts sequences of nearly equal lengths side by side."""
     cdef Py_ssize_t b, n = length.shape[0]
     cdef bint alike = True
     for b in range(1, n):
@@ -262,8 +262,8 @@ cdef object run_groups(
         real[:, :, :, :] d_pair, double[:, ::1] total, long long[:, :] paths, int[::1] status):
     """The sequences of the groups group_from ... group_to - 1.
 
-    `matrices` and of_pair are those of `begin`.  d_pair is empty where no edges are wanted, or
-    only their sum over each group, which goes to `total`.
+    `matrices` and of_pair come from `begin`. d_pair is empty if no edges are wanted, or only their
+    sum over each group, which goes to `total`.
     """
     cdef Py_ssize_t R = unary.shape[2], stride = matrices.shape[2], B = unary.shape[0]
     cdef Py_ssize_t g, s, b, t, i, j, c, T, longest = 0, size, matrix = R * stride, step
@@ -739,40 +739,40 @@ def solve(
         kind, unary, pair, start, end, first, length, *, tags=None, allowed=None, cost=None,
         bint mean_cost=False, double temperature=1.0, double factor=1.0, d_unary=None,
         d_pair=None, summed=None, ends=None, paths=None, spread=None):
-    """One of `KINDS` for all sequences of a batch.
+    """One of `KINDS`, for all sequences of a batch.
 
     Parameters
     ----------
     kind : {"log", "max_margin", "best", "marginals"}
     unary, pair, start, end : ndarray
-        As in the module's docstring, all float32 or all float64; the labels of a position are
+        As in the module's docstring, all float32 or all float64. The labels of a position are
         contiguous.
     first, length : ndarray of int64 of shape (B,)
     tags : ndarray of int64 of shape (B, T)
-        Of the losses; -1, of "log", for a label that is not known.
+        True labels, for losses. "log" takes -1 for an unknown label.
     allowed : ndarray of uint8 of shape (B, T, R)
-        Of "log": labels that the truth may have.
+        For "log": labels that the truth may have.
     cost : ndarray of float64 of shape (R, R)
         Added to the scores: of "max_margin", and of "log" where it is augmented.
     mean_cost : bool
         Whether costs are divided by the length of the sequence.
     temperature : float
-        Of "log" and "marginals".
+        For "log" and "marginals".
     factor : float
-        What gradients are multiplied by.
+        Factors of the gradients.
     d_unary : ndarray of the shape of unary
-        On return the gradient, or the marginals; zeros at padding.
+        On return the gradient or the marginals, with zeros at padding.
     d_pair : ndarray of the shape of pair, or (B, 1, R, R) where that is shared
-        Likewise, that of each sequence; None where it is not wanted.
+        The same for the matrix of each sequence. None where it is not wanted.
     summed : ndarray of shape (R, R)
         On return the gradient of a shared matrix, summed over the batch.
     ends : ndarray of shape (2, R)
-        On return those of start and end, summed over the batch.
+        On return the gradients of start and end, summed over the batch.
     paths : ndarray of int64 of shape (B, T)
-        Of "best", on return: the labels, -1 at padding.
+        For "best", on return: the labels, -1 at padding.
     spread : callable, default=None
-        What calls a function of a range (start, stop) on ranges that make up a number of groups,
-        given both and the cost in multiply-adds: in threads, say. One call by default.
+        Runner of functions of a range (start, stop), for example in threads. Called with a
+        function, the number of groups and the cost in multiply-adds. One call by default.
 
     Returns
     -------
@@ -880,10 +880,10 @@ def max_marginals(unary, pairwise, *, allowed=None, fixed=None):
     Returns
     -------
     margins : ndarray of shape (T, R)
-        The largest score of a labelling with the label at the position, less the largest score of
-        any: at most 0, and 0 for the labels of the best labelling. -inf where no labelling of
-        finite score has the label. Scores are added along the chain relative to the best one, so
-        that those of long chains lose no digits.
+        The largest score of a labelling with this label at the position, relative to the largest
+        score of any. At most 0, 0 for the labels of the best labelling, and -inf if no labelling of
+        finite score has the label. Scores are summed along the chain relative to the best one, and
+        those of long chains lose no digits.
 
     Raises
     ------
@@ -925,11 +925,13 @@ def max_marginals(unary, pairwise, *, allowed=None, fixed=None):
 cdef bint max_marginals_chain(
     const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,
     Py_ssize_t pair_step, double* forward, double* backward) noexcept nogil:
-    """forward = max-marginals less the largest; returns whether any labelling has a finite score.
+    """forward = max-marginals relative to the largest.
+
+    Return whether any labelling has a finite score.
 
     unary, forward and backward are (T, R), rows of pair `stride` numbers long and its matrices
-    `pair_step` apart.  f_{t+1} = unary + max_i (f_t[i] + pair[i]), b_t[i] = max_j (pair[i, j] +
-    unary[t+1, j] + b_{t+1}[j]), each less its largest entry, and f_t + b_t less its largest.
+    `pair_step` apart. f_{t+1} = unary + max_i (f_t[i] + pair[i]) and b_t[i] = max_j (pair[i, j] +
+    unary[t+1, j] + b_{t+1}[j]). These and f_t + b_t are shifted to a largest entry of zero.
     """
     cdef Py_ssize_t t, i, j
     cdef const double* matrix
@@ -978,7 +980,7 @@ cdef bint max_marginals_chain(
 
 
 cdef bint less_largest(double* row, Py_ssize_t n) noexcept nogil:
-    """Take from a row its largest entry, unless that is not finite; returns whether it is."""
+    """Subtract from a row its largest entry if finite. Return whether it is."""
     cdef Py_ssize_t j
     cdef double top = -INFINITY
     for j in range(n):
@@ -993,9 +995,9 @@ cdef bint less_largest(double* row, Py_ssize_t n) noexcept nogil:
 def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=0.0):
     """Probabilities of spans: runs of labels of one kind that start, go on and end.
 
-    A span (k, a, b) is there in a labelling y if a span of kind k starts at position a, goes on at
-    all positions up to b - 1, and does not go on at b. Its probability is exact: that of the start,
-    times the conditional probabilities of the transitions, summed over the labels of kind k.
+    A labelling y has the span (k, a, b) if a span of kind k starts at position a, continues through
+    position b - 1, and ends there. The probability is exact: that of the start times the
+    conditional probabilities of the transitions, summed over the labels of kind k.
 
     Parameters
     ----------
@@ -1004,21 +1006,22 @@ def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=
     edges : array-like of shape (T - 1, R, R)
         Marginals of the transitions.
     kinds : array-like of int of shape (R,)
-        The kind of span, 0 ... K - 1, that each label is of; -1 for labels outside all spans.
+        The kind of span, 0 ... The kind of each label, 0 ... K - 1, or -1 for labels outside all
+        spans.
     starts : array-like of bool of shape (R + 1, R)
-        Whether a span starts where the row's label is followed by the column's; the last row is for
-        the column's label at the first position.
+        Whether a span starts between the row's label and the column's. The last row is for the
+        column's label at the first position.
     continues : array-like of bool of shape (R, R)
         Whether a span goes on where the row's label is followed by the column's, of the same kind.
     spans : array-like of int of shape (n_spans, 3), default=None
-        Kind, start and stop of the spans that are asked for.
+        Kind, start and stop of the requested spans.
     least : float, default=0.0
         Without `spans`, the probability that listed spans have at least.
 
     Returns
     -------
     spans : ndarray of shape (n_spans, 3)
-        Kind, start and stop of each span; by start, then kind, then stop, where they are listed.
+        Kind, start and stop of each span. Listed spans are sorted by start, then kind, then stop.
     probabilities : ndarray of shape (n_spans,)
 
     Notes
@@ -1100,7 +1103,7 @@ cdef class _SpanWalk:
         self.mass, self.ahead = np.zeros(self.R), np.zeros(self.R)
 
     cdef double begin(self, Py_ssize_t k, Py_ssize_t a) noexcept nogil:
-        """mass[j] = P(a span of kind k starts at position a, with label j); returns their sum."""
+        """mass[j] = P(a span of kind k starts at position a, with label j). Return their sum."""
         cdef Py_ssize_t m, i, j
         cdef double total = 0.0, p
         for m in range(self.offsets[k], self.offsets[k + 1]):
@@ -1134,7 +1137,7 @@ cdef class _SpanWalk:
         return min(1.0, p)
 
     cdef double go_on(self, Py_ssize_t k, Py_ssize_t b) noexcept nogil:
-        """mass[j] = P(the span goes on at position b, with label j); returns their sum."""
+        """mass[j] = P(the span goes on at position b, with label j). Return their sum."""
         cdef Py_ssize_t m, i, j, n
         cdef double total = 0.0, share
         for m in range(self.offsets[k], self.offsets[k + 1]):

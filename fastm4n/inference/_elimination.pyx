@@ -74,8 +74,8 @@ cdef void four_rows(
         Py_ssize_t n, double* out, double* tops) noexcept nogil:
     """out = source + step, and tops[b] becomes the largest score seen in column b.
 
-    The four rows are those of the state a whose row is `out`, and of a with nodes 0 and 1, with
-    the rows `cross`; `first` holds what the four states score by themselves.
+    The four rows belong to the state a of row `out` and to a with nodes 0 and 1, with the rows
+    `cross`. `first` contains the scores of the four states alone.
     """
     cdef Py_ssize_t b
     cdef const double* other = cross + n
@@ -101,7 +101,7 @@ cdef class SplitTables:
     Parameters
     ----------
     n_nodes, n_edges : int
-        Those of the largest graph.
+        Number of entries of the largest graph.
     """
 
     def __init__(self, Py_ssize_t n_nodes, Py_ssize_t n_edges):
@@ -163,17 +163,17 @@ cdef class SplitTables:
         memcpy(&self.rows[first << second], &self.second[0], sizeof(double) << second)
 
     cdef Py_ssize_t source_of(self, Py_ssize_t a, Py_ssize_t* low) noexcept nogil:
-        """Where among `rows` is the row that row a is made of, and by which step, low.
+        """Index in `rows` of the row from which row a is made, and the step, low.
 
-        The row of a state stands in the place of its lowest node until it is not needed, that of
-        no node behind them all; its step is zero.
+        The row of a state stays at its lowest node until it is no longer needed, that of no node
+        after all others with step zero.
         """
         low[0] = fastm4n_lowest_bit(<unsigned int> a) if a else self.n_first
         a &= a - 1
         return fastm4n_lowest_bit(<unsigned int> a) if a else self.n_first
 
     cdef const double* next_row(self, Py_ssize_t a) noexcept nogil:
-        """Row a of the table without first(a), to be asked for a = 0, 1, 2, ..."""
+        """Row a of the table without first(a), for a = 0, 1, 2, ... in turn."""
         cdef Py_ssize_t b, low, from_ = self.source_of(a, &low)
         cdef const double* source = &self.rows[from_ << self.n_second]
         cdef const double* step = &self.cross[low << self.n_second]
@@ -185,7 +185,7 @@ cdef class SplitTables:
     cdef double maximise(
             self, const graph_t* g, const double* unary, const double* more,
             label_t* labels) noexcept nogil:
-        """labels = the labelling of largest score; returns that score.  O(2^n_nodes)."""
+        """labels = the labelling of largest score. Return this score. O(2^n_nodes)."""
         cdef Py_ssize_t a, b, i, e, low, source, size, best_a = 0, best_b = 0
         cdef double total = 0.0
         cdef double* column
@@ -221,11 +221,11 @@ cdef class SplitTables:
     cdef double sum_product(
             self, const graph_t* g, const double* unary, const double* more, double* rows,
             double* edges) noexcept nogil:
-        """Adds the marginals of nodes to rows, and those of edges to `edges`, places as in `more`.
+        """Add the marginals of nodes to rows, and those of edges to `edges`, placed as in `more`.
 
-        Returns the logarithm of the sum of exp(score) over all labellings.  Every row of the
-        table is normalised by itself, so that no exponential overflows, whatever the scores.
-        O(2^n_nodes), with one exponential for each labelling.
+        Returns the logarithm of the sum of exp(score) over all labellings. Each row of the table is
+        normalised separately, which prevents overflow of exponentials for any scores. O(2^n_nodes),
+        with one exponential for each labelling.
         """
         cdef Py_ssize_t a, b, i, j, k, e, low, first, second, size, n_rows
         cdef double log_partition, share
@@ -485,13 +485,13 @@ cdef class Elimination:
     Parameters
     ----------
     sizes : sequence of int
-        Labels of each variable, at least one.  The nodes of the graph come first; variables
-        behind them have no scores of their own.
+        Labels of each variable, at least one. The nodes of the graph come first. Variables after
+        them have no scores of their own.
     edges : sequence of pairs of int
     scopes : sequence of sequences of int, default=()
         Variables of each factor, different ones.
     factor_tables : sequence of int, default=()
-        Where the table of each factor begins among all; C-contiguous in the order of its scope.
+        First entry of the table of each factor. C-contiguous in the order of its scope.
     most_entries : int, default=MOST_ENTRIES
 
     Attributes
@@ -588,9 +588,9 @@ cdef class Elimination:
     cdef double forward(
             self, const graph_t* g, const double* unary, const double* more,
             const double* factors, EliminationScratch work, int how) noexcept nogil:
-        """All tables and messages; returns the maximum or the log-partition.
+        """Compute all tables and messages. Return the maximum or the log-partition.
 
-        With SUM, the tables are left as distributions of their variables given the others.
+        With SUM, the tables become distributions of their variables given the others.
         """
         cdef Py_ssize_t s, t, x, c, k, row, first
         cdef double total = 0.0
@@ -644,9 +644,9 @@ cdef class Elimination:
     cdef double maximise(
             self, const graph_t* g, const double* unary, const double* more,
             const double* factors, EliminationScratch work, label_t* labels) noexcept nogil:
-        """labels (n_nodes,) = a labelling of largest score; returns that score.
+        """labels (n_nodes,) = a labelling of largest score. Return this score.
 
-        -inf where every labelling is forbidden; the labels are those of any then.
+        If every labelling is forbidden, the score is -inf and the labels are arbitrary.
         """
         cdef Py_ssize_t s, x, c, j, row
         cdef const double* table
@@ -672,8 +672,9 @@ cdef class Elimination:
             double* of_factors) noexcept nogil:
         """Adds marginals of nodes to rows, of edges to `edges` (places as in `more`).
 
-        of_factors (n_factor_entries,), unless NULL, gets those of the factors added.  Returns the
-        log-partition; where that is -inf, no labelling has a probability, and nothing is added.
+        of_factors (n_factor_entries,), unless NULL, receives the marginals of the factors, added.
+        Return the log-partition. If it is -inf, no labelling has a probability and nothing is
+        added.
         """
         cdef Py_ssize_t s, t, x, c, a, b, k, row, first, count, count_of, e
         cdef double total, log_partition = self.forward(g, unary, more, factors, work, SUM)
@@ -783,7 +784,7 @@ cdef class EliminationScratch:
 cdef inline bint next_line(
         Py_ssize_t* index, const Py_ssize_t* sizes, const Py_ssize_t* strides, Py_ssize_t n,
         Py_ssize_t* line) noexcept nogil:
-    """Go on in all but the innermost of n nested loops; False behind the last of their rounds.
+    """Advance all but the innermost of n nested loops. False behind the last of their rounds.
 
     line is where the innermost loop begins.
     """
@@ -802,7 +803,7 @@ cdef inline bint next_line(
 cdef void spread(
         const double* source, const Py_ssize_t* sizes, const Py_ssize_t* strides, Py_ssize_t n,
         double* out) noexcept nogil:
-    """out += source, by n nested loops; out is contiguous."""
+    """out += source, by n nested loops. out is contiguous."""
     cdef Py_ssize_t c, line = 0, inner = sizes[n - 1], step = strides[n - 1]
     cdef Py_ssize_t[MOST_DIMENSIONS] index
     cdef double value
@@ -977,7 +978,7 @@ cdef class ExactGraph:
     def marginals(self, Py_ssize_t n_calls=1):
         """Marginals of nodes (n_nodes, stride) and edges (as scores lie), and log-partition.
 
-        And those of the factors that were given as tables, a list of arrays of their shapes.
+        Also the marginals of factors given as tables, a list of arrays of their shapes.
         """
         cdef GraphProblem p = self.problem
         cdef double[:, ::1] rows = np.zeros((max(1, p.n_nodes), p.stride))

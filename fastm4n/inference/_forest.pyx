@@ -19,10 +19,10 @@ cdef plan_status plan_forest(
     int* work, Py_ssize_t* where) noexcept nogil:
     """An order of the nodes with parents before children, the children of a node together.
 
-    order (n_nodes,); parent_edge (n_nodes,) the edge to each node's parent, -1 at roots, the
-    lowest node of each tree; work (2 n_edges + n_nodes + 1,).  Where there is none, the status says
-    why and *where is an edge that shows it: one to itself, one between two nodes that another
-    edge is between, or one that closes a cycle.  Linear.
+    order (n_nodes,). parent_edge (n_nodes,): the edge to each node's parent, -1 at roots, which are
+    the lowest nodes of their trees. work (2 n_edges + n_nodes + 1,). Otherwise the status gives the
+    reason and *where an edge that shows it: a loop, a duplicate edge, or an edge that closes a
+    cycle. Linear.
     """
     cdef Py_ssize_t e, i, t, root, a, b, at, n_found = 0, next_node
     cdef int* starts = work + 2 * n_edges
@@ -80,7 +80,7 @@ cdef bint joins(const int* edges, Py_ssize_t e, Py_ssize_t a, Py_ssize_t b) noex
 
 
 def forest_order(edges, Py_ssize_t n_nodes):
-    """`plan_forest` for Python: order, parent_edge, and None or (what is wrong, an edge)."""
+    """`plan_forest` for Python: order, parent_edge, and None or (reason, edge)."""
     cdef const int[:, ::1] held = np.ascontiguousarray(edges, dtype=np.intc).reshape(-1, 2)
     cdef Py_ssize_t where = -1, n_edges = held.shape[0]
     cdef int[::1] order = np.zeros(n_nodes + 1, dtype=np.intc)
@@ -113,11 +113,11 @@ def row_length(Py_ssize_t n_labels):
 
 
 def common_scores(scores, given=None):
-    """What the scores of each row share, where that is most of them, their largest, and the spread.
+    """The common part of the scores of each row if it dominates, their maximum, and the spread.
 
-    `given` tells which scores count: all finite ones by default.  Numbers that are within a factor
-    of two have a difference without rounding, so that no digit is lost where what they share is
-    taken from them; left there, it would cost digits of all sums, and of tolerances.
+    `given` tells which scores count: all finite ones by default. The difference of numbers within a
+    factor of two is exact, and subtracting the common part loses no digits. Otherwise it would cost
+    digits of all sums and tolerances.
     """
     if given is None:
         given = scores > -np.inf
@@ -133,7 +133,7 @@ def common_scores(scores, given=None):
 def take_common(scores, given=None):
     """Take it from each row of `scores`, in place.
 
-    Returns the sum of what was taken, of the largest scores left, and of the spreads.
+    Return the sum of the subtracted parts, the largest remaining scores, and the spreads.
     """
     common, top, spread = common_scores(scores, given)
     with np.errstate(over="ignore"):
@@ -142,35 +142,35 @@ def take_common(scores, given=None):
 
 
 cdef class GraphProblem:
-    """Scores of the labels of nodes and edges; the arguments are not checked.
+    """Scores of the labels of nodes and edges. The arguments are not checked.
 
     Parameters
     ----------
     unary : ndarray of shape (n_nodes, row_length(n_labels))
-        Rows of nodes; what is behind a node's labels does not matter.
+        Rows of nodes. Numbers after a node's labels are ignored.
     edges : ndarray of intc of shape (n_edges, 2)
     more : ndarray of shape (n_scores_of_edges,)
     places : ndarray of intp of shape (n_edges,)
-        Where the scores of each edge begin in `more`: those of tables are n_labels rows of
-        row_length(n_labels) numbers.
+        First score of each edge in `more`. Tables are n_labels rows of row_length(n_labels)
+        numbers.
     n_labels : int
     pairs : {"tables", "equal", "both", "displaced"}
-        What the scores of an edge are.
+        Kind of edge scores.
     n_choices : ndarray of intc of shape (n_nodes,), default=None
-        Labels of each node; n_labels by default.
+        Labels of each node, by default n_labels.
     factors : object, default=None
         Scores of more than two nodes.
     shifts : ndarray of shape (n_edges, 2), default=None
     width : int, default=1
     unit : float, default=1.0
-        Of displacements: see `_graph.pxd`.
+        For displacements: see `_graph.pxd`.
 
     Attributes
     ----------
     n_nodes, n_edges, n_labels, stride : int
         stride is the length of a row.
     constant : float
-        What was taken from the scores of all labellings, and is to be added to values.
+        Common part of the scores of all labellings, to be added to values.
     height, spread : float
         Sums over nodes and edges: of their largest scores, and of what those are above the least.
     """
@@ -211,7 +211,7 @@ cdef class GraphProblem:
         return self.plan
 
     def score(self, labels):
-        """What a labelling scores, beside factors."""
+        """Score of a labelling, without factors."""
         cdef const Py_ssize_t[::1] y = np.ascontiguousarray(labels, dtype=np.intp)
         cdef Py_ssize_t i, e
         cdef double total = 0.0
@@ -261,11 +261,11 @@ cdef class ForestMessages:
     n_labels : int
         Rows of scores are this padded to whole vectors.
     max_nodes, max_edges : int
-        Of the largest forest.
+        Number of nodes of the largest forest.
     max_more : int
-        Most edge scores of a forest; counts where edges have tables only.
+        Most edge scores of a forest. Matters if edges have tables only.
     kind : int
-        Of `_graph.pxd`.
+        See `_graph.pxd`.
     width : int, default=1
         Places in a row, of displacements.
     """
@@ -404,10 +404,10 @@ cdef class ForestMessages:
     cdef double axis_values(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint from_first,
         Py_ssize_t axis, bint exponential) noexcept nogil:
-        """What edge e scores along x (0) or y (1), from place i to place j: along_x or along_y.
+        """Score of edge e along x (0) or y (1), from place i to place j: along_x or along_y.
 
-        along_x is (width, pitch) by i and j, along_y (height, height) by j and i.  exponential:
-        exp of what is scored less its maximum, which is returned.
+        along_x is (width, pitch) by i and j, along_y (height, height) by j and i. exponential: exp
+        of the scores after subtracting their maximum, which is returned.
         """
         cdef const double* s = more + g.places[e] + 2 * axis
         cdef Py_ssize_t n = self.height if axis else self.width, i, j
@@ -476,7 +476,7 @@ cdef class ForestMessages:
     # ----------------------------------------------------------------- sum-product
 
     cdef bint exponentials(self, const graph_t* g, const double* more) noexcept nogil:
-        """Make P and shift; False where log space is needed.
+        """Compute P and shift. False where log space is needed.
 
         shift[e] is what the exponentials of edge e leave out.
         """
@@ -521,7 +521,7 @@ cdef class ForestMessages:
     cdef void sum_message(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint from_first,
         const double* source, Py_ssize_t n_from, Py_ssize_t n_to, double* to) noexcept nogil:
-        """to[j] = sum_i source[i] exp(what the edge scores with i and j, less its shift)."""
+        """to[j] = sum_i source[i] exp(score of the edge with i and j - its shift)."""
         cdef Py_ssize_t i, j, at, stride = g.stride, w = self.width, h = self.height
         cdef Py_ssize_t pitch = self.pitch, y
         cdef const double* P
@@ -581,8 +581,8 @@ cdef class ForestMessages:
         double* edges) noexcept nogil:
         """Add the marginals of an edge between two distributions that leave it out.
 
-        received is the message from the parent to the child.  Of displacements, along_x is that
-        message's, and half what the parent sends along y.
+        received is the message from the parent to the child. For displacements, along_x is that of
+        the message, and half the parent's message along y.
         """
         cdef Py_ssize_t i, c = g.edges[2 * e] if child_first else g.edges[2 * e + 1]
         cdef Py_ssize_t n_child = choices(g, c), place = g.places[e], p, n_parent
@@ -677,7 +677,7 @@ cdef void log_message(
 
 cdef bint has_envelope(
     const graph_t* g, Py_ssize_t e, const double* more, Py_ssize_t axis) noexcept nogil:
-    """Whether the parabolas along an axis are concave, and steep enough to be told apart."""
+    """Whether the parabolas along an axis are concave and steep enough to be distinguished."""
     return more[g.places[e] + 2 * axis + 1] / (g.unit * g.unit) < -1e-100
 
 
@@ -685,11 +685,11 @@ cdef void distance_transform(
     const graph_t* g, Py_ssize_t e, const double* more, bint from_first, Py_ssize_t axis,
     const double* source, Py_ssize_t step, Py_ssize_t n, int* sites, double* ends, double* to,
     Py_ssize_t to_step) noexcept nogil:
-    """to[j] = max_i source[i] + what edge e scores along an axis with places i and j; linear.
+    """to[j] = max_i source[i] + score of edge e along an axis with places i and j, in linear time.
 
-    The numbers of source begin every `step`, those of `to` every `to_step`.  Which i is best for
-    which j follows from the upper envelope of parabolas that differ by straight lines [1]_; the
-    score is then computed as anywhere else.
+    The numbers of source are `step` apart, those of `to` to_step apart. The upper envelope of
+    parabolas that differ by straight lines gives the best i for each j [1]_. The score is then
+    computed as in other cases.
     """
     cdef const double* s = more + g.places[e] + 2 * axis
     cdef double shift = g.shifts[2 * e + axis], bend = s[1] / (g.unit * g.unit)
@@ -740,7 +740,7 @@ cdef void distance_transform(
 # before and after it, never by a difference: scores of -inf and large ones lose nothing.
 
 cdef class ForestScratch(ForestMessages):
-    """Workspace of one thread for forests; the arguments are those of `ForestMessages`."""
+    """Workspace of one thread for forests. The arguments are those of `ForestMessages`."""
 
     cdef void start(self, const graph_t* g, const double* unary) noexcept nogil:
         """belief = unary, -inf behind the labels of each node."""
@@ -758,9 +758,9 @@ cdef class ForestScratch(ForestMessages):
     cdef int max_sum(
         self, const graph_t* g, const int* order, const int* parent_edge, const double* unary,
         const double* more, label_t* labels, double* value) noexcept nogil:
-        """labels = a labelling of largest score, value = that; ties go to lower labels.
+        """labels = a labelling of largest score, value = this score. Ties go to lower labels.
 
-        order and parent_edge are `plan_forest`'s; the value is summed along the labelling.
+        order and parent_edge come from `plan_forest`. The value is summed along the labelling.
         """
         cdef Py_ssize_t t, c, e, p, j, best, n, stride = g.stride
         cdef double* row
@@ -842,7 +842,7 @@ cdef class ForestScratch(ForestMessages):
         Py_ssize_t t, Py_ssize_t first) noexcept nogil:
         """later[c] = sum of up over the sisters after c, of the children of order[t].
 
-        These are order[first : last]; returns last.
+        These are order[first : last]. Return last.
         """
         cdef Py_ssize_t p = order[t], last = first, c, e, j, stride = self.stride
         while last < n:
@@ -866,11 +866,11 @@ cdef class ForestScratch(ForestMessages):
         const double* more, double* nodes, double* edges, double* log_z) noexcept nogil:
         """Marginals and log-partition of p(y) proportional to exp(score of y).
 
-        nodes (n_nodes, stride) is written; `edges` is added to, in the form of `more`: expectations
-        of what `edge_add` adds up.  Messages are in probability space, relative to the largest
-        entry of what they are made of, and add up as logarithms at nodes: what is lost is far
-        below rounding as long as the scores of each edge are not far apart.  Where they are, all is
-        done in log space.  Returns 2 where no labelling has a finite score.
+        nodes (n_nodes, stride) is overwritten. `edges` is added to, in the form of `more`:
+        expectations of what `edge_add` adds up. Messages are in probability space, relative to the
+        largest entry of their factors, and are added as logarithms at nodes. The loss is far below
+        rounding unless the scores of an edge are far apart. In that case all is done in log space.
+        Returns 2 where no labelling has a finite score.
         """
         cdef Py_ssize_t t, c, e, p, j, last, first = 1, stride = g.stride
         cdef double top, total
@@ -935,7 +935,7 @@ cdef class ForestScratch(ForestMessages):
         const double* more, double* nodes, double* edges, double* log_z) noexcept nogil:
         """`sum_product` in log space: slow, and right for any scores.
 
-        Rows are kept relative to their largest entry, so that large scores lose no digits.
+        Rows are stored relative to their largest entry, and large scores lose no digits.
         """
         cdef Py_ssize_t t, c, e, p, i, j, last, first = 1, stride = g.stride
         cdef Py_ssize_t n_child, n_parent
@@ -1036,7 +1036,7 @@ cdef ForestScratch scratch_for(GraphProblem p):
 
 
 def forest_best(GraphProblem p, Py_ssize_t repeats=1):
-    """A labelling of largest score, ndarray of intp, and that score; the graph is a forest.
+    """A labelling of largest score, ndarray of intp, and its score. The graph is a forest.
 
     Found `repeats` times, for timings.
     """
@@ -1118,9 +1118,9 @@ cdef void insert(
 def forest_kbest(GraphProblem p, Py_ssize_t k):
     """The k labellings of largest finite score, best first: (k', n_nodes), and their scores.
 
-    Each label of each node keeps the k best labellings of the nodes below it; a child's message
-    is a merge of its labels' lists, and is merged with what its elder sisters have made.  A node
-    above all roots joins the trees.  O(n k_labels^2 k^2) at worst.
+    Each label of each node keeps the k best labellings of the nodes below it. The message of a
+    child merges the lists of its labels, and is merged with those of its elder sisters. A node
+    above all roots joins the trees. O(n k_labels^2 k^2) at worst.
     """
     cdef const int[::1] order, parent_edge
     order, parent_edge = p.forest_plan()[:2]
@@ -1209,7 +1209,7 @@ def forest_kbest(GraphProblem p, Py_ssize_t k):
 # its mean.  O(n k^2), for edges of one number and for displacements, too.
 
 cdef class ForestTangent:
-    """Workspace of one thread, beside that of sum-product, which it uses.
+    """Workspace of one thread, in addition to that of sum-product, which it uses.
 
     Parameters
     ----------
@@ -1233,9 +1233,9 @@ cdef class ForestTangent:
     ) noexcept nogil:
         """nodes, edges and log_z as `ForestScratch.sum_product`, and their derivatives.
 
-        mean is that of log_z.  d_unary and d_more, of the form of unary and more, are the
-        direction, finite; d_more is NULL for zeros.  edges and d_edges are added to.  Returns 2
-        where no labelling has a finite score.
+        mean is the derivative of log_z. d_unary and d_more are the direction, finite, with the
+        shapes of unary and more. d_more is NULL for zeros. edges and d_edges are added to. Returns
+        2 where no labelling has a finite score.
         """
         cdef Py_ssize_t t, c, e, p, i, j, first, second, n, n_parent, stride = g.stride
         cdef double x, of_edge, joint

@@ -1,9 +1,8 @@
 """Max-min oracles over labellings: column generation, and mirror prox.
 
 An output is a labelling of T parts with R labels each, and the loss the mean over parts of
-cost[y_t, y'_t].  Which labellings there are, and what scores they have beside those of
-their parts, is a subclass's: chains, where transitions have scores, and permutations, where
-no two parts have the same label.
+cost[y_t, y'_t]. A subclass defines the labellings and their scores in addition to those of the
+parts. In chains transitions have scores, and in permutations no two parts have the same label.
 """
 
 import numpy as np
@@ -19,21 +18,22 @@ from fastm4n.base.label_costs import name_of
 
 
 cdef class MaxMinScratch:
-    """Workspace of one thread for the max-min oracles of labellings; base of those of the outputs.
+    """Workspace of one thread for the max-min oracles of labellings.
 
-    Solves max_mu <v, mu> + h(mu), h(mu) = min over labellings y' of
-    (1/T) sum_t (cost' mu_t)_{y'_t}, over the marginals mu of distributions over labellings: T rows
-    of `stride` numbers, R padded, and behind them those of what else has scores (``n_more``).  Set
-    ``v`` and ``T`` first.
+    Base of the classes of the outputs.
+
+    Solves max_mu <v, mu> + h(mu), h(mu) = min over labellings y' of (1/T) sum_t (cost'
+    mu_t)_{y'_t}, over the marginals mu of distributions over labellings: T rows of `stride`
+    numbers, R padded, followed by ``n_more`` further scores. Set ``v`` and ``T`` first.
 
     Parameters
     ----------
     cost : ndarray of shape (n_labels, n_labels)
     max_parts : int
     n_more : int
-        Most scores behind those of the parts.
+        Most scores after those of the parts.
     mirror_prox : bool
-        Whether to hold the arrays of mirror prox, or those of column generation.
+        Whether to allocate the arrays of mirror prox instead of those of column generation.
     seed_after : int
         Calls of the max oracle after which column generation from labellings of the last time
         gets the free mixtures, too.
@@ -93,11 +93,11 @@ cdef class MaxMinScratch:
     # ------------------------------------------------------- what a subclass says
 
     cdef Py_ssize_t n_more(self) noexcept nogil:
-        """Number of scores behind those of the T parts."""
+        """Number of scores after those of the T parts."""
         return 0
 
     cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
-        """The scores of block b, of T parts, to solve for; NULL where only h is asked for."""
+        """The scores of block b, of T parts, to solve for. NULL if only h is needed."""
 
     cdef double concave_of(self, const double* mu) noexcept nogil:
         """h at a block's dual point, in the form of v."""
@@ -114,7 +114,7 @@ cdef class MaxMinScratch:
     cdef int published(
         self, Py_ssize_t n_iter, bint again, double* theta, double* log_nu, double* mu,
         double* lower, double* upper) except -1 nogil:
-        """`mirror_prox` in the form of v; with `again` theta and log_nu become the next start."""
+        """`mirror_prox` in the form of v. With `again` theta and log_nu become the next start."""
         return self.mirror_prox(n_iter, theta, log_nu, mu, lower, upper)
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
@@ -122,7 +122,7 @@ cdef class MaxMinScratch:
         return NULL
 
     cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
-        """answer = the labelling of least sum of `expected` (T, stride); returns that sum."""
+        """answer = the labelling of least sum of `expected` (T, stride). Return this sum."""
         return 0.0
 
     cdef double labelling_score(self, const int* labels) noexcept nogil:
@@ -137,9 +137,11 @@ cdef class MaxMinScratch:
         return 0
 
     cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
-        """The same where labellings alone take long; False where there are none that are better.
+        """The same, for outputs on which labellings alone take long.
 
-        They need not be better than what ends `generate` with the same arguments.
+        False where there are none that are better.
+
+        They need not be better than the condition that ends `generate` with the same arguments.
         """
         return False
 
@@ -152,7 +154,7 @@ cdef class MaxMinScratch:
         return 0
 
     cdef int project_answer(self, double* log_nu) except -1 nogil:
-        """self.nu = argmax <log_nu, nu> + entropy; log_nu may be shifted where nu is the same."""
+        """self.nu = argmax <log_nu, nu> + entropy. log_nu may be shifted without a change of nu."""
         return 0
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
@@ -199,7 +201,10 @@ cdef class MaxMinScratch:
         return False
 
     cdef int add_column(self, const int* labels) noexcept nogil:
-        """A labelling of the maximising player, its score and its losses; 0 where known or full."""
+        """Add a labelling of the maximising player, its score and its losses.
+
+        Return 0 if known or full.
+        """
         cdef Py_ssize_t t, r, m = self.n_columns
         cdef double loss
         if m == self.capacity or self.is_known(self.columns, m, labels):
@@ -217,7 +222,7 @@ cdef class MaxMinScratch:
         return 1
 
     cdef int add_row(self, const int* labels) noexcept nogil:
-        """A labelling of the adversary; 0 where known or full."""
+        """Add a labelling of the adversary. Return 0 if known or full."""
         cdef Py_ssize_t t, c, m = self.n_rows
         cdef double loss
         if m == self.capacity or self.is_known(self.rows, m, labels):
@@ -234,7 +239,7 @@ cdef class MaxMinScratch:
         return 1
 
     cdef int use_free(self) noexcept nogil:
-        """What the game needs of the free mixtures: scores and expected costs."""
+        """Data of the free mixtures for the game: scores and expected costs."""
         cdef Py_ssize_t t, at
         self.has_free = True
         self.free_value = self.loops.dot(
@@ -314,17 +319,17 @@ cdef class MaxMinScratch:
         Py_ssize_t more_calls, double* lower, double* upper) except -1 nogil:
         """Max-min oracle by column generation: max_mu <v, mu> + h(mu).
 
-        Both players keep labellings: n_columns and n_rows of them on entry, which must have
-        been added for these scores; beside them, from the first call or the seed_after-th on, each
-        has a free mixture; the better ones, where the outputs have them, come instead of all
-        labellings, at once if expect_dense.  is_dense tells whether they came.  The columns, with
-        weights best_p, make the mixture that is returned.  Their game is solved exactly; the
-        maximiser's answer to the adversary's mixture nu is the best labelling under v + A nu, whose
-        score is an upper bound on the value, and the adversary's answer to the mixture mu is its
-        labelling of least expected cost, which gives h(mu) and a lower bound.  Stops when upper -
-        lower <= max(tol, slack (upper - current)), when neither player has a better answer, or
-        after max_calls calls of the max oracle, more_calls where lower is not above current by tol
-        yet.  n_calls counts them.
+        Both players have a list of labellings. On entry it has n_columns and n_rows of them, added
+        for these scores. From the first or the seed_after-th call on, each also has a free mixture.
+        If the outputs have better mixtures, these replace all labellings, at once if expect_dense.
+        is_dense tells whether they did. The columns, with weights best_p, make the mixture that is
+        returned. The game of these lists is solved exactly. The maximiser's answer to the
+        adversary's mixture nu is the best labelling under v + A nu, whose score is an upper bound
+        on the value. The adversary's answer to the mixture mu is its labelling of least expected
+        cost, which gives h(mu) and a lower bound. Stops when upper - lower <= max(tol, slack (upper
+        - current)), when neither player has a better answer, or after max_calls calls of the max
+        oracle. If lower is not above current by tol yet, more_calls apply. n_calls counts the
+        calls.
         """
         cdef Py_ssize_t t, r, c, j, at, m, k
         cdef double value, game_lower, game_upper, linear, h
@@ -458,9 +463,9 @@ cdef class MaxMinScratch:
         double* upper) except -1 nogil:
         """Max-min oracle by saddle-point mirror prox (Nowak-Vila et al., Algorithm 2).
 
-        mu is kept by its natural parameters theta and nu by log_nu; entropic steps from what is
-        given in them, which hold the last iterate on return.  The averages of the half-step
-        points (Theorem G.1) are mu and the nu of the bounds.  Two projections of mu an iteration.
+        mu is stored as its natural parameters theta and nu as log_nu. Entropic steps start from
+        their values on entry and leave the last iterate in them. The averages of the half-step
+        points (Theorem G.1) are mu and the nu of the bounds. Two projections of mu an iteration.
         """
         cdef Py_ssize_t j, _it, nodes = self.T * self.stride, size = nodes + self.n_more()
         cdef double eta = self.step_size(), value

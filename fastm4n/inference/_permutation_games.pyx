@@ -1,9 +1,8 @@
 """Max-min games between permutations of one size, many side by side.
 
-The games of a fit are one convex problem in its weights and all their mixtures, and an
-interior-point method takes all of them along with the weights: a step needs one factorization of
-each game, and products with it.  The games of a group fill vectors, so that a step costs a fraction
-of one of a game by itself; see ``game_template.h``.
+The games of a fit and its weights form one convex problem, solved by an interior-point method over
+weights and mixtures. A step needs one factorization of each game, and products with it. The games
+of a group fill vectors, and a step costs a fraction of separate steps. See ``game_template.h``.
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ cdef enum:
 cdef class PermutationGames:
     """The games max_mu min_nu <v_b, mu> + <mu, C nu> and their rows of features.
 
-    mu and nu are doubly stochastic, begin as the uniform ones, and stay so but for rounding.
+    mu and nu are doubly stochastic up to rounding and start uniform.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ cdef class PermutationGames:
     cost : ndarray of shape (M, M)
         C, M > 1.
     tau : float
-        What products of slacks and mixtures begin as.
+        Initial products of slacks and mixtures.
 
     Attributes
     ----------
@@ -109,7 +108,7 @@ cdef class PermutationGames:
                 self.n_groups, self.d, size, &self.x[0, 0, 0], &weights[0, 0], &self.v[0, 0, 0])
 
     def gathered(self):
-        """sum_b p_b x_b q_b' of what was kept last as q: (n_features, M^2)."""
+        """sum_b p_b x_b q_b' for the last stored q: (n_features, M^2)."""
         cdef Py_ssize_t size = self.M * self.M
         found = np.zeros((self.d, size))
         cdef double[:, ::1] to = found
@@ -150,7 +149,7 @@ cdef class PermutationGames:
         corrects : bool
             Whether the products of the last moves are taken off.
         keeps : bool
-            Whether scores move by those that are kept, and all moves are kept.
+            Whether scores move by the stored moves, and all moves are stored.
         """
         cdef Py_ssize_t g, M = self.M
         cdef int kind = 2 if corrects else 1
@@ -179,9 +178,9 @@ cdef class PermutationGames:
         return float(np.sum(np.asarray(self.p) * np.asarray(self.sums)))
 
     def advance(self, lengths, double step, double least):
-        """Take a share of each game's moves, and `step` of those of the scores that are kept.
+        """Take a share of each game's moves, and `step` of the stored moves of the scores.
 
-        Slacks keep a share `least` of what they were.
+        Slacks stay at least a share `least` of their old values.
         """
         cdef Py_ssize_t g
         np.asarray(self.lengths).ravel()[: self.n] = lengths
@@ -198,14 +197,14 @@ cdef class PermutationGames:
         np.asarray(self.q)[:] = np.asarray(self.state)[:, 2 * size : 3 * size]
 
     def bounds(self):
-        """Under the scores that are kept, bounds of each game.
+        """Bounds of each game under the stored scores.
 
         Returns
         -------
         upper : ndarray of shape (n_games,)
-            Of its value, by nu and the potentials of mu's side.
+            Bounds of its value, by nu and the potentials of mu's side.
         lower : ndarray of shape (n_games,)
-            Of min_nu' <mu, C nu'>, by mu and the potentials of nu's side.
+            Bounds of min_nu' <mu, C nu'>, by mu and the potentials of nu's side.
         """
         cdef Py_ssize_t g
         upper, lower = np.empty((2, self.n_groups, self.width))
@@ -259,8 +258,8 @@ cdef class PermutationGames:
     def responses(self, Py_ssize_t start, Py_ssize_t stop):
         """The derivatives of mu by the scores, of groups: ((M - 1)^4, games of them).
 
-        Of mu without its last row and column, by the scores of those: rows and columns of mu have
-        fixed sums, and see `whole_response`.
+        Derivative of mu without its last row and column, by the scores of the rest. Rows and
+        columns of mu have fixed sums. See `whole_response`.
         """
         cdef Py_ssize_t g, i, j, at = 0, M = self.M, n = stop - start
         inner = (M - 1)**2

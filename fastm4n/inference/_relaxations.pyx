@@ -30,7 +30,7 @@ cdef class Sweeps:
     Parameters
     ----------
     max_nodes, max_edges, n_labels, stride : int
-        Of the largest graph.
+        Number of nodes of the largest graph.
     """
 
     def __init__(self, max_nodes, max_edges, n_labels, stride):
@@ -83,9 +83,11 @@ cdef class Sweeps:
                 self.theta[i * stride + a] += messages[e * stride + a]
 
     cdef double message(self, Py_ssize_t end, const double* messages) noexcept nogil:
-        """target(b) = max_a t_e(a, b) - d(a), to an edge's end from its other; returns the largest.
+        """target(b) = max_a t_e(a, b) - d(a), to one end of an edge from its other.
 
-        Labels a that cannot be (of unary -infinity) are left out.
+        Return the largest.
+
+        Impossible labels a (of unary -infinity) are skipped.
         """
         cdef const graph_t* g = self.g
         cdef Py_ssize_t e = end // 2, a, b, other = end ^ 1, stride = g.stride
@@ -154,7 +156,7 @@ cdef class Sweeps:
         return top
 
     cdef double half_sweep(self, bint forward, double* messages) noexcept nogil:
-        """Renew all messages in the order of the nodes, or against it; returns U, up to rounding.
+        """Renew all messages in the order of the nodes, or in reverse. Return U, up to rounding.
 
         A label that no label of a neighbour allows is made impossible.
         """
@@ -254,10 +256,10 @@ cdef class Sweeps:
         return total
 
     cdef double decode(self, const double* messages, label_t* labels) noexcept nogil:
-        """A labelling from the messages of a sweep against the order of nodes; returns its score.
+        """A labelling from the messages of a reverse sweep. Return its score.
 
-        Each node takes its best label under the labels of the nodes before it and the messages of
-        those after it; after that, each its best under all labels around it.
+        Each node takes its best label under the labels of earlier nodes and the messages of later
+        ones. Then each takes its best label under all labels around it.
         """
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, i, end, a, e, neighbour, best, stride = g.stride, n_changed, rounds
@@ -331,7 +333,7 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
     Returns
     -------
     forests : list of list of int
-        Of each forest, the ends 2 e + side of its edges that are at the child, parents first.
+        For each forest, the child ends 2 e + side of its edges, parents first.
     shares : ndarray of shape (n_edges,)
         Share of the forests that have each edge.
     """
@@ -384,7 +386,7 @@ cdef class Reweighted:
     Parameters
     ----------
     max_nodes, max_edges, n_labels, stride : int
-        Of the largest graph.
+        Number of nodes of the largest graph.
     """
 
     def __init__(self, max_nodes, max_edges, n_labels, stride):
@@ -437,7 +439,7 @@ cdef class Reweighted:
     cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil:
         """target = log-sum-exp over the labels of an edge's other end of source + t_e / r_e.
 
-        With `reparametrised` less the messages to both ends.
+        `reparametrised` minus the messages to both ends.
         """
         cdef Py_ssize_t e = end // 2, a, b, stride = self.stride
         cdef Py_ssize_t n_from = self.sizes[self.g.edges[end ^ 1]]
@@ -487,7 +489,7 @@ cdef class Reweighted:
                     m[a] = self.target[a]
 
     cdef double bound(self) noexcept nogil:
-        """The mean of log Z over the forests, by messages towards their roots; rounded up."""
+        """The mean of log Z over the forests, by messages towards their roots, rounded up."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t f, k, i, j, a, end, stride = self.stride
         cdef double total = 0.0, size = 0.0, value
@@ -511,7 +513,7 @@ cdef class Reweighted:
         return total + ENTROPY_ROUNDING * (fabs(total) + size / self.forests.n_forests)
 
     cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil:
-        """nodes, edges = the messages' marginals, made a point of L; its score and its h."""
+        """nodes, edges = the messages' marginals, made a point of L. Return its score and its h."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = self.stride
         cdef const double* m_a
@@ -582,7 +584,7 @@ cdef class Reweighted:
         double* nodes, double* edges, double* lower, double* upper) except -1 nogil:
         """nodes, edges = a point of L of value lower <= max_L <score, .> + h <= upper.
 
-        Until upper - lower <= max(tol, slack (upper - current)); `messages` as in `begin`, warm.
+        Until upper - lower <= max(tol, slack (upper - current)). `messages` as in `begin`, warm.
         """
         cdef Py_ssize_t k
         self.begin(g, forests, unary, more, messages)
@@ -613,8 +615,8 @@ cdef double round_table(
     const double* p_b, double* rows, double* columns) noexcept nogil:
     """q = a table with row sums p_a and column sums p_b near it (rows of stride numbers).
 
-    Rows and columns that are too large are scaled, and what is then missing is added as a product
-    (Altschuler, Weed, Rigollet 2017).  rows and columns are scratch.  Returns the mass added.
+    Rows and columns with too large sums are scaled, and the missing mass is added as a product
+    (Altschuler, Weed, Rigollet 2017). rows and columns are scratch. Returns the mass added.
     """
     cdef Py_ssize_t a, b
     cdef double x, left = 0.0, missing = 0.0
@@ -712,7 +714,7 @@ cdef class Decomposition(Sweeps):
     Parameters
     ----------
     max_nodes, max_edges, n_labels, stride : int
-        Of the largest graph.
+        Number of nodes of the largest graph.
     """
 
     def __init__(self, max_nodes, max_edges, n_labels, stride):
@@ -747,7 +749,10 @@ cdef class Decomposition(Sweeps):
         return &self.tables[e * self.stride * self.stride]
 
     cdef bint begin_polish(self) noexcept nogil:
-        """Start at the best labelling and the messages; whether squares of scores are finite."""
+        """Start at the best labelling and the messages.
+
+        Return whether squares of scores are finite.
+        """
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, e, a, b, n, stride = g.stride, count = 0
         cdef Py_ssize_t size = stride * stride
@@ -795,10 +800,10 @@ cdef class Decomposition(Sweeps):
         return spread < INFINITY
 
     cdef double advance(self, double keep, bint publish) noexcept nogil:
-        """z = keep (2 T(z) - z) + (1 - keep) z_first, T one primal-dual step; |T(z) - z|^2.
+        """z = keep (2 T(z) - z) + (1 - keep) z_first, T one primal-dual step. Return |T(z) - z|^2.
 
-        With `publish` T(z) is left in p_next, q_next and d_next.  Lengths are those in which T is
-        non-expansive, up to the product of the primal and the dual step.
+        With `publish` T(z) is written to p_next, q_next and d_next. T is non-expansive in these
+        lengths, up to the product of the primal and the dual step.
         """
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, side, n_a, n_b, at, stride = g.stride
@@ -879,7 +884,7 @@ cdef class Decomposition(Sweeps):
         return length + pair_length / step
 
     cdef double round_to_polytope(self) noexcept nogil:
-        """p_next, q_next = a point of L near them; returns its score."""
+        """p_next, q_next = a point of L near them. Return its score."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = g.stride, size = stride * stride
         cdef double* q
@@ -924,7 +929,7 @@ cdef class Decomposition(Sweeps):
     cdef int polish(
         self, double current, double slack, double tol, Py_ssize_t max_iterations, double* lower,
         double* upper) except -1 nogil:
-        """Close the gap between a point of L and the bound; both are at hand already."""
+        """Close the gap between a point of L and the bound, both already available."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, since = 0, nodes = g.n_nodes * g.stride
         cdef Py_ssize_t ends = 2 * g.n_edges * g.stride, pairs = g.n_edges * g.stride * g.stride
@@ -985,9 +990,9 @@ cdef class Decomposition(Sweeps):
         Py_ssize_t max_iterations, double* lower, double* upper) except -1 nogil:
         """lower <= max_L <= upper, until upper - lower <= max(tol, slack (upper - current)).
 
-        The point of `lower` is self.labels where self.is_labelling, else self.p and self.q; in
-        any case self.labels is the best labelling found.  `messages`, (2 n_edges, stride), are
-        where to begin, and are replaced by those of `upper`.
+        If self.is_labelling, the point of `lower` is self.labels, otherwise self.p and self.q. In
+        both cases self.labels is the best labelling found. `messages`, (2 n_edges, stride), are the
+        start, and are replaced by those of `upper`.
         """
         cdef double now, value, before = INFINITY
         cdef Py_ssize_t k
@@ -1024,10 +1029,9 @@ cdef class Decomposition(Sweeps):
 
 
 cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
-    """p = the point of the simplex nearest to x (n); entries of -infinity become zero.
+    """p = the point of the simplex nearest to x (n). Entries of -infinity become zero.
 
-    Entries below the threshold of those that are left are taken out until there are none
-    (Michelot 1986).
+    Entries below the threshold of the rest are removed until there are none (Michelot 1986).
     """
     cdef Py_ssize_t j, count, left = n + 1
     cdef double threshold = -INFINITY, total
@@ -1059,7 +1063,7 @@ TRW_SWEEPS = 500
 
 def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t max_iterations,
           messages=None):
-    """What `decomposition.maximise_relaxation` returns, in rows of stride numbers."""
+    """Result of `decomposition.maximise_relaxation`, in rows of stride numbers."""
     cdef double[:, ::1] kept = np.zeros((2 * problem.n_edges + 1, problem.stride))
     cdef Decomposition scratch
     cdef double lower, upper, value

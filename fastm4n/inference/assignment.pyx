@@ -32,12 +32,12 @@ cdef Py_ssize_t assign_batch(
     double[:, ::1] C, double[:, ::1] u, double[:, ::1] v, Py_ssize_t[:, ::1] col_of,
     Py_ssize_t[::1] row_of, double[:, ::1] work, long long[::1] parents,
     Py_ssize_t[::1] scanned, Py_ssize_t[::1] free_rows) noexcept nogil:
-    """Solve all problems; returns how many were solved before one that has no assignment.
+    """Solve all problems. Return how many were solved before one without an assignment.
 
-    -1 where a cost is NaN or -inf, -3 with an exception set where a signal ended it.  The
-    potentials of problem b are in row b of u and v if `keep`, or else in row 0, those to start from
-    in row b of `start` unless `cold`.  The last problem goes through C, whose rows have room for
-    whole vectors: in the others a vector that reaches over the end of a row reads what follows.
+    -1 where a cost is NaN or -inf, -3 with an exception set where a signal ended it. If `keep`, row
+    b of u and v receives the potentials of problem b, otherwise row 0. Unless `cold`, row b of
+    `start` contains the initial ones. The last problem is copied to C, whose rows have room for
+    whole vectors. In the others a vector that reaches over the end of a row reads the next row.
     """
     cdef Py_ssize_t b, i, M = costs.shape[1], N = costs.shape[2], stride = C.shape[1]
     cdef Py_ssize_t step = N, at = 0
@@ -126,7 +126,7 @@ cdef int assign_one(
 cdef int assign_single(
     const double* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, Py_ssize_t* rows,
     Py_ssize_t* columns) noexcept nogil:
-    """`assign_one` with a workspace on the stack where that is possible; -1: no memory."""
+    """`assign_one` with a workspace on the stack if possible. -1: no memory."""
     cdef double[WORDS] small
     cdef double* work = small
     cdef Py_ssize_t words = words_for(n_rows, n_columns)
@@ -158,8 +158,7 @@ def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
     Returns
     -------
     failed : int
-        The first problem without an assignment, or with costs that no problem has; stop if there
-        is none.
+        The first problem without an assignment or with invalid costs. stop if there is none.
     """
     cdef Py_ssize_t b = start, M = costs.shape[1], N = costs.shape[2]
     cdef double sign = -1.0 if maximize else 1.0
@@ -197,10 +196,10 @@ def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
 
 
 cdef object assigned_at_once(cost, bint maximize):
-    """The pairs of one problem in a float64 array in C order; None for `linear_assignment`.
+    """The pairs of one problem in a float64 array in C order. None for `linear_assignment`.
 
-    That tells what is wrong with the costs, and takes all that is not of this kind.  Its checks
-    and views would take longer than a small problem.
+    It reports errors of the costs, and handles all other kinds of input. Its checks and views would
+    take longer than a small problem.
     """
     cdef Py_buffer given, first, second
     cdef Py_ssize_t M, N, k
@@ -232,7 +231,7 @@ cdef object assigned_at_once(cost, bint maximize):
 
 
 cdef object assigned_batch(cost, bint maximize):
-    """The pairs of a batch in float32, of which no copy in float64 is made; None as above."""
+    """The pairs of a batch in float32, without a copy in float64. None as above."""
     if cost.dtype != np.float32:
         return None
     costs = np.ascontiguousarray(cost)
@@ -248,13 +247,13 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     Parameters
     ----------
     cost : array-like of shape (M, N) or (n_problems, M, N)
-        Costs; inf forbids a pair. Under `maximize`, -inf does.
+        Costs. inf forbids a pair. Under `maximize`, -inf does.
     maximize : bool, default=False
         Whether the total is to be largest.
     potentials : array-like of shape (N,) or (n_problems, N), default=None
-        Potentials of the columns to start from, for square problems: those that were returned
-        for nearly the same costs make the solution faster. Any finite ones give an optimal
-        solution; where they leave too many rows without a column, it starts afresh.
+        Potentials of the columns to start from, for square problems: those that were returned for
+        nearly the same costs make the solution faster. Any finite ones give an optimal solution. If
+        they leave too many rows without a column, the method starts afresh.
     return_potentials : bool, default=False
         Whether to return the dual solution, too.
 
@@ -263,10 +262,10 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     rows, columns : ndarray of shape (min(M, N),), or (n_problems, min(M, N))
         Pairs of the assignment, by rows.
     row_potentials, column_potentials : ndarray of shape (M,) and (N,), or with n_problems first
-        u and v with ``u[i] + v[j] <= cost[i, j]``, up to rounding, and equality on the
-        assignment (under `maximize`, >=): its optimality can be checked. Of rows or columns
-        that are not assigned they are zero, and of their kind none is above zero (below it,
-        under `maximize`).
+        u and v with ``u[i] + v[j] <= cost[i, j]``, up to rounding, and equality on the assignment
+        (under `maximize`, >=): its optimality can be checked. Unassigned rows or columns have
+        potential zero, and no other row or column of that side is above zero (below it, under
+        `maximize`).
 
     Raises
     ------
@@ -278,10 +277,10 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     Shortest augmenting paths with potentials [1]_ after a reduction by rows, over whole vectors
     of columns: O(min(M, N)^2 max(M, N)) time at worst. In float64.
 
-    Dual solutions of square problems are a polytope, and the method ends in a corner of it, where
+    Dual solutions of square problems form a polytope, and the method ends in a corner of it. There,
     many ``u[i] + v[j] <= cost[i, j]`` off the assignment hold with equality, and a small change of
-    costs breaks them. Potentials that are returned are moved inside, in O(M^2): started from
-    those, each row first takes its best column, and only rows that meet in a column need paths.
+    costs breaks them. Returned potentials are moved inside, in O(M^2). Started from those, each row
+    first takes its best column, and only conflicting rows need paths.
 
     References
     ----------

@@ -14,7 +14,7 @@ from fastm4n.base.memory import refuse_beyond_memory
 # Deterministic automata over labels whose arcs end n-grams; `_automaton` has the recursions.
 
 cdef class LabelAutomaton:
-    """A deterministic automaton over labels whose arcs end n-grams; state 0 is its start.
+    """A deterministic automaton over labels whose arcs end n-grams. State 0 is its start.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ cdef class LabelAutomaton:
         an arc that ends none.
     accepting : array-like of bool of shape (n_states,)
     parent : array-like of int of shape (n_features,)
-        The longest feature that is a suffix of each, less than its own number; -1 for none.
+        The longest feature that is a proper suffix of each, by a lower number. -1 for none.
     place : array-like of int of shape (n_features,)
-        Where the score of each lies among n_more numbers; distinct.
+        Distinct positions of their scores among n_more numbers.
     n_more : int
 
     Attributes
@@ -149,7 +149,7 @@ cdef class LabelAutomaton:
 
     cdef double score(
         self, const double* more, const unsigned short* labels, Py_ssize_t T) noexcept nogil:
-        """Scores of the features of a labelling; -inf where it is not accepted.  O(T q)."""
+        """Scores of the features of a labelling, -inf if it is not accepted. O(T q)."""
         cdef Py_ssize_t t, p, f, state = 0
         cdef double total = 0.0
         for t in range(T):
@@ -179,7 +179,7 @@ cdef class LabelAutomaton:
             state = self.raw.class_target[p]
 
     def first_rejected(self, const unsigned short[::1] labels, const unsigned char[:, ::1] allowed):
-        """The first position whose label no arc has; n where the end is refused, -1 if accepted.
+        """The first position whose label no arc has. n if the end is refused, -1 if accepted.
 
         allowed has a row of n_labels for each position, or no rows.
         """
@@ -199,7 +199,7 @@ def within(array, low, high):
 
 
 def starts_of(numbers, n):
-    """Where each of 0 ... n - 1 begins in `numbers` once they are sorted, and their end."""
+    """First index of each of 0 ... n - 1 in `numbers` after sorting, and the end."""
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=n))])
 
 
@@ -287,7 +287,7 @@ cdef class AutomatonScratch:
     ----------
     automaton : LabelAutomaton
     max_length : int
-        Of the longest sequence.
+        Number of positions of the longest sequence.
     with_marginals : bool, default=True
         Whether to hold what `sum_product` needs.
     """
@@ -329,10 +329,10 @@ cdef class AutomatonScratch:
     cdef void viterbi(
         self, const double* unary, Py_ssize_t T, const double* more, unsigned short* labels,
         double* value) noexcept nogil:
-        """labels = the accepted labelling of largest score, and that score; -inf for none.
+        """labels = the accepted labelling of largest score. Return this score, -inf for none.
 
-        unary has rows of `stride` numbers, of which those of labels are read.  Back-pointers are
-        found again along the path.  O(T n_arcs).
+        unary has rows of `stride` numbers, starting with those of the labels. Back-pointers are
+        found again along the path. O(T n_arcs).
         """
         cdef Py_ssize_t t, s, p, i, best = 0, S = self.automaton.raw.n_states
         cdef const automaton_t* a = &self.automaton.raw
@@ -402,10 +402,10 @@ cdef class AutomatonScratch:
         double* more_out, double* log_z) noexcept nogil:
         """Marginals of p(y) proportional to exp(score of y) over the accepted labellings.
 
-        node, (T, stride), gets those of the labels; more_out, n_more numbers, the expected numbers
-        of each feature.  With a scale at each position where that loses nothing, in log space
-        where scores lie too far apart.  Returns 2, and log_z = -inf, where no labelling has a
-        finite score.  O(T n_arcs).
+        node, (T, stride), receives the marginals of labels. more_out receives n_more numbers, the
+        expected counts of the features. With a scale at each position where that loses nothing, in
+        log space where scores lie too far apart. Returns 2, and log_z = -inf, where no labelling
+        has a finite score. O(T n_arcs).
         """
         cdef Py_ssize_t f, p
         cdef const automaton_t* a = &self.automaton.raw
@@ -461,8 +461,8 @@ cdef class AutomatonScratch:
     cdef int scaled(self, Py_ssize_t T, double* node, double* log_z) noexcept nogil:
         """Forward-backward in probability space: e and product are exp of scores.
 
-        Backwards first, so that forwards no state counts from which no accepting one can be
-        reached in the positions that are left.  Returns 1 where messages lie too far apart.
+        The backward pass comes first. The forward pass then skips states from which no accepting
+        one is reachable in the remaining positions. Returns 1 where messages lie too far apart.
         """
         cdef Py_ssize_t t, s, i, p, S = self.automaton.raw.n_states
         cdef const automaton_t* a = &self.automaton.raw
@@ -558,8 +558,8 @@ cdef class AutomatonScratch:
         self, const double* unary, Py_ssize_t T, double* node, double* log_z) noexcept nogil:
         """The same in log space: slow, and exact for any scores.
 
-        Messages are kept relative to their largest, over the states that can be reached and from
-        which an accepting one can, so that large scores lose no digits.
+        Messages are relative to their largest entry over reachable states that can reach an
+        accepting one, and large scores lose no digits.
         """
         cdef Py_ssize_t t, s, i, p, n, S = self.automaton.raw.n_states
         cdef const automaton_t* a = &self.automaton.raw
@@ -699,7 +699,7 @@ def maximise(unary, LabelAutomaton automaton not None, scores=None, *, allowed=N
         Finite or -inf.
     automaton : LabelAutomaton
     scores : array-like of shape (automaton.n_more,), default=None
-        Of the automaton's features, each at its place; zeros by default.
+        Scores of the automaton's features, each at its place, by default zeros.
     allowed : bool array of shape (n_positions, n_labels), default=None
         Labels that positions may have.
 

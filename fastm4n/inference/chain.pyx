@@ -36,8 +36,8 @@ cdef int viterbi_chain(
     double* score) noexcept nogil:
     """path = the labelling of largest score, ties going to the lower label from the end on.
 
-    Nothing is stored but the best scores delta, (T, stride); back-pointers are found again
-    along the path.  PT is NULL or what `transpose` makes of the one matrix.  O(T R^2).
+    Only the best scores delta, (T, stride), are stored. Back-pointers are recomputed along the
+    path. PT is NULL or what `transpose` makes of the one matrix. O(T R^2).
     """
     if real is double:
         chain_f64_for(R).viterbi(unary, step, T, R, stride, pair, pair_step, delta)
@@ -77,7 +77,7 @@ cdef void transpose(
 cdef int exp_pair(
     const real* pair, Py_ssize_t count, Py_ssize_t R, Py_ssize_t stride, real* P, real* PT,
     double* shift, double* spread, int* forbidden) noexcept nogil:
-    """P = exp(pair - max) for each of `count` matrices; PT, unless NULL, the first's transpose.
+    """P = exp(pair - max) for each of `count` matrices. PT, unless NULL, the first's transpose.
 
     shift is the sum of the maxima, spread the largest distance of a finite score from
     its maximum, forbidden whether there are scores of -inf.
@@ -102,12 +102,12 @@ cdef int sum_product_chain(
     real* edge_sum, real* edges, double* log_z) noexcept nogil:
     """Marginals and log-partition of p(y) proportional to exp(score of y).
 
-    P, PT, shift, spread and forbidden are `exp_pair`'s. node is (T, stride); edge_sum, unless NULL,
-    the sum of all edge marginals (R, stride); edges, unless NULL, all of them (T - 1, R, stride). e
-    and alpha (T, stride), beta (stride) and scale (T): workspace. In probability space with a scale
-    at each position where that loses nothing, in log space where scores lie too far apart: scale[0]
-    is negative then. Returns 2 where no labelling has a finite score, -1 without memory for the
-    detour. O(T R^2).
+    P, PT, shift, spread and forbidden come from `exp_pair`. node is (T, stride). edge_sum, unless
+    NULL, receives the sum of all edge marginals (R, stride). edges, unless NULL, receives all of
+    them (T - 1, R, stride). Workspace: e and alpha (T, stride), beta (stride) and scale (T). In
+    probability space with a scale at each position where that loses nothing, in log space where
+    scores lie too far apart: scale[0] is negative then. Returns 2 where no labelling has a finite
+    score, -1 without memory for the detour. O(T R^2).
     """
     cdef Py_ssize_t t
     cdef double wide = spread, unary_shift
@@ -162,9 +162,9 @@ cdef int log_sum_product(
     double* log_z) noexcept nogil:
     """`sum_product_chain` in log space and in double, exact for any scores.
 
-    edge_sum is for a pair_step of 0.  Returns 2 where no labelling has a finite score, -1 without
-    memory.  O(T R^2); two to four times the work of probability space where sums do not underflow,
-    some twenty times where all do: see ``_simd/chain_log_template.h``.
+    edge_sum is for a pair_step of 0. Returns 2 where no labelling has a finite score, -1 without
+    memory. O(T R^2). Two to four times the work of probability space if sums do not underflow, some
+    twenty times if all do. See ``_simd/chain_log_template.h``.
     """
     cdef int status
     cdef double* work = <double*> malloc(((3 * T + 5 * R + 5) * stride + 8) * sizeof(double))
@@ -184,12 +184,11 @@ cdef Py_ssize_t kbest_paths(
     const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,
     Py_ssize_t pair_step, Py_ssize_t k, double* best, long long* back, int* paths,
     double* scores) noexcept nogil:
-    """The k labellings of largest finite score, best first; returns how many there are.
+    """The k labellings of largest finite score, best first. Return their number.
 
-    -1 with an exception set where a signal ended it.  Each label of each position keeps its k best
-    prefixes, sorted; ties go to the lower source label, then to its better prefix.
-    best and back are (T, R, k), paths (k, T).
-    O(T R^2 k) at least, O(T R^2 k^2) where the lists interleave.
+    -1 with an exception set where a signal ended it. Each label of each position keeps its k best
+    prefixes, sorted. Ties go to the lower source label, then to its better prefix. best and back
+    are (T, R, k), paths (k, T). O(T R^2 k) at least, O(T R^2 k^2) where the lists interleave.
     """
     cdef Py_ssize_t t, i, j, r, count
     cdef const double* matrix
@@ -287,7 +286,7 @@ cdef class ChainScratch:
     cdef int sum_product(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
         double* node, double* edges, double* log_z) except -1 nogil:
-        """node (T, stride); edges: the sum (R, stride), or all of them if pair_step is not 0."""
+        """node (T, stride). edges: the sum (R, stride), or all of them if pair_step is not 0."""
         cdef double shift = 0.0, spread = 0.0
         cdef int forbidden = 0, status
         cdef double* sums = edges
@@ -438,7 +437,7 @@ cdef class TemperedChain:
         return 0
 
     cdef double best_value(self) noexcept nogil:
-        """The largest score; the best ones that end at each label are left in `chain.delta`."""
+        """The largest score. `chain.delta` receives the best scores that end at each label."""
         cdef Py_ssize_t j, last = (self.T - 1) * self.stride
         cdef double best = -INFINITY
         chain_f64_for(self.R).viterbi(
@@ -449,7 +448,10 @@ cdef class TemperedChain:
         return best
 
     cdef Py_ssize_t keep_labels(self, double slack, double* hard) noexcept nogil:
-        """Keep the labels of labellings within slack of the best; the number of pairs of them."""
+        """Keep the labels of labellings within slack of the best.
+
+        Return the number of their pairs.
+        """
         cdef Py_ssize_t t, j, at, n, before = 0, pairs = 0, last = (self.T - 1) * self.stride
         cdef double best = self.best_value(), least
         hard[0] = best
@@ -524,7 +526,7 @@ cdef class TemperedChain:
             out[j] = top + self.tau * log(total)
 
     cdef void forward(self, const double* v, double* nu, double share) noexcept nogil:
-        """`ahead`, relative to the largest of a position, and `total`; with nu, steps in it."""
+        """`ahead`, relative to the largest of a position, and `total`. With nu, also its steps."""
         cdef Py_ssize_t t, i, at, n
         cdef double* ahead
         cdef double top, sum
@@ -552,7 +554,7 @@ cdef class TemperedChain:
         self.total += self.tau * log(sum)
 
     cdef void backward(self, const double* v, double* nu, double share) noexcept nogil:
-        """`behind`, without the scores of the position itself; with nu, steps in it."""
+        """`behind`, without the scores of the position itself. With nu, also its steps."""
         cdef Py_ssize_t t, i, at, n
         cdef double* behind
         cdef double top
@@ -575,7 +577,7 @@ cdef class TemperedChain:
 
     cdef void answer(
         self, Py_ssize_t t, const double* v, double* nu, double share) noexcept nogil:
-        """nu_t = the best one, by the messages of both sides; scores and `ahead` follow."""
+        """nu_t = the best one, by the messages of both sides. Update scores and `ahead`."""
         cdef Py_ssize_t i, at = t * self.stride, n = self.counts[t], many = n, left
         cdef double sum = 0.0, level = 0.0, x, less
         cdef const int* labels = &self.labels[at]
@@ -701,15 +703,15 @@ cdef double SETTLED = 0.2
 cdef class ChainMaxMin(MaxMinScratch):
     """Workspace of one thread for the max-min oracles of a chain.
 
-    As the loss is a sum over positions, and any label may be at any of them, the adversary's
-    distribution may be taken independent over positions: nu_t in the simplex.
+    The loss is a sum over positions, any of which may have any label. The adversary's distribution
+    may therefore be independent over positions: nu_t in the simplex.
 
     Parameters
     ----------
     cost : ndarray of shape (n_labels, n_labels)
     max_length : int
     mirror_prox : bool
-        Whether to hold the arrays of mirror prox, or those of column generation.
+        Whether to allocate the arrays of mirror prox instead of those of column generation.
     per_edge : bool
         Whether each transition has scores of its own.
     chain : ChainScratch, default=None
@@ -732,7 +734,7 @@ cdef class ChainMaxMin(MaxMinScratch):
             self.marginals = np.zeros((self.max_parts + n_labels) * self.stride)
 
     cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil:
-        """The scores to solve for: T rows, and behind them those of transitions."""
+        """The scores to solve for: T rows, followed by those of transitions."""
         self.v = v
         self.T = T
         self.n_columns = 0
@@ -763,7 +765,7 @@ cdef class ChainMaxMin(MaxMinScratch):
         return total
 
     cdef double concave(self, const double* mu) noexcept nogil:
-        """h(mu) = (1/T) sum_t min_j (cost' mu_t)_j; without products for the 0-1 cost."""
+        """h(mu) = (1/T) sum_t min_j (cost' mu_t)_j, without products for the 0-1 cost."""
         cdef Py_ssize_t t
         cdef double total = 0.0
         if not self.zero_one:
@@ -788,8 +790,8 @@ cdef class ChainMaxMin(MaxMinScratch):
     cdef int free_mixtures(self) except -1 nogil:
         """The solution of the game without transitions, by the closed form of the 0-1 cost.
 
-        Independent over positions.  Where scores are small beside max(cost) / T many labels of
-        every position are in play, and labellings would find the mixture of them one at a time.
+        Independent over positions. If scores are small compared with max(cost) / T, many labels of
+        every position are active. Labellings would build up their mixture one at a time.
         """
         cdef Py_ssize_t t, i, j, at
         cdef double value, scale = self.T / self.max_cost if self.max_cost > 0.0 else 0.0
@@ -826,10 +828,10 @@ cdef class ChainMaxMin(MaxMinScratch):
     cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
         """Mixtures of the tempered game under the 0-1 cost, at temperatures that fall.
 
-        Marginals mu at a temperature, and the adversary's nu that is best there: <v, mu> + h(mu) is
-        less than the largest score under nu by what smoothing adds, which falls with the
-        temperature, and by what nu puts on labels that mu prefers less than others, which falls
-        with sweeps.  The larger of the two says what comes next.
+        Marginals mu at a temperature, with the adversary's best nu. <v, mu> + h(mu) is below the
+        largest score under nu by two terms. The smoothing term falls with the temperature. The
+        other is the mass of nu on labels to which mu prefers others, and falls with sweeps. The
+        larger of the two decides the next step.
         """
         cdef Py_ssize_t _look, nodes = self.T * self.stride, size = nodes + self.n_more()
         cdef double share = 1.0 / self.T, tau = FIRST * share, lower = -INFINITY
@@ -875,10 +877,10 @@ cdef class ChainMaxMin(MaxMinScratch):
     cdef double step_size(self) noexcept nogil:
         """Inverse of the coupling's bound in the norms of the entropies.
 
-        These are one-strongly convex for the largest of the positions' l1 norms (mu) and for
-        their Euclidean norm (nu); with costs centred to max(cost) / 2, and half the l1 norm of a
-        difference on either side, the coupling (1/T) sum_t mu_t' cost nu_t is at most
-        max(cost) / (2 sqrt(T)) in them.
+        These are one-strongly convex for the largest of the positions' l1 norms (mu) and for their
+        Euclidean norm (nu). With costs centred to max(cost) / 2, and half the l1 norm of a
+        difference on either side, the coupling (1/T) sum_t mu_t' cost nu_t is at most max(cost) /
+        (2 sqrt(T)) in them.
         """
         return 2.0 * sqrt(<double> self.T) / self.max_cost if self.max_cost > 0.0 else 1.0
 
@@ -913,7 +915,7 @@ cdef class ChainMaxMin(MaxMinScratch):
 # direction.  O(T R^2), two to three times the work of sum-product.
 
 cdef class ChainTangent:
-    """Workspace of one thread, beside that of sum-product, which it uses.
+    """Workspace of one thread, in addition to that of sum-product, which it uses.
 
     Parameters
     ----------
@@ -936,9 +938,9 @@ cdef class ChainTangent:
         double* d_node, double* d_edges, double* log_z, double* mean) except -1 nogil:
         """node and edges as `ChainScratch.sum_product`, d_node and d_edges their derivatives.
 
-        mean is the derivative of log_z.  d_unary (T, stride) and d_pair, of the form of pair, are
-        the direction, finite; d_pair is NULL for zeros.  Returns 2 where no labelling has a finite
-        score.
+        mean is the derivative of log_z. d_unary (T, stride) and d_pair are the direction, finite,
+        with the shapes of unary and pair. d_pair is NULL for zeros. Returns 2 where no labelling
+        has a finite score.
         """
         cdef Py_ssize_t i, R = self.chain.R, stride = self.chain.stride, matrix = R * stride
         cdef const fastm4n_chain_f64* kernels = chain_f64_for(R)
@@ -1152,7 +1154,7 @@ class _Batch:
         self.pair_step = R * self.stride if per_edge else 0
 
     def take_common(self):
-        """Take from unary what the labels of a position share; returns that, of each position.
+        """Subtract from unary the common part of the labels of a position. Return it for each.
 
         The recursions add up the scores of all positions, whose digits it would take.
         """
@@ -1184,7 +1186,8 @@ cdef const real* rows_of(
     Py_ssize_t* step) noexcept nogil:
     """The T rows from start on, of R numbers each, to be read as rows of stride.
 
-    What is read behind a row are the rows after it; the last sequence has none, and is copied.
+    Numbers read past the end of a row belong to the next rows. The last sequence has none, and is
+    copied.
     """
     cdef Py_ssize_t R = unary.shape[1]
     if (unary.shape[0] - start - T) * R >= stride - R:
@@ -1215,9 +1218,9 @@ def _viterbi_batch(
         const real[:, ::1] unary, const Py_ssize_t[::1] offsets, const real[:, :, ::1] pair,
         Py_ssize_t pair_step, real[::1] PT, real[::1] wide, real[::1] delta, int[::1] path,
         double[::1] scores):
-    """Returns the number of sequences done: all, or those before one without a path.
+    """Return the number of sequences before the first without a path, or of all.
 
-    -2: a score is neither finite nor -inf.
+    -2: a score is NaN or +inf.
     """
     cdef Py_ssize_t b, T, step, R = unary.shape[1], stride = pair.shape[2]
     cdef const real* rows
@@ -1252,23 +1255,23 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     Parameters
     ----------
     unary : array-like of shape (T, R)
-        Scores of the labels at each position; -inf forbids one. With `lengths`, sequences
-        one after another.
+        Scores of the labels at each position. -inf forbids one. With `lengths`, sequences one after
+        another.
     pairwise : array-like of shape (R, R) or (T - 1, R, R)
-        Scores of transitions, source label first; -inf forbids one.
+        Scores of transitions, source label first. -inf forbids one.
     lengths : array-like of shape (n_sequences,), default=None
         Lengths of the sequences of a batch, which share one (R, R) matrix.
     allowed : bool array of shape (R, R), default=None
         Transitions that may occur.
     fixed : int array of shape (T,), default=None
-        Labels that are given; -1 where the position is free.
+        Fixed labels. -1 leaves a position free.
 
     Returns
     -------
     path : ndarray of shape (T,)
         Ties go to the lower label, from the last position back.
     score : float, or ndarray of shape (n_sequences,)
-        Its score; 0 for no positions.
+        Its score, 0 for no positions.
 
     Raises
     ------
@@ -1277,7 +1280,7 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
 
     Notes
     -----
-    O(T R^2) time; float32 where both inputs are, float64 otherwise.
+    O(T R^2) time. float32 if both inputs are, float64 otherwise.
 
     Examples
     --------
@@ -1326,12 +1329,12 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     Returns
     -------
     paths : ndarray of shape (k', T)
-        Best first; k' is k, or the number of labellings of finite score where they are fewer.
+        Best first. k' is k, or the number of labellings of finite score if there are fewer.
     scores : ndarray of shape (k',)
 
     Notes
     -----
-    O(T R k) memory, O(T R^2 k) to O(T R^2 k^2) time; in float64.
+    O(T R k) memory, O(T R^2 k) to O(T R^2 k^2) time, in float64.
 
     Examples
     --------
@@ -1381,9 +1384,9 @@ def _sum_product_batch(
         Py_ssize_t pair_step, real[:, :, ::1] P, real[:, ::1] PT, real[:, :, ::1] work,
         real[::1] scale, real[:, ::1] node, real[:, :, ::1] sums, real[:, :, ::1] edges,
         double[::1] log_z):
-    """Returns the number of sequences done: all, or those before one without a path.
+    """Return the number of sequences before the first without a path, or of all.
 
-    -1: no memory; -2: a score is neither finite nor -inf.
+    -1: no memory. -2: a score is NaN or +inf.
     """
     cdef Py_ssize_t b, t, T, step, R = unary.shape[1], stride = pair.shape[2], edge = 0
     cdef Py_ssize_t done = 0
@@ -1439,8 +1442,8 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
     nodes : ndarray of shape (T, R)
         Marginals of the labels at each position.
     edges : ndarray of shape (T - 1, R, R), or (R, R) for ``edges="sum"``
-        Marginals of the transitions. For a batch, those of all sequences one after another,
-        or one sum each, (n_sequences, R, R).
+        Marginals of the transitions. A batch gives those of all sequences in a row, or one sum
+        each, (n_sequences, R, R).
     log_partition : float, or ndarray of shape (n_sequences,)
         In nats.
 
@@ -1451,11 +1454,11 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
 
     Notes
     -----
-    Labellings whose scores differ by less than the rounding of sums of scores are told apart at
-    random, beyond 1e16 for example by less than 1; marginals sum to one all the same.
+    Labellings whose scores differ by less than the rounding of sums of scores, by less than 1
+    beyond 1e16 for example, are ordered at random. Marginals still sum to one.
 
-    O(T R^2) time. In probability space with a scale at each position; in log space where
-    scores lie so far apart that this would underflow. float32 where both inputs are.
+    O(T R^2) time. In probability space with a scale at each position. In log space if scores are so
+    far apart that this would underflow. float32 if both inputs are.
 
     Examples
     --------
@@ -1511,13 +1514,12 @@ def chain_entropy(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
 
     Parameters
     ----------
-    unary, pairwise, lengths, allowed, fixed
-        As in `viterbi`; pairwise is (R, R).
+    unary, pairwise, lengths, allowed, fixed As in `viterbi`, with pairwise (R, R).
 
     Returns
     -------
     entropy : float, or ndarray of shape (n_sequences,)
-        log-partition less the expected score: in float64, exact to rounding of the scores.
+        log-partition - the expected score, in float64, exact to rounding of the scores.
 
     Examples
     --------
@@ -1559,11 +1561,11 @@ def max_min_chain(unary, pairwise, cost=None, *, oracle="column_generation", tol
     pairwise : array-like of shape (R, R) or (T - 1, R, R)
         Finite scores of transitions.
     cost : array-like of shape (R, R), default=None
-        cost[i, j]: cost of predicting j where the truth is i; L is its mean over positions.
-        0-1 by default, which makes L the Hamming loss divided by T.
+        cost[i, j] is the cost of predicting j if the truth is i. L is its mean over positions. 0-1
+        by default, which makes L the Hamming loss divided by T.
     oracle : {"column_generation", "mirror_prox"}, default="column_generation"
-        Labellings of both players and their game, priced by Viterbi; or the saddle-point
-        mirror prox of [1]_ with sum-product as the projection.
+        Column generation keeps labellings of both players, found by Viterbi, and solves their game.
+        Mirror prox is the saddle-point method of [1]_ with sum-product as the projection.
     tol : float, default=1e-9
         Difference of the bounds at which column generation stops.
     n_iter : int, default=None
@@ -1577,7 +1579,7 @@ def max_min_chain(unary, pairwise, cost=None, *, oracle="column_generation", tol
     edges : ndarray of shape (R, R) or (T - 1, R, R)
         Summed edge marginals of mu, or all of them where `pairwise` has one matrix an edge.
     lower, upper : float
-        Bounds on the maximum; lower is the value at mu.
+        Bounds on the maximum. lower is the value at mu.
     n_calls : int
         Viterbi or sum-product calls made.
 

@@ -61,12 +61,12 @@ cdef inline double left(double residual, double pushed) noexcept nogil:
 
 
 cdef inline double away(arc_t* arc, signed char tree) noexcept nogil:
-    """What can be pushed along the arc of a node of this tree, away from the root."""
+    """Residual capacity of the arc of a node in this tree, away from the root."""
     return arc.residual if tree > 0 else arc.opposite
 
 
 cdef inline double toward(arc_t* arc, signed char tree) noexcept nogil:
-    """What can be pushed along the arc of a node of this tree, from its parent."""
+    """Residual capacity of the arc of a node in this tree, from its parent."""
     return arc.opposite if tree > 0 else arc.residual
 
 
@@ -78,7 +78,7 @@ cdef inline signed char tree_behind(
 
 cdef inline double push(
         network_t* g, int a, bint along, double amount, bint is_signed) noexcept nogil:
-    """Push along arc a, or against it; returns what can be pushed still."""
+    """Push along arc a, or against it. Return its residual capacity."""
     cdef arc_t* arc = &g.arcs[a]
     cdef arc_t* sister = &g.arcs[arc.sister]
     cdef double rest
@@ -100,7 +100,7 @@ cdef inline double push(
 
 
 cdef inline int least_to_root(network_t* g, int i, double* least) noexcept nogil:
-    """The root of node i; `least` comes down to what can be pushed from there to i."""
+    """The root of node i. `least` comes down to what can be pushed from there to i."""
     cdef node_t* nodes = g.nodes
     cdef int a
     cdef double excess
@@ -127,7 +127,7 @@ cdef int meeting(network_t* g, int i, int j) noexcept nogil:
 
 cdef inline void push_to(
         network_t* g, int i, double amount, bint is_signed) noexcept nogil:
-    """Push from the root of node i to i; who cannot be reached any more is an orphan."""
+    """Push from the root of node i to i. Nodes that lose their connection become orphans."""
     cdef node_t* nodes = g.nodes
     cdef int a
     while nodes[i].parent != TERMINAL:
@@ -162,7 +162,7 @@ cdef inline void augment(network_t* g, int tail, int middle, bint is_signed) noe
 cdef inline int distance_to_root(network_t* g, int i) noexcept nogil:
     """Nodes from i to its root, or FAR where the tree is cut in between.
 
-    Nodes that are found to hang on a root are stamped, for those who ask after them.
+    Nodes with a confirmed root are stamped for later searches.
     """
     cdef node_t* nodes = g.nodes
     cdef int j = i, steps = 0, distance, parent
@@ -384,16 +384,16 @@ cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogi
 cdef class MinCut:
     """Scratch for minimum cuts of graphs of at most so many nodes and edges.
 
-    `begin` takes the structure of a graph.  The caller writes `weight`, `forward` and `backward`;
-    `solve`, or `solve_moved` where only `weight` has moved since, finds `flow`, one number an edge
-    from its first node to its second, and `tree`: 1 for nodes that the source still reaches, which
-    are S, -1 for those that still reach the sink, 0 for those between, which may be added to S,
-    all of them, at no loss.
+    `begin` takes the structure of a graph. The caller writes `weight`, `forward` and `backward`.
+    `solve`, or `solve_moved` after changes of `weight` alone, finds `flow`, one number an edge from
+    its first node to its second, and `tree`. Nodes that the source still reaches have tree 1 and
+    are S, those that still reach the sink have -1. The rest have 0, and all of them together may be
+    added to S at no loss.
 
-    With `is_signed` set after `begin`, and the signs of edges in `sign`, the graph is that of twice
-    as many nodes that `_paths.pyx` describes, with `flow` its own mirror image: w_i and -w_i are
-    the scores of a node and its image, the image is in S where `tree` is -1, and `bound` is that of
-    the whole graph.  Such a graph is solved from no flow.
+    If `is_signed` is set after `begin`, with the signs of edges in `sign`, the graph is the one of
+    twice as many nodes described above, and `flow` its own mirror image. w_i and -w_i are the
+    scores of a node and its image, the image is in S if `tree` is -1, and `bound` refers to the
+    whole graph. The search in such a graph starts without a flow.
 
     Parameters
     ----------
@@ -593,7 +593,7 @@ cdef class MinCut:
             self.net[self.ends[2 * e + 1]] -= self.sign[e] * flow if self.is_signed else flow
 
     cdef void read_pushed(self) noexcept nogil:
-        """flow, and net, where the search pushed; numbers are those of `read_flow`."""
+        """flow, and net where the search pushed. Numbers are those of `read_flow`."""
         cdef network_t* g = &self.network
         cdef Py_ssize_t k, e
         for k in range(g.n_pushed):
@@ -666,9 +666,9 @@ cdef class MinCut:
             1.001 * (self.degree + 2) * (1 + self.is_signed) * self.size + 16.0 * total)
 
     cdef double crossing_sum(self, bint moved) noexcept nogil:
-        """What the cut costs at edges: capacities from S to the other nodes, added up.
+        """Cost of the cut at edges: the sum of capacities from S to the other nodes.
 
-        Costs are kept where a solve has moved: those of most edges stay, then, and do so again.
+        Costs are stored where a solve has moved. Those of most edges then do not change.
         """
         cdef Py_ssize_t e, k, size, block, m = self.network.n_edges
         cdef int i, a
@@ -699,7 +699,7 @@ cdef class MinCut:
         return total + lost
 
     cdef inline double cost_of(self, Py_ssize_t e) noexcept nogil:
-        """What the cut costs at an edge; without branches, as nobody could predict the sides."""
+        """Cost of the cut at an edge, without branches, which would be unpredictable."""
         cdef int first = self.tree[self.ends[2 * e]] == 1
         cdef int second = self.tree[self.ends[2 * e + 1]] == 1
         return (first & ~second) * self.forward[e] + (second & ~first) * self.backward[e]
@@ -721,9 +721,9 @@ cdef double ALIKE = 2.0 ** -10
 
 
 cdef inline double pull(const graph_t* g, const double* s, double* size) noexcept nogil:
-    """q of an edge with the scores s, and the size of these: that of what they are not alike in.
+    """q of an edge with the scores s, and the size of the differences between these.
 
-    And a small share of what they are alike in, which rounding may have been of.
+    A small share of their common part is added, which may be rounding.
     """
     size[0] = fabs(s[0])
     if g.kind == EQUAL:
@@ -738,10 +738,10 @@ cdef inline double pull(const graph_t* g, const double* s, double* size) noexcep
 cdef Py_ssize_t cut_of_graph(
         const graph_t* g, const double* unary, const double* more, MinCut cut, double* base,
         double* rounding, double* excess) noexcept nogil:
-    """Give a graph and its scores to the cut; base is what the labels 0 score.
+    """Give a graph and its scores to the cut. base is the score of the labels 0.
 
-    What is lost by rounding, here and in sums of base and a cut, is at most `rounding`.  Returns
-    -1, or the first edge that is not attractive, `excess` being its q < 0.
+    `rounding` bounds the rounding errors here and in sums of base and a cut. Returns -1, or the
+    first edge that is not attractive, `excess` being its q < 0.
     """
     cdef const double* s
     cdef Py_ssize_t e, i, j
@@ -851,13 +851,13 @@ def grid_edges(shape, connectivity=4):
     shape : tuple of two ints
         Rows and columns.
     connectivity : {4, 8}, default=4
-        Neighbours of a pixel: those beside, above and below it, or those at its corners as well.
+        Neighbours of a pixel: the 4 that share a side, or also the 4 at its corners.
 
     Returns
     -------
     edges : ndarray of shape (n_edges, 2)
-        First those to the right, row by row, then those down; with 8 neighbours, then those down
-        to the right, then those down to the left.
+        First those to the right, row by row, then those down. With 8 neighbours, then those down to
+        the right, then those down to the left.
 
     Examples
     --------
@@ -884,7 +884,7 @@ def grid_edges(shape, connectivity=4):
 
 
 def checked_edges(edges, n_nodes):
-    """The edges as an (n_edges, 2) array of C ints; an error names the first that is none."""
+    """The edges as an (n_edges, 2) array of C ints. An error names the first invalid one."""
     edges = np.asarray(edges)
     if edges.size == 0:
         return np.zeros((0, 2), dtype=np.intc)
@@ -910,7 +910,7 @@ def checked_edges(edges, n_nodes):
 cdef const double* hold_numbers(
         name, values, int ndim, const Py_ssize_t* shape, Py_buffer* views,
         int* n_views) except? NULL:
-    """Hold numbers in float64: of this shape, or one for all; or of any shape where ndim < 0."""
+    """Hold numbers in float64 of this shape, or one for all. If ndim < 0, any shape is valid."""
     cdef Py_buffer* view = &views[n_views[0]]
     cdef int d
     cdef bint fits = True
@@ -935,7 +935,7 @@ cdef const double* hold_numbers(
 
 cdef const int* hold_edges(
         edges, Py_ssize_t n_nodes, Py_buffer* views, int* n_views) except? NULL:
-    """Hold edges as an (n_edges, 2) array of C ints; those that are one already go unchecked."""
+    """Hold edges as an (n_edges, 2) array of C ints. Arrays of this form are not checked."""
     cdef Py_buffer* view = &views[n_views[0]]
     cdef char kind = held_kind(edges, view)
     if kind != c"i" or view.ndim != 2 or view.shape[1] != 2:
@@ -947,7 +947,7 @@ cdef const int* hold_edges(
 
 
 cdef double sum_of_terminals(const Py_buffer* source, const Py_buffer* sink) except -1.0:
-    """Sum of the finite capacities of nodes; an error names the first that cannot be."""
+    """Sum of the finite capacities of nodes. An error names the first invalid one."""
     cdef bint from_infinity, to_infinity
     cdef double total = checked_sum("source", source, &from_infinity)
     total += checked_sum("sink", sink, &to_infinity)
@@ -962,7 +962,7 @@ cdef double sum_of_terminals(const Py_buffer* source, const Py_buffer* sink) exc
 
 
 cdef double checked_sum(name, const Py_buffer* view, bint* has_infinite) except -1.0:
-    """Sum of the finite numbers, which are >= 0; an error names the first that is not."""
+    """Sum of finite numbers >= 0. An error names the first invalid one."""
     cdef const double* x = <const double*> view.buf
     cdef Py_ssize_t i
     cdef double total = 0.0
@@ -979,7 +979,7 @@ cdef double checked_sum(name, const Py_buffer* view, bint* has_infinite) except 
 
 
 cdef double plain_sum(const double* x, Py_ssize_t n) noexcept nogil:
-    """Sum of numbers that are finite and >= 0; where one is not, inf, NaN or a number < 0."""
+    """Sum of finite numbers >= 0. Otherwise inf, NaN or a number < 0."""
     cdef Py_ssize_t i
     cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0, low = 0.0
     # four sums, as none waits for the others
@@ -998,7 +998,10 @@ cdef double plain_sum(const double* x, Py_ssize_t n) noexcept nogil:
 cdef double take_weights(
         MinCut cut, const double* source, const double* sink, Py_ssize_t n,
         double* sinks) noexcept nogil:
-    """weight = source - sink, and the sum of all, `sinks` being that of sink; as `plain_sum`."""
+    """weight = source - sink.
+
+    Return the sum of all, with `sinks` the sum of sink, as `plain_sum`.
+    """
     cdef Py_ssize_t i
     cdef double* weight = cut.weight
     cdef double s0 = 0.0, s1 = 0.0, t0 = 0.0, t1 = 0.0, low0 = 0.0, low1 = 0.0
@@ -1029,7 +1032,7 @@ cdef bint has_nan(const double* x, Py_ssize_t n) noexcept nogil:
 
 
 cdef bint take(double* kept, const double* given, Py_ssize_t n, double most) noexcept nogil:
-    """Copy what is given, up to `most`; whether that is what was there."""
+    """Copy the numbers, up to `most`. Return whether nothing changed."""
     cdef Py_ssize_t e
     cdef double x
     cdef bint same = True
@@ -1051,7 +1054,7 @@ cdef inline bint equal(const double* x, const double* y, Py_ssize_t n) noexcept 
 cdef double certificate(
         MinCut cut, const double* source, const double* sink, double sinks, double* bound,
         double* error) noexcept nogil:
-    """What the cut between the nodes of tree 1 and the others costs at nodes, all being finite.
+    """Cost at nodes of the cut between the nodes of tree 1 and the others, all finite.
 
     And `flow_bound` before its rounding is taken off, at most `error`.
     """
@@ -1083,7 +1086,7 @@ cdef double certificate(
 cdef double cut_value(
         MinCut cut, const double* source, const double* sink, const double* forward,
         const double* backward) noexcept nogil:
-    """What the cut between the nodes of tree 1 and the others costs."""
+    """Cost of the cut between the nodes of tree 1 and the others."""
     cdef Py_ssize_t e, i
     cdef const signed char* tree = cut.tree
     cdef double total = 0.0, lost = 0.0
@@ -1140,10 +1143,10 @@ cdef double cut_between(
         MinCut cut, const Py_buffer* views, Py_ssize_t n, Py_ssize_t m, const double* source,
         const double* sink, const int* pairs, const double* forward, const double* backward,
         const double* start, double* bound) except -1.0:
-    """Find the cut; returns what it costs, and a bound from below.
+    """Find the cut. Return its cost and a lower bound.
 
-    `views` holds source, sink, edges, capacities and, if they are others, reverse capacities;
-    what the scratch has held since the last call need not be looked at again.
+    `views` contains source, sink, edges, capacities and, if different, reverse capacities. Parts
+    equal to those of the last call are not checked again.
     """
     cdef double sinks, most, value, error, of_edges = 0.0
     cdef double of_nodes = take_weights(cut, source, sink, n, &sinks)
@@ -1235,10 +1238,10 @@ def min_cut(
         return_flow=False):
     """Minimum cut between source and sink: the least capacity that separates them.
 
-    Every node goes to the side of the source or of the sink. It costs `sink` of each node on the
-    source's side, `source` of each node on the sink's, and the capacity of each edge that leads
-    from the source's side to the sink's. So it is the best labelling with two labels where
-    neighbours prefer to have the same.
+    Every node goes to the side of the source or of the sink. The cost is `sink` of each node on the
+    source's side, `source` of each node on the sink's, and the capacity of each edge from the
+    source's side to the sink's. So it is the best labelling with two labels where neighbours prefer
+    to have the same.
 
     Parameters
     ----------
@@ -1247,25 +1250,25 @@ def min_cut(
         the node on that side. Nodes of arrays of more than one dimension, as of images, are
         numbered in C order.
     edges : array-like of int of shape (n_edges, 2)
-        First and second node of each edge; of grids, `grid_edges` gives them. An edge may be
-        there more than once.
+        First and second node of each edge. `grid_edges` makes those of grids. An edge may be there
+        more than once.
     capacities : float or array-like of shape (n_edges,)
-        From the first node to the second, >= 0; inf where the first node may not be on the
-        source's side without the second.
+        From the first node to the second, >= 0. With inf, the second node is on the source's side
+        whenever the first is.
     reverse_capacities : float or array-like of shape (n_edges,), default=None
-        From the second node to the first; the same as `capacities` by default.
+        From the second node to the first, by default `capacities`.
     flow : array-like of shape (n_edges,), default=None
-        A flow to start from: that of a similar problem saves most of the work. Whatever is in
-        it, the result is a minimum cut.
+        A flow to start from. The flow of a similar problem saves most of the work. The result is a
+        minimum cut for any flow.
     return_flow : bool, default=False
         Whether to return the maximum flow.
 
     Returns
     -------
     side : ndarray of bool, of the shape of `source`
-        True on the source's side; of several minimum cuts the one with the fewest nodes there, as
-        far as sums are exact: of cuts that differ by rounding, any one, which may then be another
-        for another `flow` and after other calls.
+        True on the source's side. Of several minimum cuts, the one with the fewest nodes there if
+        sums are exact. Cuts that differ by rounding are chosen arbitrarily, and the choice may
+        depend on `flow` and on earlier calls.
     value : float
         The capacity of the cut.
     bound : float
@@ -1282,9 +1285,9 @@ def min_cut(
     Notes
     -----
     Augmenting paths between two search trees [1]_, which start from a given flow as in [2]_. The
-    trees of a small graph are kept from one call to the next: where edges and capacities are those
-    of the last call and `flow` is what it returned, they are mended where `source` and `sink` have
-    moved. Memory is linear in nodes and edges.
+    search trees of a small graph are reused in the next call. If edges and capacities are those of
+    the last call and `flow` is its result, they are repaired at changed `source` and `sink`. Memory
+    is linear in nodes and edges.
 
     References
     ----------
@@ -1301,7 +1304,8 @@ def min_cut(
     >>> side.tolist(), value
     ([True, True, True], 2.5)
 
-    A noisy picture of a bright square; neighbours in the grid are drawn to the same side.
+    Segmentation of a noisy picture of a bright square. Edges between neighbours favour the same
+    side.
 
     >>> picture = np.zeros((6, 6))
     >>> picture[1:5, 1:5] = 1.0

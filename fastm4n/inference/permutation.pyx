@@ -42,11 +42,10 @@ cdef class SubsetSums:
 
         Rows of Q and out begin every `stride` numbers.  Returns the total over all permutations.
 
-        forward[S] is the total weight of the first |S| items at the positions S, backward[S]
-        that of the other items at the other positions.  All terms are positive: nothing
-        cancels, unlike in Ryser's formula.  Subsets go by blocks that share all but the lowest
-        positions: sets of higher positions are vectors of their subsets of lower ones.
-        O(2^m m).
+        forward[S] is the total weight of the first |S| items at the positions S, backward[S] is the
+        total weight of the rest at the other positions. All terms are positive: nothing cancels,
+        unlike in Ryser's formula. Subsets go by blocks that share all but the lowest positions:
+        sets of higher positions are vectors of their subsets of lower ones. O(2^m m).
         """
         cdef Py_ssize_t c, i, j, k, lane, n_blocks = <Py_ssize_t>1 << (m - LOW)
         cdef unsigned int h, rest, every = <unsigned int>n_blocks - 1
@@ -165,9 +164,9 @@ cdef double ryser(
         perm(A) = 2 (-1)^(M-1) sum_S (-1)^|S| prod_i x_i,
         x_i = A[i, M-1] - sum_j A[i, j] / 2 + sum_{j in S} A[i, j],
 
-    over the subsets S of all columns but the last.  columns[j] is column j; x is scratch.
-    The sums over S are made afresh for the first term, and from then on one column goes in
-    or out.  O(M) a term.
+    over the subsets S of all columns but the last. columns[j] is column j, and x scratch. The sums
+    over S are made afresh for the first term, and from then on one column goes in or out. O(M) a
+    term.
     """
     cdef Py_ssize_t i, j, t, M = columns.shape[0], gray = first ^ (first >> 1)
     cdef const double* column
@@ -250,7 +249,7 @@ cdef class PermutationScratch:
 
     cdef int solve(
         self, const double* scores, Py_ssize_t M, Py_ssize_t step, double sign) noexcept nogil:
-        """self.place and self.v of the assignment that minimises sign * scores; M > 0."""
+        """self.place and self.v of the assignment that minimises sign * scores. M > 0."""
         cdef Py_ssize_t _i, j, stride = padded(M, loops_for(M))
         cdef double* C = &self.reduced[0]
         for _i in range(M):
@@ -270,9 +269,9 @@ cdef class PermutationScratch:
         double* value) noexcept nogil:
         """place[i], the position of item i in a permutation of least sign * score, and its score.
 
-        That is the largest score for a sign of -1, where -inf forbids, and the least for one of 1,
-        where inf does.  Rows of scores begin every `step` numbers.  value is summed in the order
-        of items.  1 where every permutation is forbidden, else 0.  O(M^3) at worst.
+        This is the largest score for a sign of -1, where -inf forbids, and the least for a sign of
+        1, where inf does. Rows of scores begin every `step` numbers. value is summed in the order
+        of items. 1 where every permutation is forbidden, else 0. O(M^3) at worst.
         """
         cdef Py_ssize_t i
         value[0] = 0.0
@@ -356,15 +355,15 @@ cdef class PermutationScratch:
         bint rounding, double* mu, double* row, double* column) noexcept nogil:
         """argmax <scores, mu> + H(mu) over doubly stochastic mu, by Sinkhorn and Knopp.
 
-        mu[i, j] = exp(scores[i, j] + row[i] + column[j]), with rows that sum to one; it ends
-        as soon as the columns do, up to tol in l1 norm, or after max_iter updates of
-        the columns.  column is where it starts if warm; otherwise it starts from the potentials
-        of the assignment.  With rounding, mu is then moved into the polytope.
+        mu[i, j] = exp(scores[i, j] + row[i] + column[j]), with rows that sum to one. Ends when the
+        columns do, up to tol in l1 norm, or after max_iter updates of the columns. If warm, starts
+        from column, otherwise from the potentials of the assignment. With rounding, mu is then
+        moved into the polytope.
 
-        The factors of rows and columns multiply a fixed matrix of exponentials.  They go
-        into the potentials, and the exponentials are made afresh, at the end and where they
-        leave the range in which nothing is lost.  Where the updates converge slowly, as they do
-        for sharp scores, steps of Newton's method for the dual take their place.
+        The factors of rows and columns multiply a fixed matrix of exponentials. They go into the
+        potentials, and the exponentials are made afresh, at the end and where they leave the range
+        in which nothing is lost. If the updates converge slowly, as they do for sharp scores, steps
+        of Newton's method for the dual replace them.
 
         Returns the number of updates, -1 where every permutation scores -inf, or -2, with an
         exception set, where a signal ended it.
@@ -526,11 +525,11 @@ cdef class PermutationScratch:
 
     cdef double newton_direction(
         self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil:
-        """u, the step of Newton's method for shift, and its largest entry; returns its slope.
+        """u, the step of Newton's method for shift, and its largest entry. Return its slope.
 
         The Hessian is a Laplacian, with weights sum_i K[i, j] K[i, k] between positions j and k.
-        It is eliminated a position at a time by sums of positive terms, so that weights
-        of any size keep their digits. O(M^3).
+        Elimination goes one position at a time by sums of positive terms, and weights of any size
+        keep their digits. O(M^3).
         """
         cdef Py_ssize_t i, j, k
         cdef const double* K = &self.weights[0]
@@ -575,8 +574,8 @@ cdef class PermutationScratch:
     cdef void balance(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil:
         """Move shift among the dual solutions of the assignment, away from their boundary.
 
-        The best other position of each item then lies as far below its own as the best
-        other item of its position. Where scores are sharp the optimum is near there.
+        The best other position of each item then lies as far below its own as the best other item
+        of its position. For sharp scores the optimum is near there.
         """
         cdef Py_ssize_t _sweep, i, j, k
         cdef const double* R = &self.reduced[0]
@@ -610,13 +609,12 @@ cdef class PermutationScratch:
 
     cdef void round_to_birkhoff(
         self, const double* scores, Py_ssize_t M, double* mu) noexcept nogil:
-        """Move non-negative mu into the polytope; the l1 distance is at most twice its errors.
+        """Move non-negative mu into the polytope. The l1 distance is at most twice its errors.
 
-        Rows and columns above one are scaled down, and what all miss then is added as the
-        product of what rows and what columns miss (Altschuler, Weed and Rigollet 2017,
-        algorithm 2).
-        Where a score of -inf forbids that, it is added along augmenting paths.  scores,
-        of which nothing else is read, may be NULL.
+        Rows and columns above one are scaled down. The missing mass is then added as the product of
+        the deficits of rows and columns (Altschuler, Weed and Rigollet 2017, algorithm 2). If a
+        score of -inf forbids this, it is added along augmenting paths. Only the infinities of
+        scores are used, and it may be NULL.
         """
         cdef Py_ssize_t i, j
         cdef double total, row_total = 0.0, column_total = 0.0
@@ -661,8 +659,8 @@ cdef class PermutationScratch:
         self, const double* scores, Py_ssize_t M, double* mu, double least) noexcept nogil:
         """Add row_left and column_left to mu along shortest augmenting paths of finite scores.
 
-        Some permutation has a finite score, so that the largest flow fills every row and column;
-        what is below `least` is rounding and stays.
+        Some permutation has a finite score, and the largest flow fills every row and column.
+        Amounts below `least` are rounding and stay.
         """
         cdef Py_ssize_t i, j, k, head, tail, sink
         cdef double amount
@@ -746,15 +744,15 @@ cdef double LEAST_START = 1e-3
 cdef class PermutationMaxMin(MaxMinScratch):
     """Workspace of one thread for the max-min oracles of permutations.
 
-    The loss is the mean over items of cost[p_i, p'_i].  Both players' marginals are doubly
-    stochastic, so that both answer by an assignment (Nowak-Vila, Bach and Rudi 2020, G.3).
+    The loss is the mean over items of cost[p_i, p'_i]. Both players' marginals are doubly
+    stochastic, and both answer by an assignment (Nowak-Vila, Bach and Rudi 2020, G.3).
 
     Parameters
     ----------
     cost : ndarray of shape (max_items, max_items)
-        Of smaller problems the first rows and columns count.
+        Smaller problems use the first rows and columns.
     mirror_prox : bool
-        Whether to hold the arrays of mirror prox, or those of column generation.
+        Whether to allocate the arrays of mirror prox instead of those of column generation.
     """
 
     def __init__(self, cost, bint mirror_prox):
@@ -785,7 +783,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
             self.answer_column = np.zeros(max_items)
 
     cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil:
-        """The scores (M, M) to solve for; NULL where only costs are asked for."""
+        """The scores (M, M) to solve for. NULL if only costs are needed."""
         self.T = M
         self.R = M
         self.n_columns = 0
@@ -851,7 +849,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return total
 
     cdef int free_mixtures(self) except -1 nogil:
-        """All permutations alike: what is optimal where scores are small beside the costs."""
+        """The uniform mixture of permutations, optimal for scores much smaller than costs."""
         cdef Py_ssize_t i, j
         cdef double share = 1.0 / self.T
         for i in range(self.T):
@@ -863,7 +861,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
         """The solution of the game by an interior-point method.
 
-        Mixtures of many permutations, which column generation would find one at a time.
+        Mixtures of many permutations. Column generation would find these one at a time.
         """
         if not self.has_interior or self.T == 1:
             return False
@@ -876,16 +874,16 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return True
 
     cdef int interior_point(self, double current, double slack, double tol) except -1 nogil:
-        """The max-min game, as a linear program, to half of what is asked for.
+        """The max-min game as a linear program, to half of the tolerance.
 
             max_mu min_nu <v, mu> + <mu, C nu>  =  min sum u + sum w
                 s.t.  s = u_i + w_j - C nu - v >= 0,  nu doubly stochastic and >= 0,
 
-        C being cost / M, of each row, with multipliers mu >= 0 of the first and z = l_i + k_j +
-        C' mu >= 0 of the second constraints.  Steps of Newton's method on mu s = nu z = tau,
-        predictor and corrector (Mehrotra 1992), from mu = nu = 1/M and the potentials of the best
-        permutation: all points are feasible, and their gap is sum(mu s + nu z).  O(M^3) a step
-        under the 0-1 cost, O(M^4) under others.
+        C being cost / M, of each row, with multipliers mu >= 0 of the first and z = l_i + k_j + C'
+        mu >= 0 of the second constraints. Steps of Newton's method on mu s = nu z = tau, predictor
+        and corrector (Mehrotra 1992). They start at mu = nu = 1/M and the potentials of the best
+        permutation. All points are feasible, and their gap is sum(mu s + nu z). O(M^3) a step under
+        the 0-1 cost, O(M^4) under others.
         """
         cdef Py_ssize_t i, j, _it, e, M = self.T, size = M * M
         cdef double* s = &self.interior[0, 0]
@@ -958,17 +956,18 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return 0
 
     cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil:
-        """ds, dz, dmu, dnu with mu ds + s dmu = a and nu dz + z dnu = b; False where not finite.
+        """ds, dz, dmu, dnu with mu ds + s dmu = a and nu dz + z dnu = b. False where not finite.
 
-        ds = D - C dnu and dz = E + C' dmu, D = du_i + dw_j and E = dl_i + dk_j, so that in each row
+        With ds = D - C dnu, dz = E + C' dmu, D = du_i + dw_j and E = dl_i + dk_j, in each row
 
             dmu = q - X D + G E,  dnu = p - G' D - Y E,
 
-        with X = (diag(s / mu) + C N C')^-1, N = diag(nu / z), G = -X C N and Y = N + N C' G:
-        numbers for each entry under the 0-1 cost, where C is -1 / M times the identity.  Rows and
-        columns of dmu and dnu sum to zero.  Those of the rows give (du_i, dl_i), what is left are
-        2 M - 2 equations in (dw, dk), both zero in the last column.  Their matrix has a positive
-        definite symmetric part: no pivots are needed.  It is kept for further right-hand sides.
+        with X = (diag(s / mu) + C N C')^-1, N = diag(nu / z), G = -X C N and Y = N + N C' G. These
+        are numbers for each entry under the 0-1 cost, where C is -1 / M times the identity. Rows
+        and columns of dmu and dnu sum to zero. The row sums give (du_i, dl_i). The rest are 2 M - 2
+        equations in (dw, dk), both zero in the last column. Their matrix has a positive definite
+        symmetric part: no pivots are needed. The factorization is reused for further right-hand
+        sides.
         """
         cdef Py_ssize_t i, j, k, r, c, half = M - 1, n = 2 * half
         cdef const double* a = &self.interior[8, 0]
@@ -1038,10 +1037,10 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return True
 
     cdef void add_row_weights(self, Py_ssize_t M, Py_ssize_t i, double* held) noexcept nogil:
-        """Of row i: what newton's matrix has of it, and in `held` what takes (du_i, dl_i) away.
+        """For row i: its terms of Newton's matrix, and in `held` the elimination of (du_i, dl_i).
 
-        held is two vectors of the columns' equations, two of the rows', with n = 2 M - 2 numbers
-        each, and the inverse of the rows' own 2 x 2 matrix; two more numbers are for later.
+        held contains two vectors of the columns' equations, two of the rows', with n = 2 M - 2
+        numbers each, and the inverse of the rows' own 2 x 2 matrix. Two more numbers are for later.
         """
         cdef Py_ssize_t j, k, c, half = M - 1, n = 2 * half, e = i * M
         cdef const double* s = &self.interior[0, e]
@@ -1194,7 +1193,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef void moves(
         self, Py_ssize_t M, Py_ssize_t i, double* D, double* E, double* q,
         double* p) noexcept nogil:
-        """dmu and dnu of row i, and ds and dz in the place of D and E."""
+        """dmu and dnu of row i. ds and dz overwrite D and E."""
         cdef Py_ssize_t j, k, e = i * M
         cdef const double* s = &self.interior[0, e]
         cdef const double* z = &self.interior[1, e]
@@ -1231,14 +1230,14 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef double step_size(self) noexcept nogil:
         """Inverse of the coupling's bound in the norms of the entropies.
 
-        Entropies summed over rows are one-strongly convex for the Euclidean norm of the rows'
-        l1 norms; with costs centred to max(cost) / 2 the coupling (1/M) sum_i mu_i' cost nu_i is at
+        Entropies summed over rows are one-strongly convex for the Euclidean norm of the rows' l1
+        norms. With costs centred to max(cost) / 2 the coupling (1/M) sum_i mu_i' cost nu_i is at
         most max(cost) / (2 M) in it.
         """
         return 2.0 * self.T / self.max_cost if self.max_cost > 0.0 else 1.0
 
     cdef int project(self, const double* theta, double* mu) except -1 nogil:
-        """Sinkhorn's projection; nearly doubly stochastic."""
+        """Sinkhorn's projection, nearly doubly stochastic."""
         self.project_entries(theta, &self.column[0], self.is_warm)
         self.is_warm = True
         self.unpack(&self.packed[0], mu)
@@ -1265,8 +1264,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self, const double* theta, double* column, bint warm) except -1 nogil:
         """packed = Sinkhorn's projection of theta, from the potentials in column if warm.
 
-        Scores far larger than the costs move theta so far between two projections that the
-        last potentials are a worse start than those of an assignment.
+        If scores are far larger than the costs, theta moves far between two projections. Potentials
+        of an assignment are then a better start than the last ones.
         """
         cdef int n
         self.pack(theta, &self.compact[0])
@@ -1280,7 +1279,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         return -1 if n == -2 else 0
 
     cdef int make_feasible(self, double* mu, double* nu) except -1 nogil:
-        """Rounded to the polytope, so that both are points that a bound may be made of."""
+        """Rounded to the polytope, as bounds need points of it."""
         self.pack(mu, &self.compact[0])
         self.permutations.round_to_birkhoff(NULL, self.T, &self.compact[0])
         self.unpack(&self.compact[0], mu)
@@ -1385,16 +1384,15 @@ def sinkhorn(scores, *, tol=1e-6, max_iter=1000, potentials=None, return_potenti
     Parameters
     ----------
     scores : array-like of shape (M, M) or (n_problems, M, M)
-        Scores of items (rows) at positions (columns); -inf forbids a pair.
+        Scores of items (rows) at positions (columns). -inf forbids a pair.
     tol : float, default=1e-6
-        Error at which the iteration stops: the l1 distance of the sums of columns from one,
-        those of rows being one.
+        Tolerance: the l1 distance of the column sums from one, after the rows are scaled.
     max_iter : int, default=1000
         Largest number of updates of the columns.
     potentials : tuple of two arrays of shape (M,) or (n_problems, M), default=None
-        Potentials of rows and columns to start from, as they were returned for scores nearly
-        the same. Those of the rows follow from those of the columns, and are not read.
-        By default it starts from those of the best permutation.
+        Potentials of rows and columns to start from, as they were returned for scores nearly the
+        same. Rows have no start of their own, as they follow from the columns. By default the
+        potentials of the best permutation.
     return_potentials : bool, default=False
         Whether to return the potentials, too.
     rounding : bool, default=True
@@ -1407,7 +1405,7 @@ def sinkhorn(scores, *, tol=1e-6, max_iter=1000, potentials=None, return_potenti
         mu. With `rounding`, its rows and columns sum to one up to rounding of floating
         point, whenever the iteration ended.
     n_iter : int, or ndarray of shape (n_problems,) and dtype intp
-        Numbers of updates; `max_iter` says that `tol` may not have been reached.
+        Number of updates. `max_iter` says that `tol` may not have been reached.
     potentials : tuple of two ndarrays
         Potentials of rows and of columns, if `return_potentials`.
 
@@ -1418,11 +1416,10 @@ def sinkhorn(scores, *, tol=1e-6, max_iter=1000, potentials=None, return_potenti
 
     Notes
     -----
-    Sinkhorn and Knopp's iteration [1]_, O(M^2) an update, on a matrix of exponentials that is
-    made afresh where factors leave its range. Where it is slow, as it is for sharp scores,
-    Newton's method for the potentials of the columns goes on, O(M^3) an update. The rounding
-    is algorithm 2 of [2]_, or augmenting paths where pairs are forbidden. Scores may have
-    any size. In float64.
+    Sinkhorn and Knopp's iteration [1]_, O(M^2) an update, on a matrix of exponentials that is made
+    afresh where factors leave its range. If it is slow, as it is for sharp scores, Newton's method
+    for the potentials of the columns goes on, O(M^3) an update. The rounding is algorithm 2 of
+    [2]_, or augmenting paths where pairs are forbidden. Scores may have any size. In float64.
 
     References
     ----------
@@ -1478,7 +1475,7 @@ def sinkhorn(scores, *, tol=1e-6, max_iter=1000, potentials=None, return_potenti
 
 
 cdef object _as_potentials(potentials, shape):
-    """Those of the columns."""
+    """Potentials of the columns."""
     if not isinstance(potentials, (tuple, list)) or len(potentials) != 2:
         raise ValueError("potentials must be a tuple of two arrays, for rows and for columns.")
     for kind, given in zip(("rows", "columns"), potentials, strict=True):
@@ -1520,11 +1517,11 @@ def permanent(matrix):
 
     Notes
     -----
-    Ryser's formula [1]_ in the form and order of [2]_: O(2^M M) time, seconds at M = 30, and
-    no memory to speak of. Its terms have both signs and may be much larger than their sum:
-    with terms t the error is about ``1e-16 sum |t|``. For entries drawn uniformly from [0, 1]
-    the relative error stays below about 1e-14 at M = 10 and 1e-12 at M = 20. It can be of any
-    size where the permanent is small beside the product of the rows' sums of absolute values.
+    Ryser's formula [1]_ in the form and order of [2]_: O(2^M M) time, seconds at M = 30, and no
+    memory to speak of. Its terms have both signs and may be much larger than their sum: with terms
+    t the error is about ``1e-16 sum |t|``. For entries drawn uniformly from [0, 1] the relative
+    error stays below about 1e-14 at M = 10 and 1e-12 at M = 20. It can be of any size if the
+    permanent is small compared with the product of the rows' sums of absolute values.
 
     References
     ----------
@@ -1576,12 +1573,12 @@ def permutation_marginals(scores):
     Parameters
     ----------
     scores : array-like of shape (M, M) or (n_problems, M, M)
-        Scores of items (rows) at positions (columns), M at most 20; -inf forbids a pair.
+        Scores of items (rows) at positions (columns), M at most 20. -inf forbids a pair.
 
     Returns
     -------
     marginals : ndarray of the shape of scores
-        Probabilities of item i being at position j; doubly stochastic.
+        Probabilities of item i at position j, doubly stochastic.
     log_permanent : float, or ndarray of shape (n_problems,)
         Logarithm of the sum over permutations of exp(score), the permanent of exp(scores).
 
@@ -1593,12 +1590,12 @@ def permutation_marginals(scores):
 
     Notes
     -----
-    A recursion over the subsets of positions that the first items take, forwards and
-    backwards: O(2^M M) time and 2^(M + 1) numbers; computing the permanent is #P-hard. All
-    terms are positive, so that there is no cancellation. Scores are reduced by the potentials of
-    the best permutation first, and may be as large as float64 has sums of them; permutations
-    whose scores differ by less than the rounding of those sums are told apart at random, beyond
-    1e16 for example by less than 1, but the marginals stay doubly stochastic.
+    A recursion over the subsets of positions that the first items take, forwards and backwards:
+    O(2^M M) time and 2^(M + 1) numbers. Computing the permanent is #P-hard. All terms are positive,
+    and nothing cancels. Scores are first reduced by the potentials of the best permutation, and may
+    be as large as float64 has sums of them. Permutations whose scores differ by less than the
+    rounding of those sums, by less than 1 beyond 1e16 for example, are ordered at random, and
+    marginals stay doubly stochastic.
 
     Examples
     --------
@@ -1650,11 +1647,11 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     scores : array-like of shape (M, M) or (n_problems, M, M)
         Finite scores of items (rows) at positions (columns).
     cost : array-like of shape (M, M), default=None
-        cost[j, k]: cost of predicting position k for an item whose position is j; L is its mean
+        cost[j, k] is the cost of predicting position k for an item at position j. L is its mean
         over items. 0-1 by default, which makes L the Hamming loss divided by M.
     oracle : {"column_generation", "mirror_prox"}, default="column_generation"
-        Permutations of both players and their game, priced by assignments; or the
-        saddle-point mirror prox of [1]_ with Sinkhorn's projections.
+        Column generation keeps permutations of both players, found by assignments, and solves their
+        game. Mirror prox is the saddle-point method of [1]_ with Sinkhorn's projections.
     tol : float, default=1e-9
         Difference of the bounds at which column generation stops.
     n_iter : int, default=None
@@ -1666,7 +1663,7 @@ def max_min_permutation(scores, cost=None, *, oracle="column_generation", tol=1e
     mu : ndarray of the shape of scores
         The maximiser, doubly stochastic.
     lower, upper : float, or ndarray of shape (n_problems,)
-        Bounds on the maximum; lower is the value at mu.
+        Bounds on the maximum. lower is the value at mu.
     n_calls : int, or ndarray of shape (n_problems,)
         Assignments of the maximising player, or projections of either.
 

@@ -40,7 +40,7 @@ cdef double ROUNDING = 1e-12
 
 
 cdef inline bint is_open(const arc_t* arc, bint is_image) noexcept nogil:
-    """Whether capacity is left along the arc of a node, or of its image."""
+    """Whether the arc of a node or of its image has residual capacity."""
     cdef double capacity = arc.opposite if is_image else arc.residual
     # both are what the edge can take, twice
     return capacity > 0.5 * ROUNDING * (arc.residual + arc.opposite)
@@ -71,11 +71,11 @@ cdef class DoubledGraph:
     cdef void begin(
             self, const graph_t* g, const double* unary, const double* more, double highest,
             double lowest, double share, const double* weights) noexcept nogil:
-        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
+        """The quadratic form, its form by distances, and the graph of the unsettled nodes.
 
-        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
-        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
-        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
+        If a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
+        `highest` down to `lowest`, p_i = 1 is best for any others, and vice versa. Its edges then
+        become scores of their other nodes. O(n + m) for each of MOST_ROUNDS at most.
         """
         cdef Py_ssize_t i, j, e, k, _round, n = g.n_nodes, m = 0
         cdef double half, weight, size, scale
@@ -161,9 +161,11 @@ cdef class DoubledGraph:
         self.m = m
 
     cdef double cut_symmetrically(self) except? -1.0 nogil:
-        """r = the best point, with labels of as many nodes as ties allow; a bound of its a'r.
+        """r = the best point, with labels of as many nodes as ties allow.
 
-        Less distances.  The doubled graph is cut as a signed one of n nodes.
+        Return a bound of its a'r.
+
+        Less distances. The cut of the doubled graph is solved as a signed one of n nodes.
         """
         cdef Py_ssize_t i, e
         cdef double total = 0.0
@@ -187,9 +189,9 @@ cdef class DoubledGraph:
     cdef void double_graph(self) noexcept nogil:
         """The doubled graph, images being numbered from n on, and a flow to begin with.
 
-        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
-        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
-        another are pushed towards zero, and so are their images.
+        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1. The flow is its own
+        mirror image and starts with the flow along single edges. Two nodes whose a_i an edge sets
+        against one another are pushed towards zero, and so are their images.
         """
         cdef Py_ssize_t e, k
         cdef int i, j, n = <int> self.n
@@ -236,7 +238,10 @@ cdef class DoubledGraph:
     cdef double cut_doubled(
             self, double slope, double mirrored, double share, const double* weights,
             unsigned char* side) except? -1.0 nogil:
-        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
+        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored.
+
+        Return a bound of its C.
+        """
         cdef Py_ssize_t i, n = self.n
         cdef double weight
         for i in range(n):
@@ -249,7 +254,7 @@ cdef class DoubledGraph:
         return self.cut.bound()
 
     cdef double value_of_kept(self) noexcept nogil:
-        """a'r less distances, at the point r of the nodes that are kept."""
+        """a'r minus distances, at the point r of the unsettled nodes."""
         cdef Py_ssize_t i, e
         cdef double first, second, total = 0.0
         for i in range(self.n):
@@ -281,7 +286,7 @@ cdef class DoubledGraph:
             self.around[self.start[i]] = <int> (k // 2)
 
     cdef bint reaches(self, int node, int wanted) noexcept nogil:
-        """Whether one node that is left reaches another, or all where wanted < 0."""
+        """Whether one of the remaining nodes reaches another, or all if wanted < 0."""
         cdef const network_t* g = &self.cut.network
         cdef const arc_t* arc
         cdef const signed char* tree = self.cut.tree
@@ -310,9 +315,9 @@ cdef class DoubledGraph:
         return size == most
 
     cdef bint are_all_joined(self) noexcept nogil:
-        """Whether all nodes that are left, and their images, are one strong component.
+        """Whether all remaining nodes and their images are one strong component.
 
-        Where a node reaches all, all reach its image, which then need only reach the node.
+        If a node reaches all, all reach its image, which then need only reach the node.
         """
         cdef int node = 0, n = <int> self.n
         while self.cut.tree[node]:
@@ -320,11 +325,11 @@ cdef class DoubledGraph:
         return self.reaches(node, -1) and self.reaches(n + node, node)
 
     cdef void settle_ties(self) noexcept nogil:
-        """Labels for nodes that are left, but not in any strong component with their image.
+        """Labels for remaining nodes that are not in one strong component with their image.
 
-        Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
-        numbered from the last of their order on (Tarjan): of a node and its image that which
-        comes later is in S.  O(n + m).
+        Sets of nodes without residual capacity out of them are minimum cuts, too. Components are
+        numbered in reverse topological order (Tarjan). Of a node and its image, the later one is in
+        S. O(n + m).
         """
         if self.are_all_joined():
             return
@@ -458,7 +463,7 @@ cdef class RoofScratch(DoubledGraph):
     most_joined : int
         Most of them that edges join, once `decode` was called.
     proven : bool
-        Whether the labelling of `decode` is one of largest score.
+        Whether the labelling of `decode` has the largest score.
     """
 
     def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
@@ -498,7 +503,7 @@ cdef class RoofScratch(DoubledGraph):
         return 0
 
     cdef double value_of_point(self, const graph_t* g) noexcept nogil:
-        """The score of p, less the constant, with the best q, which it sets."""
+        """The score of p without the constant, with the best q, which it sets."""
         cdef Py_ssize_t i, e
         cdef double first, second, q, total = 0.0
         for i in range(g.n_nodes):
@@ -528,11 +533,13 @@ cdef class RoofScratch(DoubledGraph):
     # -------------------------------------------------------------------------- labellings
 
     cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
-        """labels = p where it is 0 or 1, with the best or good ones for the rest; their score.
+        """labels = p where it is 0 or 1, with the best or good ones for the rest.
 
-        After `relax`.  Where edges join at most MOST_LEFT of the nodes that are left, those have
-        their states listed.  If that is so everywhere, the labelling is one of largest score, and
-        `bound` comes down to it.
+        Return their score.
+
+        After `relax`. If edges join at most MOST_LEFT of the remaining nodes, all their states are
+        tried. If this holds everywhere, the labelling has the largest score, and `bound` is lowered
+        to it.
         """
         cdef Py_ssize_t i, k
         cdef double score
@@ -562,7 +569,7 @@ cdef class RoofScratch(DoubledGraph):
         return 0
 
     cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil:
-        """joined = the nodes that are left and that edges join with i; returns how many.
+        """joined = the remaining nodes that edges join with i. Return their number.
 
         They get their number among them, or MANY_JOINED where they are too many.
         """
@@ -588,7 +595,7 @@ cdef class RoofScratch(DoubledGraph):
         return k
 
     cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
-        """Less the constant."""
+        """Without the constant."""
         cdef Py_ssize_t i, e
         cdef double total = 0.0
         for i in range(g.n_nodes):
@@ -640,7 +647,7 @@ cdef class RoofScratch(DoubledGraph):
             labels[joined[a]] = self.few_labels[a]
 
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil:
-        """What label 1 scores more than 0 at node i, the others being 1 independently, by p."""
+        """Gain of label 1 over 0 at node i, with the others drawn independently by p."""
         cdef Py_ssize_t k, e
         cdef double total = self.u[i]
         for k in range(self.start[i], self.start[i + 1]):
@@ -651,8 +658,8 @@ cdef class RoofScratch(DoubledGraph):
     cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
         """Labels of nodes of which too many are joined: by conditional expectations, then by gains.
 
-        No step makes the expected score smaller than where all of them are 1 with probability 1/2;
-        then labels change one by one while that gains.
+        No step decreases the expected score, starting from independent labels of probability 1/2.
+        Then labels change one by one while the score grows.
         """
         cdef Py_ssize_t i, _sweep
         cdef double gain
@@ -682,8 +689,8 @@ cdef class RoofScratch(DoubledGraph):
             Py_ssize_t cost_stride, double share, const double* weights) except -1 nogil:
         """p, q = the point of L of largest score plus sum_i w_i min over y' of expected cost.
 
-        cost[y * cost_stride + y'] is the cost of the answer y' where the label is y, and
-        w_i = share weights[i].  lower is the value there, bound one from above.
+        cost[y * cost_stride + y'] is the cost of the answer y' if the label is y, and w_i = share
+        weights[i]. lower is the value there, and bound an upper bound.
         """
         cdef Py_ssize_t i
         cdef double at_0 = min(cost[0], cost[1])
@@ -742,8 +749,8 @@ cdef class RoofScratch(DoubledGraph):
     cdef void join_levels(self, double outside) noexcept nogil:
         """r = the point with the level sets `outer`, `inner`, and the mirror image of `outer`.
 
-        Where cuts have ties, the sets may not lie one in another: `outer` is joined with the other
-        sets, and with their mirror images, and is then as good.
+        With tied cuts, the sets may not be nested. `outer` is joined with the other sets, and with
+        their mirror images, and is then as good.
         """
         cdef Py_ssize_t i, n = self.n
         cdef bint of_node, of_image, has_inner = outside < 0.5
@@ -818,7 +825,7 @@ cdef bint are_finite(const Py_buffer* view) noexcept nogil:
 cdef const double* hold_scores(
         name, values, int ndim, Py_ssize_t length, Py_buffer* views,
         int* n_views) except? NULL:
-    """Hold finite numbers of shape (length, 2) or (length, 2, 2); of any length where it is < 0."""
+    """Hold finite numbers of shape (length, 2) or (length, 2, 2), of any length if it is < 0."""
     cdef Py_buffer* view = &views[n_views[0]]
     cdef int d
     cdef char kind = held_kind(values, view)
@@ -838,7 +845,7 @@ cdef const double* hold_scores(
 
 cdef Py_ssize_t hold_edges(
         edges, Py_ssize_t n_nodes, Py_buffer* views, int* n_views) except -1:
-    """Hold edges as an (n_edges, 2) array of C ints or of `long long`; returns how many."""
+    """Hold edges as an (n_edges, 2) array of C ints or of `long long`. Return their number."""
     cdef Py_buffer* view = &views[n_views[0]]
     cdef char kind = held_kind(edges, view)
     if not (kind in b"ilq" and view.ndim == 2 and view.shape[1] == 2):
@@ -851,7 +858,7 @@ cdef Py_ssize_t hold_edges(
 
 cdef bint take_edges(
         const Py_buffer* view, Py_ssize_t m, Py_ssize_t n, int* ends) noexcept nogil:
-    """ends = the edges; whether all of them are pairs of two different nodes."""
+    """ends = the edges. Return whether all of them are pairs of two different nodes."""
     cdef const long long* pairs = <const long long*> view.buf
     cdef Py_ssize_t k
     cdef long long outside = 0
@@ -869,7 +876,7 @@ cdef bint take_edges(
 
 
 def checked_edges(edges, n):
-    """The edges as an (n_edges, 2) array of C ints; an error names the first that is none."""
+    """The edges as an (n_edges, 2) array of C ints. An error names the first invalid one."""
     edges = np.asarray(edges)
     if edges.size == 0:
         edges = np.zeros((0, 2), dtype=np.intc)
@@ -899,10 +906,10 @@ cdef copy_of(const double[::1] x, Py_ssize_t n, Py_buffer* view):
 def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bint decode=True):
     """Largest score of a graph of nodes with two labels over the local polytope.
 
-    The local polytope has marginals of nodes and of edges, each edge agreeing with its two nodes;
-    those of labellings are among them, so that the maximum is a bound of the largest score. It is
-    attained where every node has its label 1 with probability 0, 1 or 1/2, and the labels of the
-    former are those of a labelling of largest score. One minimum cut.
+    The local polytope has marginals of nodes and of edges, each edge agreeing with its two nodes.
+    It contains the labellings, and the maximum bounds their largest score. A maximum exists in
+    which every node has its label 1 with probability 0, 1 or 1/2. Some labelling of largest score
+    has the labels of probability 0 and 1. One minimum cut.
 
     Parameters
     ----------
@@ -912,13 +919,13 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bi
     edge_scores : array-like of shape (n_edges, 2, 2)
         Scores of the labels of the first and second node.
     cost : array-like of shape (2, 2), default=None
-        With costs, the maximum is that of max-min: score plus the least expected cost of an
-        answer at each node, cost[i, j] being the cost of the answer j where the label is i. Two
-        minimum cuts at most; there are no labels then, and marginals may be other numbers.
+        With costs, it solves max-min: score plus the least expected cost of an answer at each node.
+        cost[i, j] is the cost of the answer j if the label is i. At most two minimum cuts. There
+        are then no labels, and marginals may be other numbers.
     weights : array-like of shape (n_nodes,), default=None
-        What costs of the nodes are multiplied by, not negative; one by default.
+        Factors of the costs of nodes, non-negative, by default one.
     decode : bool, default=True
-        Whether to look for labels of the nodes whose label is left open.
+        Whether to search for labels of the open nodes.
 
     Returns
     -------
@@ -928,9 +935,9 @@ def roof_duality(node_scores, edges, edge_scores, cost=None, weights=None, *, bi
         value, bound : score of these marginals, and a bound of the maximum from above; they agree
         up to rounding.
         n_left : number of nodes whose label is left open.
-        labels (n_nodes,), score : a labelling that agrees with the marginals, and its score; nodes
-        whose label is left open have their best labels where edges join at most 16 of them, and
-        else good ones. Without `decode` they have the label -1, and there is no score.
+        labels (n_nodes,), score : a labelling that agrees with the marginals, and its score. Open
+        nodes get their best labels if edges join at most 16 of them, otherwise good ones. Without
+        `decode` they have the label -1, and there is no score.
         exact : whether it is known to be of largest score.
 
     Examples
@@ -1030,8 +1037,8 @@ def refuses_roof(problem):
 def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
     """Labels, their score, and a bound of the score of all labellings, of a graph of two labels.
 
-    Found `repeats` times, for timings; the last time with labels of the nodes that roof duality
-    leaves, and the others only with `decode`.
+    Repeated `repeats` times, for timings. The last time also finds labels of the nodes that roof
+    duality leaves open, the others only with `decode`.
     """
     cdef Py_ssize_t n = p.n_nodes, i, turn
     labels = np.zeros(n, dtype=np.intp)

@@ -33,14 +33,14 @@ cdef int simplex_threshold(
     double* top, double* kappa) except -1 nogil:
     """top = max(u) and kappa with sum_j (u_j - top - kappa)_+ = total, for total > 0.
 
-    The threshold is given in two parts because their sum may round away what separates
-    large scores; kappa = 0 where total itself is below their resolution.
+    The threshold has two parts because their sum may round away the differences of large scores.
+    kappa = 0 if total itself is below their resolution.
 
-    Michelot's algorithm: the mean of the labels still active, less total over their
-    number, rises as labels at or below it are dropped.  It starts from the labels above
-    max(u) - total, as no other can be active; so scores of any size lose no digits to
-    labels that do not count.  scratch, of length k, may be the array that the caller
-    fills next but not u.  O(k) for the first sweep, then O(active) a sweep.
+    Michelot's algorithm: the mean of the labels still active, less total over their number, rises
+    as labels at or below it are dropped. It starts from the labels above max(u) - total, as no
+    other can be active. Scores of any size thus lose no digits to irrelevant labels. scratch, of
+    length k, may be the caller's next output but not u. O(k) for the first sweep, then O(active) a
+    sweep.
     """
     cdef Py_ssize_t j, n_active = 0, n_before
     cdef double value, total_active
@@ -79,7 +79,7 @@ cdef int argmax(const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 
 
 cdef int softmax_of(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil:
-    """argmax and max over the simplex of H(mu) + <v, mu>: softmax_of and log-sum-exp.  O(k)."""
+    """argmax and max over the simplex of H(mu) + <v, mu>: softmax and log-sum-exp.  O(k)."""
     log_partition[0] = loops_for(k).softmax(&v[0], k, &mu[0])
     return 0
 
@@ -156,7 +156,7 @@ cdef int game_bounds(
 
 
 cdef int normalize(double[::1] mu, Py_ssize_t k, Py_ssize_t fallback) except -1 nogil:
-    """Clip mu at zero and scale it to sum to one; a unit vector where nothing is left."""
+    """Clip mu at zero and scale it to sum to one. A unit vector if nothing remains."""
     cdef Py_ssize_t j
     cdef double total = 0.0
     for j in range(k):
@@ -185,11 +185,11 @@ cdef int matrix_game(
         max sum_j y_j   s.t.  sum_j G[i, j] y_j <= 1,  y >= 0,
         G[i, j] = (cost[i, j] + v_i - max(v)) / max_cost + 2  in  (1, 3],
 
-    whose solution, scaled by its value, is nu, and whose dual solution is mu.  Truths i
-    with v_i - max(v) <= -max_cost are dominated and left out, which also keeps G well
-    scaled for scores of any size.  After 10 (m + k) pivots Bland's rule takes over, so that
-    it cannot cycle; after 100 (m + k) it stops.  The bounds are evaluated at the (feasible)
-    mu and nu, whatever the pivots did, so they hold in any case.
+    whose solution, scaled by its value, is nu, and whose dual solution is mu. Truths i with v_i -
+    max(v) <= -max_cost are dominated and left out, which also keeps G well scaled for scores of any
+    size. After 10 (m + k) pivots Bland's rule prevents cycling. After 100 (m + k) it stops. The
+    bounds are evaluated at the (feasible) mu and nu, whatever the pivots did, so they hold in any
+    case.
 
     tableau is (m + 1, k + 1), basis (m + k + 1,): workspace.  O(m k) a pivot, about
     min(m, k) pivots.
@@ -317,13 +317,13 @@ cdef int mirror_prox(
     double* lower, double* upper) except -1 nogil:
     """Max-min oracle by saddle-point mirror prox (Nowak-Vila et al., Algorithm 2).
 
-    Entropic steps from the given (mu, nu), which must lie in the simplex; the averages
-    of the half-step points (Theorem G.1) replace them.  With both entropies scaled by
-    R^2 = log k the constant is L = max|cost| log k and eta = 1 / (2 L), so that the
-    exponents carry eta R^2 = 1 / (2 max|cost|).  Entries below 1e-30 are lifted to it
-    at the start, or a label that a warm start has dropped could never come back.
+    Entropic steps from (mu, nu), which must lie in the simplex. The averages of the half-step
+    points (Theorem G.1) replace them. With both entropies scaled by R^2 = log k, the constant is L
+    = max|cost| log k and eta = 1 / (2 L). The factor in exponents is then eta R^2 = 1 / (2
+    max|cost|). Entries below 1e-30 are lifted to it at the start, or a label that a warm start has
+    dropped could never come back.
 
-    work is (10, k): workspace.  O(n_iter k^2); lower and upper are bounds as in `game_bounds`.
+    work is (10, k): workspace. O(n_iter k^2). lower and upper are bounds as in `game_bounds`.
     """
     # rows of work
     cdef Py_ssize_t LOG_MU = 0, LOG_NU = 1, MU = 2, NU = 3, HALF_MU = 4, HALF_NU = 5
@@ -362,10 +362,9 @@ cdef int log_line_search(
     Py_ssize_t k, double curvature, double* step) except -1 nogil:
     """Best step of SDCA for the log surrogate.
 
-    Maximises f(g) = H(mu + g d) + g <v, d> - (g^2 / 2) curvature ||d||^2 over [0, 1], mu
-    being mu[offset:offset + k], by Newton's method on f', with bisection wherever Newton
-    leaves the bracket or has been slow.  f is concave, with poles of f' where a coordinate
-    vanishes.  O(k) an iteration.
+    Maximises f(g) = H(mu + g d) + g <v, d> - (g^2 / 2) curvature ||d||^2 over [0, 1], mu being
+    mu[offset:offset + k]. Newton's method on f' with bisection if Newton leaves the bracket or is
+    slow. f is concave, with poles of f' where a coordinate vanishes. O(k) an iteration.
     """
     cdef const fastm4n_loops* loops = loops_for(k)
     cdef Py_ssize_t _it
@@ -417,11 +416,11 @@ cdef double best_count(
         const double* scores, Py_ssize_t n, Py_ssize_t stride, const unsigned char* negated,
         Py_ssize_t least, Py_ssize_t most, double* gains, Py_ssize_t* order,
         unsigned char* labels) noexcept nogil:
-    """labels = the best ones; returns what they score.  O(n log n).
+    """labels = the best ones. Return their score. O(n log n).
 
-    scores are rows of `stride` numbers, those of labels 0 and 1 first, none of them NaN or
-    +inf; 0 <= least <= most <= n.  Of equal gains the first nodes have z_i = 1, and none that need
-    not.  gains and order (n,) are scratch.
+    scores are rows of `stride` numbers, starting with those of labels 0 and 1, none of them NaN or
+    +inf. 0 <= least <= most <= n. Among equal gains the first nodes have z_i = 1, and as few as
+    possible. gains and order (n,) are scratch.
     """
     cdef Py_ssize_t i, count = 0
     cdef double off, on, total = 0.0
@@ -485,7 +484,7 @@ def maximise_count(const double[:, ::1] scores, const unsigned char[::1] negated
                    Py_ssize_t least, Py_ssize_t most):
     """`best_count` of one factor: the value, and the labels as an array of intp.
 
-    scores (n, 2); the arguments are not checked.
+    scores (n, 2). The arguments are not checked.
     """
     cdef Py_ssize_t n = scores.shape[0]
     cdef double[::1] gains = np.empty(max(1, n))
@@ -574,7 +573,7 @@ def project_simplex(scores, total=1.0):
     Parameters
     ----------
     scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
-        What to project; -inf forbids a label.
+        Vectors to project. -inf forbids a label.
     total : float, default=1.0
         Sum of the result, positive.
 
@@ -585,7 +584,7 @@ def project_simplex(scores, total=1.0):
 
     Notes
     -----
-    Michelot's algorithm [1]_; O(n_labels) a vector in practice.
+    Michelot's algorithm [1]_. O(n_labels) a vector in practice.
 
     References
     ----------
@@ -618,14 +617,14 @@ def project_simplex(scores, total=1.0):
 def max_oracle(scores, augmentation=None):
     """Label of largest (loss-augmented) score: the max oracle of the structural SVM.
 
-    Solves max_y scores_y + augmentation_y; the first label wins a tie.
+    Solves max_y scores_y + augmentation_y. The first label wins a tie.
 
     Parameters
     ----------
     scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
-        Scores; -inf forbids a label.
+        Scores. -inf forbids a label.
     augmentation : array-like, broadcast against scores, default=None
-        What is added to the scores, for example the row of a cost matrix.
+        Added to the scores, for example the row of a cost matrix.
 
     Returns
     -------
@@ -664,7 +663,7 @@ def softmax(scores):
     Parameters
     ----------
     scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
-        Scores; -inf forbids a label.
+        Scores. -inf forbids a label.
 
     Returns
     -------
@@ -691,7 +690,7 @@ def max_min_zero_one(scores):
     Parameters
     ----------
     scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
-        Scores; -inf forbids a label.
+        Scores. -inf forbids a label.
 
     Returns
     -------
@@ -723,7 +722,7 @@ def max_min_absolute(scores):
     Parameters
     ----------
     scores : array-like of shape (n_labels,) or (n_vectors, n_labels)
-        Scores of the levels in their order; -inf forbids a level.
+        Scores of the levels in their order. -inf forbids a level.
 
     Returns
     -------
@@ -825,9 +824,9 @@ def max_min_mirror_prox(scores, cost, n_iter=20, mu=None, nu=None):
         cost[i, j] is the cost of predicting j where the truth is i: not negative, zero on
         the diagonal.
     n_iter : int, default=20
-        Number of iterations, each of four projections; at least 1.
+        Number of iterations, each of four projections, at least 1.
     mu, nu : array-like of the shape of scores, default=None
-        Where to start, inside the simplex; uniform by default.
+        Start inside the simplex, by default uniform.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Tangent sum-product for Python: marginals, and how they change along a direction.
 
-With p(y) proportional to exp(<theta, phi(y)>), marginals mu = E phi and a direction d of the form
-of the scores theta, the derivatives in e of log Z and mu at theta + e d are <mu, d> and Cov(phi) d.
+Let p(y) be proportional to exp(<theta, phi(y)>), with marginals mu = E phi, and d a direction with
+the shape of theta. The derivatives of log Z and mu at theta + e d by e are <mu, d> and Cov(phi) d.
 """
 
 from typing import NamedTuple
@@ -64,8 +64,8 @@ def simplex_tangent(scores, direction):
     Returns
     -------
     tangent : Tangent
-        `nodes` and `d_nodes` of the shape of scores; `log_partition` and `d_log_partition` a
-        number for each vector.
+        `nodes` and `d_nodes` of the shape of scores. `log_partition` and `d_log_partition` a number
+        for each vector.
 
     Examples
     --------
@@ -90,14 +90,14 @@ def chain_tangent(unary, pairwise, d_unary, d_pairwise=None, *, lengths=None, ed
     Parameters
     ----------
     unary : array-like of shape (T, R)
-        Scores of the labels at each position; -inf forbids one. With `lengths`, sequences one after
+        Scores of the labels at each position. -inf forbids one. With `lengths`, sequences one after
         another.
     pairwise : array-like of shape (R, R) or (T - 1, R, R)
-        Scores of transitions, source label first; -inf forbids one.
+        Scores of transitions, source label first. -inf forbids one.
     d_unary : array-like of the shape of unary
         The direction, finite.
     d_pairwise : array-like of the shape of pairwise, default=None
-        That of transitions; zeros by default.
+        Direction of transitions, by default zeros.
     lengths : array-like of shape (n_sequences,), default=None
         Lengths of the sequences of a batch, which share one (R, R) matrix.
     edges : {"full", "sum"}, default="full"
@@ -201,7 +201,7 @@ def graph_tangent(node_scores, edges, edge_scores, d_node_scores, d_edge_scores=
     Parameters
     ----------
     node_scores : array-like of shape (n_nodes, n_labels)
-        Scores of the labels of each node; -inf forbids one.
+        Scores of the labels of each node. -inf forbids one.
     edges : array-like of int of shape (n_edges, 2)
         First and second node of each edge. They close no cycle.
     edge_scores : array-like of shape (n_edges, n_labels, n_labels) or (n_edges,)
@@ -209,12 +209,12 @@ def graph_tangent(node_scores, edges, edge_scores, d_node_scores, d_edge_scores=
     d_node_scores : array-like of the shape of node_scores
         The direction, finite.
     d_edge_scores : array-like of the shape of edge_scores, default=None
-        That of the edges; zeros by default.
+        Direction of the edges, by default zeros.
 
     Returns
     -------
     tangent : Tangent
-        `nodes` and `edges` of the shapes of the scores; of edges of one number, the probability
+        `nodes` and `edges` of the shapes of the scores. For edges with one number, the probability
         that their nodes have the same label.
 
     Examples

@@ -1,14 +1,14 @@
-"""What a kind of output says of itself, whatever the surrogate.
+"""Kinds of outputs, independent of the surrogate.
 
-An output of block b gives a label to each of its parts.  phi(y) holds the indicators of the
-parts' labels, a row for each part, and behind them what else has scores (transitions of a chain,
-say).  The loss is a sum over parts of ``cost[y_t, y'_t]``, or their mean.
+An output of block b gives a label to each of its parts. phi(y) contains the indicators of the
+parts' labels, a row for each part, followed by other scored features, such as transitions of a
+chain. The loss is a sum over parts of ``cost[y_t, y'_t]``, or their mean.
 
-A new kind of output is one subclass of `Outputs`.  It must say its best output under given
-scores (`best`), and, where parts are not all, how that scores and adds up (`more_score`,
-`add_more`).  With that it has the max-margin and the max-min surrogate; with its marginals
-(`sum_product`, declared by `has_marginals`) the log surrogate as well.  The other methods are
-closed forms, which an output declares where it has them.
+A new kind of output is one subclass of `Outputs`. It must say its best output under given scores
+(`best`), and, where parts are not all, how that scores and adds up (`more_score`, `add_more`). With
+these it supports the max-margin and the max-min surrogate. Marginals (`sum_product`, declared by
+`has_marginals`) add the log surrogate. The other methods are closed forms, which an output declares
+where it has them.
 """
 
 import numpy as np
@@ -31,10 +31,10 @@ cdef enum:
 
 
 cdef class Layout:
-    """Where the scores of a block lie: rows of its parts, and what is behind them.
+    """Positions of the scores of a block: rows of its parts, and the numbers after them.
 
-    The scores of the labels of part t of a block begin at t * row; blocks lie one after the
-    other.  Scores, marginals and dual points all have this form.
+    The scores of the labels of part t of a block begin at t * row. Blocks lie one after the other.
+    Scores, marginals and dual points all have this form.
 
     Parameters
     ----------
@@ -42,13 +42,11 @@ cdef class Layout:
     n_labels : int
         Most labels of a part.
     stride : int
-        Length of a part's row; 0 where a block of M parts has M labels, its rows being of length
-        M.
+        Length of a part's row. 0 if a block of M parts has M labels and rows of length M.
     n_more : ndarray of shape (n_blocks,), default=None
-        Numbers behind the rows of each block; none by default.
+        Numbers after the rows of each block, by default none.
     pair_step : int, default=0
-        Of chains: numbers from the matrix of one transition to that of the next, 0 where all
-        share one.
+        For chains: numbers from the matrix of one transition to the next, 0 if all share one.
 
     Attributes
     ----------
@@ -126,14 +124,14 @@ cdef class Layout:
         return np.diff(self.offsets)
 
     def numbers(self, blocks):
-        """Where the numbers of these blocks lie in a flat array of all, block after block."""
+        """Positions of the numbers of these blocks in a flat array of all, block after block."""
         sizes = self.sizes()
         starts, counts = (np.cumsum(sizes) - sizes)[blocks], sizes[blocks]
         ends = np.cumsum(counts)
         return np.arange(counts.sum()) + np.repeat(starts - (ends - counts), counts)
 
     def places(self, y):
-        """Where the scores of the labels y of all parts lie in a flat array of all blocks."""
+        """Positions of the scores of the labels y of all parts in a flat array of all blocks."""
         if self.uniform:
             return np.arange(self.n_blocks) * self.uniform + y
         starts, offsets, counts = np.asarray(self.starts), np.asarray(self.offsets), self.counts()
@@ -147,11 +145,11 @@ def _of_labels(n_blocks, n_labels):
 
 
 cdef class Workspace:
-    """Scratch arrays of one thread, so that no kernel allocates.
+    """Scratch arrays of one thread, allocated once for all kernels.
 
-    `current` is the block's value h_b(mu_b) + <v, mu_b> when an oracle is asked: one that is
-    inexact can stop when its error is small beside what is left to gain.  `tolerance` is an error
-    that does no harm in a certificate.  `labels` is room for an output.
+    `current` is the value h_b(mu_b) + <v, mu_b> of the block at the oracle call. An inexact oracle
+    can stop when its error is small compared with the remaining gain. `tolerance` is an error that
+    does no harm in a certificate. `labels` is room for an output.
 
     Parameters
     ----------
@@ -176,7 +174,7 @@ cdef class Workspace:
 
 
 cdef class Outputs:
-    """The true outputs of all blocks, and what can be asked of outputs of their kind.
+    """The true outputs of all blocks, and oracles for outputs of their kind.
 
     Parameters
     ----------
@@ -184,19 +182,20 @@ cdef class Outputs:
     y : array-like of int of shape (layout.n_parts_of_all,)
         True labels of all parts, one block after another.
     cost : array-like of shape (n_labels, n_labels)
-        cost[i, j]: cost of giving a part the label j where the truth is i; or (name, n_labels).
+        cost[i, j] is the cost of giving a part the label j if the truth is i. Alternatively (name,
+        n_labels).
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of a block's parts are added up, or averaged.
     part_weights : array-like of shape (layout.n_parts_of_all,), default=None
-        Non-negative numbers that the costs of the parts are multiplied by; one by default.
+        Non-negative factors of the costs of the parts, by default one.
 
     Attributes
     ----------
     has_marginals : bool
-        Whether `sum_product` is there; the log surrogate needs it.
+        Whether `sum_product` exists. The log surrogate needs it.
     has_steady_marginals : bool
-        Whether it says the same, to the bit, whenever and in whatever thread it is asked of the
-        same scores: dual points need not be held then.
+        Whether it gives the same bits for the same scores at any time and in any thread. Dual
+        points then need not be stored.
     has_tangent : bool
         Whether `tangent` is there: the derivative of marginals along a direction of scores.
     has_entropy : bool
@@ -204,13 +203,13 @@ cdef class Outputs:
     has_projection : bool
         Whether `project` is there: the Euclidean projection on the polytope.
     has_max_min : bool
-        Whether `max_min` and `adversary` are there: the max-min oracle by itself, exactly.
-        Otherwise it is column generation between `best` and `best_answer`.
+        Whether `max_min` and `adversary` exist: an exact max-min oracle of its own. Otherwise it is
+        column generation between `best` and `best_answer`.
     has_max_min_step : bool
         Whether `max_min_step` is there.
     has_relaxation : bool
-        Whether `relaxed` is there: the max oracle over a polytope that holds that of the outputs,
-        whose answers are no outputs. Max-margin is then over that polytope.
+        Whether `relaxed` exists: the max oracle over a larger polytope, whose answers need not be
+        outputs. Max-margin is then over that polytope.
     has_mirror_prox : bool
         Whether `game` gives scratch for mirror prox, the iterative max-min oracle.
     has_signs : bool
@@ -278,11 +277,11 @@ cdef class Outputs:
         return Workspace(size, self.layout.max_parts)
 
     def tempered_workspace(self, Py_ssize_t size):
-        """Likewise, for `tempered` and `tempered_game`."""
+        """The same for `tempered` and `tempered_game`."""
         return self.workspace(size, True)
 
     def max_min_workspace(self, Py_ssize_t size):
-        """Likewise, for `adversary`, `max_min` and `max_min_step`."""
+        """The same for `adversary`, `max_min` and `max_min_step`."""
         return self.workspace(size)
 
     def game(self, bint mirror_prox=False):
@@ -298,7 +297,7 @@ cdef class Outputs:
         return OutputsGame(self)
 
     def mirror_prox_iterations(self):
-        """Iterations of mirror prox a visit where none are asked for; 0 for 10 for each part."""
+        """Default number of mirror prox iterations a visit. 0 for 10 for each part."""
         return 20
 
     @property
@@ -313,16 +312,16 @@ cdef class Outputs:
         """
 
     def largest_cost(self):
-        """The dearest output of each block, L(y_b, .), or None where that has no closed form."""
+        """The largest cost of an output of each block, max L(y_b, .). None if unknown."""
 
     def largest_entropy(self):
         """The entropy of the uniform distribution over the outputs of each block, or None."""
 
     def largest_adversary(self):
-        """What an adversary cannot avoid at best, max_mu h_b(mu) of max-min, or None."""
+        """The least unavoidable cost of an adversary, max_mu h_b(mu) of max-min, or None."""
 
     def state(self):
-        """Copies of what oracles keep between visits: arrays by name."""
+        """Copies of the oracles' arrays between visits, by name."""
         return {}
 
     def restore(self, state):
@@ -343,7 +342,7 @@ cdef class Outputs:
     # ------------------------------------------------- by the layout and the costs alone
 
     cdef double share(self, Py_ssize_t b) noexcept nogil:
-        """What the costs of the block's parts are multiplied by."""
+        """Factors of the costs of the block's parts."""
         return 1.0 / self.layout.n_parts(b) if self.mean_cost else 1.0
 
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil:
@@ -415,7 +414,7 @@ cdef class Outputs:
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
-        """What the output scores beside its parts, `more` being the scores behind their rows."""
+        """Score of the output besides its parts, with `more` the scores after their rows."""
         return 0.0
 
     cdef void add_more(
@@ -445,10 +444,10 @@ cdef class Outputs:
 
     cdef double best_answer(
         self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil:
-        """labels = the answer of least sum of the rows `expected`, costs; returns that sum.
+        """labels = the answer of least sum of the rows `expected`, costs. Return this sum.
 
-        Part by part: where not every combination of labels is an output, this is a bound from
-        below of what an adversary that must answer by an output could do.
+        Part by part. If not every combination of labels is an output, this is a lower bound for an
+        adversary restricted to outputs.
         """
         cdef Py_ssize_t t, j, best
         cdef Py_ssize_t row = self.layout.row(b), k = self.layout.n_choices(b)
@@ -482,7 +481,8 @@ cdef class Outputs:
         double* nu, double* marginals, double* soft, double* hard) except -1 nogil:
         """`tempered` at v and the costs under nu, to which n_sweeps sweeps of steps are made.
 
-        nu, a distribution over labels for each part, is to make soft smallest; hard holds for it.
+        nu, a distribution over labels for each part, should make soft smallest. hard holds for any
+        nu.
         """
         return missing(self, b"tempered_game", b"has_tempered_game")
 
@@ -492,49 +492,49 @@ cdef class Outputs:
         double* mean) except -1 nogil:
         """`sum_product`, and change = the derivative of the marginals along a direction of scores.
 
-        The direction is finite: d_unary of the rows of the parts, and d_more of what is behind
-        them, NULL for zeros.  mean is the derivative of the log-partition; with `has_tangent`.
+        The direction is finite: d_unary of the rows of the parts, and d_more of the numbers after
+        them, NULL for zeros. mean is the derivative of the log-partition. Needs `has_tangent`.
         """
         return missing(self, b"tangent", b"has_tangent")
 
     cdef int relaxed(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
         double* lower, double* upper) except -1 nogil:
-        """work.atom = a point of largest score in the larger polytope, nearly; `has_relaxation`.
+        """work.atom = a point of nearly largest score in the larger polytope. `has_relaxation`.
 
         lower is its score under the rows `unary` and the scores `more`, upper a bound of the
-        largest; both hold always.  `certify` asks for an error of at most work.tolerance; without
-        it one that is small beside what is left to gain, upper - work.current, will do.
+        largest. Both always hold. `certify` requires an error of at most work.tolerance. Otherwise
+        an error small compared with the remaining gain, upper - work.current, suffices.
         """
         return missing(self, b"relaxed", b"has_relaxation")
 
     cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:
-        """Entropy in nats of the distribution with marginals mu; with `has_entropy`."""
+        """Entropy in nats of the distribution with marginals mu. Needs `has_entropy`."""
         return 0.0
 
     cdef int entropy_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature, double* step) except -1 nogil:
-        """Best step from mu along work.step for the log surrogate; with `has_entropy`."""
+        """Best step from mu along work.step for the log surrogate. Needs `has_entropy`."""
         return missing(self, b"entropy_search", b"has_entropy")
 
     cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil:
-        """work.atom = the point nearest to work.scratch / total; with `has_projection`."""
+        """work.atom = the point nearest to work.scratch / total. Needs `has_projection`."""
         return missing(self, b"project", b"has_projection")
 
     cdef double adversary(self, Py_ssize_t b, const double* mu, Workspace work) noexcept nogil:
-        """min over outputs y' of the expected L(., y') under mu; with `has_max_min`."""
+        """min over outputs y' of the expected L(., y') under mu. Needs `has_max_min`."""
         return 0.0
 
     cdef int max_min(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        """work.atom = argmax_mu adversary(mu) + <work.scores, mu>; with `has_max_min`."""
+        """work.atom = argmax_mu adversary(mu) + <work.scores, mu>. Needs `has_max_min`."""
         return missing(self, b"max_min", b"has_max_min")
 
     cdef int max_min_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature) except -1 nogil:
-        """The same less curvature / 2 ||. - mu||^2; with `has_max_min_step`."""
+        """The same with - curvature / 2 ||. - mu||^2. Needs `has_max_min_step`."""
         return missing(self, b"max_min_step", b"has_max_min_step")
 
 

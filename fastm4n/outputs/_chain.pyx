@@ -21,7 +21,7 @@ from fastm4n.outputs._base import row_stride
 # where transitions have scores of their own, R rows for each of the T - 1 edges instead.
 
 cdef class ChainWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of the recursions."""
+    """Scratch of one thread for the solver and the recursions."""
 
     cdef ChainScratch chain
     cdef ChainTangent tangent
@@ -53,7 +53,7 @@ cdef class ChainOutputs(Outputs):
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the positions are added up, or averaged.
     unscored : ndarray of int, default=None
-        Where transitions share their scores, places among those that are zero whatever w is.
+        If transitions share their scores, indices of those that are zero for any w.
     """
 
     cdef Py_ssize_t stride, pair_step
@@ -180,7 +180,7 @@ cdef class ChainOutputs(Outputs):
 # of the automaton, an n-gram of labels, occurs; these are behind the rows of the positions.
 
 cdef class AutomatonWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of the recursions."""
+    """Scratch of one thread for the solver and the recursions."""
 
     def __init__(self, Py_ssize_t size, Layout layout, automaton, bint has_masks):
         super().__init__(size, layout.max_parts)
@@ -194,7 +194,7 @@ cdef class AutomatonOutputs(Outputs):
     Parameters
     ----------
     y : ndarray of int of shape (n_positions,)
-        True labels of all blocks, one block after another; they are to be accepted.
+        True labels of all blocks, one block after another, all accepted.
     lengths : ndarray of shape (n_blocks,)
         Positive.
     cost : ndarray of shape (n_labels, n_labels)
@@ -203,7 +203,7 @@ cdef class AutomatonOutputs(Outputs):
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the positions are added up, or averaged.
     allowed : uint8 array of shape (n_positions, n_labels), default=None
-        One for the labels that each position may have; all by default.
+        One for the allowed labels of each position, by default all.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ cdef class AutomatonOutputs(Outputs):
             "mean" if self.mean_cost else "sum", self.allowed)
 
     def rejected(self):
-        """The first block whose true labels are no output, and where; None if there is none.
+        """The first block with true labels that are no output, and where. None if there is none.
 
         The place is the number of the position whose label cannot follow, or the length where the
         labels cannot end.
@@ -260,7 +260,10 @@ cdef class AutomatonOutputs(Outputs):
         return mean_length * 2.0 * (self.automaton.n_arcs + 2.0 * self.automaton.n_classes)
 
     def largest_cost(self):
-        """Position by position; None under constraints, where the dearest may be refused."""
+        """Position by position.
+
+        None under constraints, which may refuse the output of largest cost.
+        """
         if not self.is_free:
             return None
         if self.layout.n_blocks == 0:
@@ -270,13 +273,13 @@ cdef class AutomatonOutputs(Outputs):
         return self.scaled(sums / self.layout.counts())
 
     def largest_entropy(self):
-        """None under constraints, where how many labellings are left depends on the block."""
+        """None under constraints, as the number of labellings depends on the block."""
         if not self.is_free:
             return None
         return self.layout.counts() * np.log(self.layout.n_labels)
 
     def largest_adversary(self):
-        """The game of one position; None under constraints."""
+        """The game of one position. None under constraints."""
         if not self.is_free:
             return None
         value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]

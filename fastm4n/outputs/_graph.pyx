@@ -44,7 +44,7 @@ def numbers_of_edge(pairs, Py_ssize_t n_labels):
 
 
 cdef class GraphOutputs(Outputs):
-    """Labelled graphs; base of those with an oracle.
+    """Labelled graphs. Base of those with an oracle.
 
     Parameters
     ----------
@@ -53,27 +53,27 @@ cdef class GraphOutputs(Outputs):
     n_nodes, n_edges : ndarray of int of shape (n_blocks,)
         Nodes, at least one, and edges of each block.
     edges : ndarray of int of shape (n_edges_of_all, 2)
-        First and second node of each edge, counted from 0 within its block. Where all blocks have
-        the same edges, those of one are enough, and so they are of `edge_types` and `shifts`.
+        First and second node of each edge, counted from 0 within its block. If all blocks have the
+        same edges, one copy is enough, for `edge_types` and `shifts` as well.
     cost : ndarray of shape (n_labels, n_labels)
         cost[i, j]: cost of predicting j at a node where the truth is i.
     pairs : {"tables", "equal", "both", "displaced"}
-        What edges score: each pair of labels, two nodes of the same label, two nodes of label 1,
-        or the displacement between two places.
+        Scored pairs: each pair of labels, two nodes of the same label, two nodes of label 1, or the
+        displacement between two places.
     edge_types : ndarray of int of shape (n_edges_of_all,), default=None
-        Edges of one type share their scores; None: each edge has scores of its own.
+        Edges of one type share their scores. None: each edge has scores of its own.
     n_types : int, default=1
         Types of edges that there are.
     n_choices : ndarray of int of shape (n_nodes_of_all,), default=None
-        Labels of each node, the first of the n_labels; all of them by default.
+        Labels of each node, the first of the n_labels, by default all.
     part_weights : ndarray of shape (n_nodes_of_all,), default=None
-        What the costs of each node are multiplied by.
+        Factors of the costs of each node.
     shifts : ndarray of shape (n_edges_of_all, 2), default=None
-        With "displaced": displacement (x, y) that each edge's is counted from; zero by default.
+        With "displaced": origin (x, y) of each edge's displacement, by default zero.
     width : int, default=1
         With "displaced": places in a row.
     unit : float, default=1.0
-        With "displaced": what displacements are divided by.
+        With "displaced": unit of displacements.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the nodes are added up, or averaged.
     """
@@ -192,7 +192,7 @@ cdef class GraphOutputs(Outputs):
         return sums / self.layout.counts() if self.mean_cost else sums
 
     def largest_cost(self):
-        """Node by node: the dearest of its labels."""
+        """Node by node: the largest cost of its labels."""
         dearest = np.maximum.accumulate(self.cost_matrix, axis=1)
         return self.costs_over_nodes(dearest[np.asarray(self.y), self.labels_of_nodes() - 1])
 
@@ -281,7 +281,7 @@ cdef class GraphOutputs(Outputs):
 # see `fastm4n.inference._forest`.
 
 cdef class ForestWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of the recursions."""
+    """Scratch of one thread for the solver and the recursions."""
 
     cdef ForestScratch forest
     cdef ForestTangent tangent
@@ -310,8 +310,8 @@ cdef class ForestGame(OutputsGame):
     cdef int free_mixtures(self) except -1 nogil:
         """The solution of the game without edges, by the closed form of the 0-1 cost.
 
-        Independent over nodes.  Where scores are small beside costs many labels of every node are
-        in play, and labellings would find the mixture of them one at a time.
+        Independent over nodes. If scores are small compared with costs, many labels of every node
+        are active. Labellings would build up their mixture one at a time.
         """
         cdef graph_t g = (<GraphOutputs> self.outputs).graph(self.b)
         cdef Py_ssize_t t, i, j, e, k, first, second, stride = self.stride
@@ -363,8 +363,8 @@ cdef class ForestOutputs(GraphOutputs):
 
     Parameters
     ----------
-    y, n_nodes, edges, n_edges, cost, **more
-        As `GraphOutputs` takes them; the graph of each block has no cycle.
+    y, n_nodes, edges, n_edges, cost, **more As in `GraphOutputs`. The graph of each block has no
+        cycle.
     """
 
     # of the nodes of all blocks: parents before children, and the edge to each one's parent
@@ -404,7 +404,7 @@ cdef class ForestOutputs(GraphOutputs):
 
     @property
     def oracle_cost(self):
-        """Of a mean block: tables cost n_labels^2 an edge, others n_labels."""
+        """For a mean block. Tables cost n_labels^2 an edge, others n_labels."""
         blocks = max(1, self.layout.n_blocks)
         nodes, edges = self.layout.n_parts_of_all / blocks, self.n_edges_of_all / blocks
         by_edge = {"tables": self.layout.n_labels, "displaced": 2 * self.common.width}
@@ -443,7 +443,7 @@ cdef class ForestOutputs(GraphOutputs):
 
 
 cdef class NodesWorkspace(ForestWorkspace):
-    """Scratch of one thread, with that of the game of one node."""
+    """Scratch of one thread, including the game of one node."""
 
     cdef double[::1] row, mu, nu
     cdef double[:, ::1] tableau
@@ -458,12 +458,11 @@ cdef class NodesWorkspace(ForestWorkspace):
 
 
 cdef class NodeOutputs(ForestOutputs):
-    """Labelled nodes without edges: their max-min oracle is the game of each node by itself.
+    """Labelled nodes without edges. The max-min oracle is a game for each node.
 
     Parameters
     ----------
-    y, n_nodes, edges, n_edges, cost, **more
-        As `GraphOutputs` takes them; there are no edges.
+    y, n_nodes, edges, n_edges, cost, **more As in `GraphOutputs`, without edges.
     """
 
     cdef const double[:, :] matrix
@@ -535,7 +534,7 @@ LARGEST = 1e300
 
 
 cdef class ExactWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of both oracles."""
+    """Scratch of one thread for the solver and both oracles."""
 
     cdef SplitTables split
     cdef EliminationScratch elimination
@@ -589,18 +588,18 @@ cdef class ExactOutputs(GraphOutputs):
 width, unit, cost_scale
         As in `GraphOutputs`.
     factors : sequence of (sequence of factors, or None), default=None
-        Those of each block, as `graph_factors` takes them: what they score is added to the scores
-        of labellings in `best` and `sum_product`, and those of -inf are no outputs.  The true
-        labelling is to be one, and other scores are to be 0, but in predictions.  `best_answer`
-        goes by nodes all the same: a bound from below.
+        Factors of each block, as `graph_factors` takes them. `best` and `sum_product` add their
+        scores to those of labellings. A score of -inf excludes an output. The true labelling is to
+        be one, and other scores are to be 0, but in predictions. `best_answer` goes by nodes all
+        the same: a bound from below.
 
     planned : dict, default=None
-        What `planned` gave of the same graphs and factors: they are not planned again.
+        Result of `planned` for the same graphs and factors, to be used again.
 
     Attributes
     ----------
     n_entries : int
-        Entries of the largest tables; 0 where all graphs have split tables.
+        Entries of the largest tables. 0 if all graphs have split tables.
     has_factors : bool
     """
 
@@ -649,7 +648,7 @@ width, unit, cost_scale
         self.check_allowed(with_factors)
 
     def plan_all(self, factors):
-        """Plan how to search the graphs; returns blocks of all that have factors."""
+        """Plan how to search the graphs. Return blocks of all graphs with factors."""
         counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
         every = self.labels_of_nodes()
         nodes_before = np.cumsum(counts) - counts
@@ -735,11 +734,11 @@ width, unit, cost_scale
         return self.mean_work
 
     def largest_cost(self):
-        """None where factors forbid labellings: the dearest may be among them."""
+        """None if factors forbid labellings, which may include the one of largest cost."""
         return None if self.has_factors else super().largest_cost()
 
     def largest_entropy(self):
-        """None where factors forbid labellings: how many are left is not known."""
+        """None if factors forbid labellings, whose number is unknown."""
         return None if self.has_factors else super().largest_entropy()
 
     def largest_adversary(self):
@@ -798,7 +797,7 @@ cdef double WORK = 30.0
 
 
 cdef class CutWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of minimum cuts."""
+    """Scratch of one thread for the solver and minimum cuts."""
 
     cdef MinCut cut
 
@@ -816,8 +815,7 @@ cdef class CutOutputs(GraphOutputs):
 
     Parameters
     ----------
-    *args, **options
-        As those of `GraphOutputs`.
+    *args, **options As in `GraphOutputs`.
     """
 
     # h(p) is level + below p up to the kink, from there on it has the slope `above`
@@ -875,7 +873,7 @@ cdef class CutOutputs(GraphOutputs):
     cdef int fill(
         self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, double* base,
         double* rounding) except -1 nogil:
-        """Give the scores to the cut; an error where an edge is not attractive."""
+        """Give the scores to the cut. Raise an error if an edge is not attractive."""
         cdef graph_t g = self.graph(b)
         cdef double q
         cdef Py_ssize_t e = cut_of_graph(&g, unary, more, cut, base, rounding, &q)
@@ -902,7 +900,7 @@ cdef class CutOutputs(GraphOutputs):
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
-        """A minimum cut; value is the bound by its flow."""
+        """A minimum cut. value is the bound by its flow."""
         return self.one_cut(b, unary, more, (<CutWorkspace> work).cut, labels, value)
 
     cdef int one_cut(
@@ -919,7 +917,7 @@ cdef class CutOutputs(GraphOutputs):
 
     cdef int max_min(
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
-        """Two cuts; the atom is the mixture of their labellings."""
+        """Two cuts. The atom is the mixture of their labellings."""
         return self.two_cuts(b, work, (<CutWorkspace> work).cut, lower, upper)
 
     cdef int two_cuts(
@@ -969,7 +967,7 @@ cdef double CUT_COST = 20.0
 
 
 cdef class RoofWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of roof duality."""
+    """Scratch of one thread for the solver and roof duality."""
 
     cdef RoofScratch roof
 
@@ -987,14 +985,14 @@ cdef class RoofOutputs(GraphOutputs):
 width, unit, cost_scale
         As in `GraphOutputs`, with two labels.
     exact : bool, default=False
-        Whether outputs of largest score are demanded, instead of points of L. It is an error where
-        more than 16 nodes that edges join are left to search.
+        Whether outputs of largest score are demanded, instead of points of L. Raises an error if
+        edges join more than 16 of the remaining nodes.
 
     Attributes
     ----------
     n_left : ndarray of int of shape (n_blocks,)
-        Nodes that the last maximum of each block over L left without a label; -1 before the first.
-        0: the point of L is a labelling, and of largest score.
+        Nodes without a label after the last maximum of each block over L, -1 before the first. 0:
+        the point of L is a labelling of largest score.
     proven : ndarray of bool of shape (n_blocks,)
         Whether the last output of each block is known to have the largest score.
     """
@@ -1041,9 +1039,9 @@ width, unit, cost_scale
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
-        """The labels that roof duality proves, and the best or good ones for the rest.
+        """The labels proved by roof duality, and the best or good ones for the rest.
 
-        value is a bound from above: the score where it is the largest, and else that of L.
+        value is an upper bound: the score if it is the largest, otherwise the maximum over L.
         """
         cdef graph_t g = self.graph(b)
         return self.decode(b, &g, unary, more, (<RoofWorkspace> work).roof, labels, value)
@@ -1119,7 +1117,7 @@ cdef double EXACT = 1e-9
 
 
 cdef class DecompositionWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of the messages."""
+    """Scratch of one thread for the solver and the messages."""
 
     cdef Decomposition relaxation
     cdef Reweighted soft
@@ -1135,17 +1133,17 @@ cdef class DecompositionWorkspace(Workspace):
 
 
 cdef int wrong_scratch() except -1 nogil:
-    """Messages of the max oracle and of marginals are apart: a workspace has those of one."""
+    """Messages of the max oracle and of marginals differ, and a workspace contains one kind."""
     with gil:
         raise NotImplementedError(
             "this workspace over graphs with cycles is not of the oracle that is asked for.")
 
 
 cdef class DecompositionOutputs(GraphOutputs):
-    """Labelled graphs with cycles and any number of labels: parameters are those of GraphOutputs.
+    """Labelled graphs with cycles and any number of labels. Parameters as in GraphOutputs.
 
-    Max-margin is over the local polytope, whose points are atoms; they are labellings where those
-    are as good.  Labellings alone come with an upper bound of the score of the best one.
+    Max-margin is over the local polytope, whose points are atoms. Labellings that are as good
+    replace them. Labellings alone come with an upper bound of the score of the best one.
     """
 
     cdef double[::1] messages
@@ -1215,13 +1213,13 @@ cdef class DecompositionOutputs(GraphOutputs):
         np.asarray(self.messages)[:] = state["messages"]
 
     cdef double* messages_of(self, Py_ssize_t b) noexcept nogil:
-        """Those of block b: only its own visits read or write them."""
+        """Messages of block b, used only by its own visits."""
         return &self.messages[2 * self.edge_starts[b] * self.layout.stride]
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
-        """The best labelling found; value is a bound of the largest score, not its own."""
+        """The best labelling found. value is a bound of the largest score, not its own."""
         cdef graph_t g = self.graph(b)
         cdef double lower
         if (<DecompositionWorkspace> work).relaxation is None:
@@ -1235,7 +1233,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         return 0
 
     cdef double exact(self, const double* unary, Py_ssize_t b) noexcept nogil:
-        """An error that is as good as none beside the scores of nodes."""
+        """An error that is negligible for the scores of nodes."""
         cdef Py_ssize_t t, row = self.layout.row(b)
         cdef double total = 1.0
         for t in range(self.layout.n_parts(b)):
@@ -1278,7 +1276,7 @@ cdef class DecompositionOutputs(GraphOutputs):
     cdef int sum_product(
         self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
         double* log_partition) except -1 nogil:
-        """Marginals in the local polytope; log_partition is an upper bound of its maximum."""
+        """Marginals in the local polytope. log_partition is an upper bound of its maximum."""
         cdef graph_t g = self.graph(b)
         cdef forests_t forests = self.forests(b)
         cdef Py_ssize_t behind = self.layout.behind(b)

@@ -1,7 +1,7 @@
 """Outputs that are permutations: items at positions, or a matching of two sets.
 
-phi(p) is the permutation matrix with ones at (i, p_i), and the polytope Birkhoff's: the
-doubly stochastic matrices (M, M), row after row.
+phi(p) is the permutation matrix with ones at (i, p_i). The polytope is Birkhoff's, the doubly
+stochastic matrices (M, M), row after row.
 """
 
 from math import lgamma
@@ -14,7 +14,7 @@ from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 
 cdef class PermutationWorkspace(Workspace):
-    """Scratch of one thread: that of the solver, and of assignments."""
+    """Scratch of one thread for the solver and assignments."""
 
     cdef PermutationScratch permutations
     cdef int[::1] place
@@ -35,8 +35,8 @@ cdef class PermutationOutputs(Outputs):
     sizes : ndarray of shape (n_blocks,)
         Numbers of items, positive.
     cost : ndarray of shape (max_items, max_items)
-        cost[i, j]: cost of the position j for an item whose true one is i. Of smaller blocks
-        the first rows and columns count.
+        cost[i, j]: cost of the position j for an item whose true one is i. Smaller blocks use the
+        first rows and columns.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the items are added up, or averaged.
     """
@@ -58,13 +58,13 @@ cdef class PermutationOutputs(Outputs):
         return float(np.mean(self.layout.counts() ** 3.0))
 
     def by_size(self, value):
-        """value(costs) of each block, the costs being those of its number of items."""
+        """value(costs) of each block, with the costs of its number of items."""
         sizes, of_size = np.unique(self.layout.counts(), return_inverse=True)
         found = [value(np.ascontiguousarray(self.cost_matrix[:M, :M])) for M in sizes]
         return np.array(found, dtype=np.float64)[of_size]
 
     def largest_cost(self):
-        """The dearest permutation: a linear assignment for each number of items."""
+        """The permutation of largest cost: a linear assignment for each number of items."""
         return self.scaled(self.by_size(
             lambda cost: cost[linear_sum_assignment(cost, maximize=True)].mean()))
 
@@ -72,7 +72,10 @@ cdef class PermutationOutputs(Outputs):
         return self.by_size(lambda cost: lgamma(len(cost) + 1.0))
 
     def largest_adversary(self):
-        """The mean cost: items are alike, so that both players' best is the uniform mixture."""
+        """The mean cost.
+
+        Items are exchangeable, and the uniform mixture is best for both players.
+        """
         return self.scaled(self.by_size(np.mean))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):

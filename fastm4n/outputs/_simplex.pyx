@@ -1,4 +1,4 @@
-"""Outputs that are one label, or one of a small set of labels each."""
+"""Outputs with a single label, or with a small set of labels."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def closed_form(cost):
 
 
 cdef class SimplexOutputs(Outputs):
-    """One of k labels.
+    """Single labels out of k.
 
     Parameters
     ----------
@@ -218,11 +218,10 @@ cdef class SimplexOutputs(Outputs):
         double curvature) except -1 nogil:
         """Under the 0-1 cost: two projections.
 
-        With u = v + curvature mu and z = max_j m_j, the KKT conditions of
-        min z + curvature/2 ||m||^2 - <u, m> over the capped simplex 0 <= m <= z are
-        curvature m_j = min(u_j, kappa) - lambda where that is positive, with
-        sum_j (u_j - kappa)_+ = 1 (the multipliers of the cap sum to one) and
-        sum_j (min(u_j, kappa) - lambda)_+ = curvature (m sums to one).
+        Let u = v + curvature mu and z = max_j m_j. The KKT conditions of min z + curvature/2
+        ||m||^2 - <u, m> over the capped simplex 0 <= m <= z are curvature m_j = min(u_j, kappa) -
+        lambda where positive. The multipliers of the cap sum to one, sum_j (u_j - kappa)_+ = 1, and
+        so does m, sum_j (min(u_j, kappa) - lambda)_+ = curvature.
         """
         cdef Py_ssize_t j
         cdef double top, kappa
@@ -329,7 +328,7 @@ cdef class LabelOutputs(Outputs):
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
-        """Label by label; off where both score the same."""
+        """Label by label, off in ties."""
         cdef Py_ssize_t t, row = self.layout.stride
         value[0] = 0.0
         for t in range(self.layout.n_parts(b)):
@@ -409,7 +408,7 @@ cdef class LabelOutputs(Outputs):
 
 cdef inline void set_label(
         double* mu, Py_ssize_t row, Py_ssize_t t, double on, double off) noexcept nogil:
-    """The row of label t; zero behind its two numbers."""
+    """The row of label t. Numbers after its first two are zero."""
     cdef Py_ssize_t j
     mu[t * row] = off
     mu[t * row + 1] = on

@@ -1,19 +1,19 @@
 """VStructBoost over any outputs with tangents: the log of one and the cost over the truth's chance.
 
-With p(y) proportional to exp(s(y)), s(y) = <v, phi(y)>, and F = sum_y L(y_b, y) exp(s(y) - s(y_b)),
-which is what equation 20 of [1]_ minimises itself,
+Let p(y) be proportional to exp(s(y)) with s(y) = <v, phi(y)>, and F = sum_y L(y_b, y) exp(s(y) -
+s(y_b)) the objective of equation 20 of [1]_,
 
     F = E L(y_b, Y) / p(y_b),     loss = log(1 + F) = log sum_y w(y) exp(s(y)) - s(y_b),
 
-w being 1 at y_b and the cost elsewhere: the log loss of a Gibbs distribution q with prior weights
-w, and so a Fenchel-Young loss, h_b(mu) = -max over v of <v, mu> less that log-partition, zero at
-phi(y_b) and negative where costs are below one.  The marginals of q are
+where w is 1 at y_b and the cost elsewhere. This is the log loss of a Gibbs distribution q with
+prior weights w, hence a Fenchel-Young loss. h_b(mu) = min over v of that log-partition - <v, mu>,
+zero at phi(y_b) and negative for costs below one. The marginals of q are
 
     [p(y_b) phi(y_b) + E L phi] / [p(y_b) + E L],     E L phi = E L mu + Cov(phi) l,
 
-l being the costs of the parts' labels: one tangent sum-product.  As no other output is free of
-cost, p(y_b) + E L is at least the smaller of one and the least cost: nothing underflows where F
-itself overflows.
+l being the costs of the parts' labels: one tangent sum-product. As no other output is free of cost,
+p(y_b) + E L is at least the smaller of one and the least cost. Nothing underflows if F itself
+overflows.
 
 References
 ----------
@@ -97,7 +97,7 @@ cdef class Boost(Log):
     Parameters
     ----------
     outputs : Outputs
-        With `has_tangent`; the costs of two labels are positive, and so are weights of parts.
+        Needs `has_tangent`, positive costs of two labels, and positive weights of parts.
     """
 
     def __init__(self, Outputs outputs):
@@ -166,7 +166,7 @@ cdef class Boost(Log):
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
-        """The scores that are proposed are left in work.scratch."""
+        """work.scratch contains the proposed scores."""
         self.move(b, work, step, &work.scores[0])
         self.weighted(b, &work.scratch[0], work, &work.atom[0], concave)
         concave[0] -= self.loops.dot(&work.scratch[0], &work.atom[0], self.size(b))

@@ -70,13 +70,13 @@ cdef class FactorBlocks(Outputs):
     y : array-like of int of shape (graphs.n_nodes,)
         True labels of the nodes.
     heights : array-like, flat
-        Cost of each label of each node, one node after the other; zero for the true ones. See
+        Cost of each label of each node, one node after the other, zero for the true ones. See
         `FactorGraphs.heights_of_costs`.
 
     Notes
     -----
-    The cost of a label is a number of its own, so that linear terms, as multipliers are, can be
-    part of it: `set_multipliers`.
+    The cost of a label is a separate number that may include linear terms such as multipliers:
+    `set_multipliers`.
     """
 
     def __init__(self, graphs, y, heights):
@@ -136,7 +136,7 @@ cdef class FactorBlocks(Outputs):
         return np.maximum.reduceat(np.asarray(self.heights), starts)
 
     def all_heights(self):
-        """What each label of each block adds to h_b, multipliers included, a new array."""
+        """Linear term of each label of each block in h_b, multipliers included, a new array."""
         return np.array(self.heights)
 
     def set_multipliers(self, multipliers):
@@ -145,7 +145,7 @@ cdef class FactorBlocks(Outputs):
         Parameters
         ----------
         multipliers : ndarray, flat, or None
-            A number for each label of each slot; None for zeros.
+            A number for each label of each slot. None for zeros.
         """
         cdef Py_ssize_t i, f, s, j, a, at, size, first, step, inner, part
         cdef const double[::1] costs = self.costs, message
@@ -199,12 +199,12 @@ cdef class FactorBlocks(Outputs):
     def rounded(self, const double[::1] mu):
         r"""A point of the local polytope near mu, of the same form.
 
-        A node's probabilities become the mean of its own and of what the factors at it say.  A
-        factor's table is scaled down, one axis after the other, to marginals that are no larger
-        than those, and the product of what each axis lacks, divided by its mass to the power of
-        their number less one, is added: the marginals are then exact [1]_.  Its cost is linear in
-        the numbers of mu.  Where the means break a count they are first moved: see `obey_counts`.
-        The count's rows are then the means.
+        A node's probabilities become the mean of its own and of what the factors at it say. A
+        factor's table is scaled down, one axis after the other, to marginals no larger than the
+        means. Then the product of the deficits of the axes, divided by its mass to the power of
+        their number - 1, is added. The marginals are now exact [1]_. Its cost is linear in the
+        numbers of mu. Means that break a count are moved first: see `obey_counts`. The count's rows
+        are then the means.
 
         References
         ----------
@@ -289,7 +289,7 @@ cdef class FactorBlocks(Outputs):
         return result
 
     cdef double excess(self, Py_ssize_t f, const double[::1] p, double* total) noexcept nogil:
-        """total = the sum of count f at node probabilities p; returns by how much it is broken.
+        """total = the sum of count f at node probabilities p. Return the violation.
 
         Positive above the upper bound, negative below the lower one, 0 up to rounding.
         """
@@ -304,12 +304,12 @@ cdef class FactorBlocks(Outputs):
         return 0.0
 
     cdef void obey_counts(self, double[::1] p, double[::1] shares) noexcept nogil:
-        """Move node probabilities p until no count is broken; shares, zero, one for each example.
+        """Move node probabilities p until no count is broken. shares (n_examples,) is zero.
 
-        Of a count that is too large those of being counted are scaled down, of one that is too
-        small those of not being counted.  That mends counts that share no nodes, and upper bounds
-        alone; of others most, in some rounds.  Examples where some count is broken still are mixed
-        with the true labels, up to which share none is.
+        If a count is too large, probabilities of being counted are scaled down, otherwise those of
+        not being counted. This mends upper bounds and counts without common nodes, and most others
+        in some rounds. Examples where some count is broken still are mixed with the true labels, up
+        to which share none is.
         """
         cdef Py_ssize_t i, f, s, a, j, first = 0, m, _turn
         cdef bint broken, up
@@ -355,7 +355,7 @@ cdef class FactorBlocks(Outputs):
         return self.true_labels(self.factor_blocks[f])[s - self.slot_starts[f]]
 
     def disagreement(self, const double[::1] mu):
-        """Differences of what factors and nodes say, mu_c - mu_i, for each label of each slot."""
+        """Marginals of factors - those of nodes, mu_c - mu_i, for each label of each slot."""
         cdef Py_ssize_t i, s, a, first = 0
         result = np.zeros(int(self.graphs.slots[:, 2].sum()))
         cdef double[::1] out = result
@@ -389,7 +389,7 @@ cdef class FactorBlocks(Outputs):
     ) noexcept nogil:
         """marginal = the sums of the factor's table over the labels of all other nodes.
 
-        Of counts, table is the slot's row.
+        For counts, table is the slot's row.
         """
         cdef Py_ssize_t j = 0, a = 0, inner
         cdef Py_ssize_t step = self.slots[s, STEP], k = self.slots[s, LABELS]
@@ -446,7 +446,7 @@ cdef class FactorBlocks(Outputs):
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
-        """The first of the labels of largest score; of a count in closed form."""
+        """The first of the labels of largest score, for counts in closed form."""
         cdef Py_ssize_t j, f = self.count_of[b], label = 0, n
         cdef unsigned char* flags
         if f >= 0:
@@ -479,7 +479,7 @@ cdef class FactorBlocks(Outputs):
 # (2014) for any number of labels, as section 7 of Meshi et al. (2015) asks for.
 
 cdef class SmoothMargin(Surrogate):
-    """Max-margin surrogate with a quadratic beside the costs.
+    """Max-margin surrogate with an additional quadratic.
 
     Parameters
     ----------
@@ -507,8 +507,8 @@ cdef class SmoothMargin(Surrogate):
     ) except -1 nogil:
         """mu = argmax <theta, mu> + smoothing / 2 (1 - ||mu||^2) over the simplex of k labels.
 
-        upper is a bound of the maximum: its value at mu, and what is left to gain by the slope
-        there, which rounding alone keeps from zero.  O(k) on average; theta is not mu.
+        upper bounds the maximum by its value at mu and the gain along the slope there, which only
+        rounding keeps from zero. O(k) on average. theta is not mu.
         """
         cdef Py_ssize_t j, best = 0
         cdef double top, kappa, mass = 0.0, value = 0.0, slope = 0.0, most, squares = 0.0
@@ -696,7 +696,7 @@ cdef class WeightRows:
                 self.add(r, self.used[j], self.scales[self.used[j]] * value)
 
     cdef double norm(self, Py_ssize_t r, Py_ssize_t kind, const double* d) noexcept nogil:
-        """Of the update by d, squared."""
+        """Norm of the update by d, squared."""
         cdef Py_ssize_t j, e
         cdef double value, total = 0.0
         for j in range(self.parameters[kind], self.parameters[kind + 1]):
@@ -768,9 +768,9 @@ cdef class KernelRows(WeightRows):
         pass
 
     def weight_norm(self, double largest):
-        """||w||^2; an error where it is negative by more than rounding.
+        """||w||^2. An error if it is negative by more than rounding.
 
-        What w was before leaves rounding as well: largest is the largest ||w|| that there may be.
+        Earlier w leave rounding as well, and largest is the largest possible ||w||.
         """
         coefficients = np.asarray(self.coefficients)
         norm = float(np.sum(coefficients * np.asarray(self.weights)))
@@ -785,8 +785,8 @@ cdef class KernelRows(WeightRows):
 cdef class SoftFeatures(FeatureMap):
     """Scores of nodes and factors that agree softly.
 
-    Messages take as many numbers as all scopes have labels, and a visit of a block costs, beside
-    the scores of its labels, as much as its own messages: a node keeps the sum of what arrives.
+    Messages take as many numbers as all scopes have labels. A node stores the sum of its messages.
+    A visit of a block therefore costs the scores of its labels and its own messages.
 
     Parameters
     ----------
@@ -800,7 +800,7 @@ cdef class SoftFeatures(FeatureMap):
     rho : float
         Softness: messages are penalised by rho / 2 p ||delta||^2 for each example.
     factor_X : ndarray or CSR, default=None
-        Features of factors; by default one row that holds the number 1.
+        Features of factors, by default one row with the number 1.
     has_kernel : bool, default=False
         Whether X holds kernel values, of what would be its rows.
 
@@ -858,7 +858,7 @@ cdef class SoftFeatures(FeatureMap):
             self.has_kernel)
 
     def set_rho(self, double alpha, double rho):
-        """Another softness: w and u do not follow; build them afresh from the dual point."""
+        """Change the softness. w and u do not follow and must be rebuilt from the dual point."""
         if not (alpha > 0.0 and rho > 0.0 and np.isfinite(alpha) and np.isfinite(rho)):
             raise ValueError(f"alpha and rho must be positive, got {alpha} and {rho}.")
         self.alpha, self.rho = alpha, rho
@@ -896,14 +896,14 @@ cdef class SoftFeatures(FeatureMap):
     def node_weights(self):
         """Weights of nodes, a row for each entry of the tables, a new array.
 
-        Of kernels the coefficients of the rows.
+        With a kernel, the coefficients of the rows.
         """
         if self.has_kernel:
             return np.array((<KernelRows> self.nodes).coefficients)
         return np.array(self.nodes.weights)
 
     def factor_weights(self):
-        """What factors score by their features, a row for each entry of the tables, a new array."""
+        """Scores of factors by their features, a row for each entry of the tables, a new array."""
         return np.asarray(self.factors.weights) * np.asarray(self.factors.scales)[:, np.newaxis]
 
     # -------------------------------------------------------------------------- visits
@@ -960,7 +960,7 @@ cdef class SoftFeatures(FeatureMap):
         self, Py_ssize_t s, Py_ssize_t a, Py_ssize_t size, const double* d) noexcept nogil:
         """The sum of d over the factor's labels in which slot s has the label a.
 
-        Of counts, d is the slot's row.
+        For counts, d is the slot's row.
         """
         cdef Py_ssize_t step = self.slots[s, STEP], j, inner
         cdef double total = 0.0
@@ -1090,18 +1090,18 @@ cdef double ROUNDING = 4e-16
 cdef class SoftEngine(EngineState):
     """The block solver's state, with passes of visits of whole examples.
 
-    Parameters are those of `EngineState`, over `FactorBlocks` and `SoftFeatures`.  Visits take the
+    Parameters as in `EngineState`, over `FactorBlocks` and `SoftFeatures`. Visits take the
     corrected steps of Algorithm 1 [1]_: with d from the block's probabilities to the label of
     largest score,
 
         gamma = clip(<score + cost, d> / (p / alpha ||Phi d||^2), 0, 1),
 
-    in which Phi d holds weights and messages: p / alpha ||Phi d||^2 = p / alpha ||Phi_w d||^2
-    + N_i ||d||^2 / rho for a node with N_i factors, and + sum_i ||A_ci d||^2 / rho for a factor.
+    where Phi d includes weights and messages. p / alpha ||Phi d||^2 = p / alpha ||Phi_w d||^2 + N_i
+    ||d||^2 / rho for a node with N_i factors, and + sum_i ||A_ci d||^2 / rho for a factor.
 
-    Under `SmoothMargin` d goes to the oracle's answer, smoothing mu is taken from score + cost, and
-    smoothing ||d||^2 is added to the denominator: towards single labels steps would be no better
-    than without.
+    Under `SmoothMargin` d goes to the oracle's answer, smoothing mu is subtracted from score +
+    cost, and smoothing ||d||^2 is added to the denominator. Towards single labels steps would be no
+    better than without.
 
     References
     ----------

@@ -5,7 +5,7 @@ For a centre m and sigma > 0 the loss of a block is smoothed to
     f_b(v) = max_mu <c_b + v, mu> - sigma / 2 ||mu - m_b||^2 - v_y,
 
 whose maximiser mu_b is the projection of m_b + (c_b + v) / sigma on the simplex. On the labels A of
-positive mu_b its derivative by v is (I - 11' / |A|) / sigma, so that with p_b and x_b
+positive mu_b its derivative by v is (I - 11' / |A|) / sigma, hence with p_b and x_b
 
     H = alpha I + (1 / sigma) sum_b p_b (x_b x_b') kron (I_A - 11' / |A|)
 
@@ -46,15 +46,15 @@ def is_plain_dense(LinearMap features):
 
 
 cdef class SmoothedBlocks:
-    """All blocks of one engine, smoothed around a centre; base of the Newton steps.
+    """All blocks of one engine, smoothed around a centre. Base of the Newton steps.
 
-    From here on the feature map's weights are w, of which scores are, and its `raw` is w(mu) for
-    the engine's dual point mu, which passes move; `join` undoes that.
+    From here on the feature map's weights are w, which gives the scores. Its `raw` is w(mu) for the
+    engine's dual point mu, which passes move. `join` undoes that.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        Of max-margin over single labels, holding w(mu).
+        Max-margin over single labels, holding w(mu).
     features : LinearMap
         Its feature map: one dense row a block, without a penalty.
     rows : ndarray of shape (n_blocks,)
@@ -119,16 +119,16 @@ cdef class SmoothedBlocks:
         return np.asarray(self.features.raw)
 
     def run(self, bint w_is_new=True):
-        """One pass: mu becomes that of w.
+        """One pass. Set mu to the dual point of w.
 
-        Where w is that of the last pass, and only the centre has moved, blocks that were at their
-        best label then are there now, and are not looked at.
+        If w has not changed since the last pass, and only the centre has moved, blocks that were at
+        their best label then still are, and are skipped.
 
         Returns
         -------
         value, primal, dual, left : float
-            F(w), P(w), D(mu), and how far F(w) is from its least value at most; `gradient` is that
-            of F.
+            F(w), P(w), D(mu), and a bound on the distance of F(w) from its minimum. `gradient` is
+            the gradient of F.
         """
         cdef Py_ssize_t b
         if w_is_new:
@@ -273,7 +273,7 @@ cdef class SmoothedBlocks:
         return found
 
     cdef Py_ssize_t labels_of(self, Py_ssize_t b, Py_ssize_t[::1] labels) except -1 nogil:
-        """labels[:count] = the labels that block b is at; returns count."""
+        """labels[:count] = the labels of block b. Return count."""
         cdef const double* mu = &self.engine.mu_[self.engine.surrogate.offset(b)]
         cdef Py_ssize_t j, count = 0
         for j in range(labels.shape[0]):
@@ -330,8 +330,8 @@ cdef class SmoothedBlocks:
 
         H^{-1} = (I - B (sigma alpha I + B'B)^{-1} B') / alpha.
 
-        The columns of B are sqrt(p_b) x_b kron u, u being an orthonormal basis (Helmert's) of the
-        vectors over the labels A of b whose sum is zero.
+        The columns of B are sqrt(p_b) x_b kron u, with u from an orthonormal basis (Helmert's) of
+        the zero-sum vectors over the labels A of b.
         """
         cdef BlockCoordinateEngine engine = self.engine
         cdef const fastm4n_loops* loops = self.features.loops
@@ -409,8 +409,7 @@ cdef void solve_by_rows(
     const fastm4n_loops* loops, double[:, ::1] matrix, double[::1] right) noexcept nogil:
     """right = matrix^{-1} right, of the lower half of a positive definite matrix, by Cholesky.
 
-    By rows, so that all sums are over contiguous numbers.  What rounding has left singular is left
-    where it is.
+    By rows, to make all sums contiguous. Directions that rounding has made singular are skipped.
     """
     cdef Py_ssize_t i, j, n = right.shape[0]
     cdef double value

@@ -40,8 +40,8 @@ cdef class Surrogate:
         Whether `block_step` is there: the exact maximiser over a whole block, for
         features whose curvature is the same in every direction.
     has_natural_step : bool
-        Whether dual points are the oracle's answers to scores theta that are kept here, and steps
-        move those: `natural_size`, `propose`, `accept` and `rest` are there.
+        Whether dual points are the oracle's answers to stored scores theta, and steps move theta:
+        `natural_size`, `propose`, `accept` and `rest` are there.
     has_points : bool
         Whether theta says what the dual point is, to the bit: `point` is there, and who asks for it
         need not hold dual points.
@@ -82,8 +82,8 @@ cdef class Surrogate:
     def largest(self, Py_ssize_t size):
         """max_mu h_b(mu) of each block, or an upper bound of it: the losses at w = 0.
 
-        By the outputs' closed form; without one by `bound` at scores of zero, with vectors of
-        `size` doubles: as much work as a certificate's oracles.
+        By the outputs' closed form. Without one, by `bound` at scores of zero with vectors of
+        `size` doubles, which is as much work as a certificate's oracles.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ cdef class Surrogate:
         """`largest` by a closed form of the outputs, or None."""
 
     def check(self):
-        """Ask once for what visits will ask for: a missing piece is an error before the first."""
+        """Call each oracle that visits need once: a missing one raises before the first visit."""
         cdef Workspace work
         cdef double lower, upper, value, h
         if self.n_blocks == 0:
@@ -136,7 +136,9 @@ cdef class Surrogate:
                 "`more_score` and `add_more` agree?")
 
     def kept_under(self):
-        """What `state` depends on beside outputs and truth: another fit may start from it if equal.
+        """Further dependencies of `state` besides outputs and truth.
+
+        Fits with equal ones may start from it.
 
         Returns
         -------
@@ -145,7 +147,7 @@ cdef class Surrogate:
         return {}
 
     def state(self):
-        """Copies of what is kept between visits beside the dual point: arrays by name."""
+        """Copies of stored arrays besides the dual point, by name."""
         return self.outputs.state()
 
     def restore(self, state):
@@ -159,7 +161,7 @@ cdef class Surrogate:
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
         """value = h_b(mu), for mu in the polytope.
 
-        Where h_b cannot be had from mu alone, value is left: it is a lower bound already.
+        If mu alone does not determine h_b, value does not change: it is a lower bound already.
         """
         return 0
 
@@ -167,7 +169,7 @@ cdef class Surrogate:
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         """work.atom = argmax_mu h_b(mu) + <work.scores, mu>, exactly or nearly.
 
-        lower is the value at the atom, upper a bound on the maximum; both hold always.
+        lower is the value at the atom, upper a bound on the maximum. Both always hold.
         """
         with gil:
             raise NotImplementedError(
@@ -180,9 +182,9 @@ cdef class Surrogate:
         return self.oracle(b, work, lower, upper)
 
     cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
-        """The best upper bound on the maximum that can be had; may use work.atom.
+        """The best available upper bound on the maximum. May use work.atom.
 
-        Certificates are made of it.  By default that of `certified`.
+        Certificates are made of it. By default the upper bound of `certified`.
         """
         cdef double lower
         return self.certified(b, work, &lower, upper)
@@ -203,7 +205,7 @@ cdef class Surrogate:
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
         """Best step, to second order, from theta towards work.scores.
 
-        work.step is the oracle's atom less mu; curvature is that of the penalty along it.
+        work.step is the oracle's atom - mu. curvature is the penalty's along it.
         """
         return missing(self, b"natural_size", b"has_natural_step")
 
@@ -336,8 +338,7 @@ cdef double MAX_MIN_CALLS = 8.0
 cdef class MaxMin(Surrogate):
     """Max-min surrogate.
 
-    Where its oracle is column generation, each block keeps the labellings that its last mixtures
-    were made of.
+    If its oracle is column generation, each block stores the labellings of its last mixtures.
 
     Parameters
     ----------
@@ -380,7 +381,7 @@ cdef class MaxMin(Surrogate):
         MaxMargin(self.outputs).check()
 
     def kept(self):
-        """What is kept between visits: views by name."""
+        """Stored arrays between visits: views by name."""
         if self.closed:
             return {}
         return {
@@ -414,11 +415,11 @@ cdef class MaxMin(Surrogate):
         return work
 
     cdef double factor(self, Py_ssize_t b) noexcept nogil:
-        """Costs of the block over those of its game, which are means over parts."""
+        """Ratio of the block's costs to those of its game, which are means over parts."""
         return self.outputs.share(b) * self.outputs.layout.n_parts(b)
 
     cdef const double* game_scores(self, Py_ssize_t b, Workspace work) noexcept nogil:
-        """The scores under which the game of mean costs is that of the block, over `factor`."""
+        """Scores over `factor`, whose game of mean costs is that of the block."""
         cdef Py_ssize_t j
         cdef double factor = self.factor(b), inverse
         if factor == 1.0:
@@ -429,7 +430,7 @@ cdef class MaxMin(Surrogate):
         return &work.scratch[0]
 
     cdef void begin_game(self, Py_ssize_t b, const double* v, MaxMinScratch game) noexcept nogil:
-        """The game of block b under the scores v, NULL where only h is asked for."""
+        """The game of block b under the scores v, NULL if only h is needed."""
         game.begin_block(b, v, self.outputs.layout.n_parts(b))
         game.part_weights = self.outputs.weights_of(b)
 
@@ -472,7 +473,7 @@ cdef class MaxMin(Surrogate):
     cdef int generate(
         self, Py_ssize_t b, Workspace work, bint certify, double* lower, double* upper,
         bint only_upper=False) except -1 nogil:
-        """Column generation from the labellings of the last time; keeps those in use."""
+        """Column generation from the last labellings. Store those in use."""
         cdef Py_ssize_t t, c, kept, T = self.outputs.layout.n_parts(b)
         cdef Py_ssize_t first = self.outputs.layout.first_part(b)
         cdef double factor = self.factor(b), current = work.current / factor
@@ -522,14 +523,14 @@ cdef class MaxMin(Surrogate):
 cdef class MaxMinMirrorProx(MaxMin):
     """M4N with the published oracle, for comparison with the exact ones.
 
-    Saddle-point mirror prox with a fixed number of iterations.  The certificate does not
-    depend on it: `bound` is that of `MaxMin`.
+    Saddle-point mirror prox with a fixed number of iterations. The certificate does not depend on
+    it: `bound` has the meaning of `MaxMin`.
 
     Parameters
     ----------
     outputs : Outputs
     n_iter : int, default=None
-        Iterations of mirror prox a visit; what the outputs say by default.
+        Iterations of mirror prox a visit, by default those of the outputs.
     warm_start : bool, default=False
         Whether a visit starts from where the block's last one ended, or from uniform points.
     """
@@ -636,9 +637,9 @@ cdef class Log(Surrogate):
     """Log surrogate.
 
     Without `has_entropy` of the outputs, theta, of the shape of v, are the tempered scores whose
-    marginals the dual points are.  A step moves theta towards u.  The first step of a block goes
-    from phi(y_b), whose theta would be infinite: the smaller it is, the larger the scores of the
-    true labels that it starts from.
+    marginals the dual points are. A step moves theta towards u. The first step of a block starts at
+    phi(y_b), whose theta would be infinite. Smaller values give the true labels larger initial
+    scores.
 
     Parameters
     ----------
@@ -724,7 +725,7 @@ cdef class Log(Surrogate):
         return {**super().state(), "theta": theta, "is_first": np.array(self.is_first)}
 
     def held(self):
-        """theta as it is held, a view."""
+        """Stored theta, a view."""
         return np.asarray(self.short_theta) if self.is_short else np.asarray(self.theta)
 
     def whole(self):
@@ -880,7 +881,7 @@ cdef class Log(Surrogate):
 
     cdef void move(
         self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
-        """work.scratch = theta, a step towards scores, as it can be kept."""
+        """work.scratch = theta after a step towards scores, in the stored form."""
         cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
         cdef double score, keep = 1.0 - step
         if self.is_first[b]:
@@ -909,7 +910,7 @@ cdef class Log(Surrogate):
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
-        """The tempered scores that are proposed are left in work.scratch."""
+        """work.scratch contains the proposed tempered scores."""
         cdef Py_ssize_t k = self.size(b)
         cdef const double* scores = &work.scores[0]
         if not self.is_plain:

@@ -74,7 +74,7 @@ def sum_products_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
                     double tol, double[::1] log_partition, double[::1] marginals):
     """Marginals and log-partitions of the blocks start ... stop - 1.
 
-    A log-partition is -inf where no output has a finite score; its marginals then mean nothing.
+    A log-partition is -inf if no output has a finite score. Its marginals are then meaningless.
     Inexact ones stop at an error of tol.
     """
     cdef Layout layout = outputs.layout
@@ -96,9 +96,9 @@ def sum_products_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
 
 def tangents_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const double[::1] scores,
                 const double[::1] direction, double[::1] log_partition, double[::1] change):
-    """change = Cov(phi) direction, of the blocks start ... stop - 1; outputs with `has_tangent`.
+    """change = Cov(phi) direction, of the blocks start ... stop - 1. Needs `has_tangent`.
 
-    That is how the marginals at the scores change along the direction.  Log-partitions as in
+    This is the derivative of the marginals at the scores along the direction. Log-partitions as in
     `sum_products_of`.
     """
     cdef Layout layout = outputs.layout
@@ -167,10 +167,10 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
               double tol, double[::1] value, double[::1] upper, double[::1] gradient=None):
     """Losses of the blocks start ... stop - 1 at flat scores of all blocks.
 
-    value[b] <= max_mu h_b(mu) + <v_b, mu> - <v_b, phi(y_b)> <= upper[b], both of them attained
-    where the oracle is exact, and upper - value at most about tol where it is not;
-    gradient, of the form of scores, is mu_b - phi(y_b) at the mu_b of value[b].  Safe from several
-    threads at once for disjoint ranges.  One oracle call a block.
+    value[b] <= max_mu h_b(mu) + <v_b, mu> - <v_b, phi(y_b)> <= upper[b]. Exact oracles attain both,
+    others have upper - value at most about tol. gradient, with the shape of scores, is mu_b -
+    phi(y_b) at the mu_b of value[b]. Safe from several threads at once for disjoint ranges. One
+    oracle call a block.
     """
     cdef Workspace work
     cdef Py_ssize_t b, offset, size

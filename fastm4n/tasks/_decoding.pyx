@@ -59,7 +59,7 @@ cdef void forbid(
         double* v) noexcept nogil:
     """Take so much from the scores of labels that may not be that no best output has one.
 
-    Nor does it where outputs score up to `most` more, beside v.
+    The same applies to outputs that score up to `most` more, besides v.
     """
     cdef Py_ssize_t t, j, first = layout.first_part(b)
     for j in range(layout.size(b)):
@@ -75,10 +75,10 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
                  double[::1] bound):
     """The best outputs of the blocks start ... stop - 1: labels of all their parts.
 
-    value[b] is the score of the output, without what its factors score, and bound[b] no less than
-    that of any output, up to rounding.  allowed, of a row for each part of all blocks or none, says
-    which labels there may be; scores are then lower by what was taken of others.  Safe from several
-    threads at once for disjoint ranges.
+    value[b] is the score of the output without the scores of its factors. bound[b] bounds the score
+    of any output, up to rounding. allowed, with a row for each part of all blocks or none, marks
+    the permitted labels. Scores include the penalties of the others. Safe from several threads at
+    once for disjoint ranges.
     """
     cdef Layout layout = outputs.layout
     cdef Workspace work
@@ -162,7 +162,7 @@ def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
                   double tol, double[::1] lower, double[::1] upper):
     """Bounds of the surrogate's oracle for the blocks start ... stop - 1.
 
-    lower[b] is the value of the point that the oracle found, upper[b] no less than that of any.
+    lower[b] is the value of the oracle's point, upper[b] a bound for any point.
     """
     cdef Workspace work
     cdef Py_ssize_t b
@@ -183,8 +183,8 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
                     double tol, double[::1] gaps):
     """How far the relaxation of max-margin lies above outputs, of the blocks start ... stop - 1.
 
-    gaps[b] = a bound of the largest score with costs over the larger polytope, less the score with
-    costs of the best output that was found: at least 0.
+    gaps[b], at least 0, is a bound of the largest score with costs over the larger polytope - the
+    score with costs of the best output found.
     """
     cdef Layout layout = outputs.layout
     cdef Workspace work
@@ -220,7 +220,7 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
 # labels; pairs score the same for all.
 
 cdef class LabelDecoder:
-    """What a model of pairs of labels says of examples.
+    """Predictions of examples by a model of pairs of labels.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ cdef class LabelDecoder:
         self.first = self.behind + place_of_both(self.row, self.step)
 
     cdef void put(self, const double[::1] scores, Workspace work) noexcept nogil:
-        """work.scores = those of one example."""
+        """work.scores = the scores of one example."""
         cdef Py_ssize_t t, e
         cdef double total = 1.0
         for t in range(self.layout.size(0)):
@@ -274,9 +274,9 @@ cdef class LabelDecoder:
             &self.work.labels[0], value)
 
     def best_sets(self, const double[:, ::1] scores):
-        """Sets of largest score, and bounds of how much the largest score exceeds what they score.
+        """Sets of largest score, and bounds on the excess of the largest score over theirs.
 
-        Without what factors score, which is part of the largest score, but for rounding.
+        Up to rounding, their scores exclude those of factors, which are part of the largest score.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ cdef class LabelDecoder:
         return np.asarray(labels), np.asarray(excess)
 
     def margins(self, const double[:, ::1] scores):
-        """Best scores with each label on less those with it off, by exact oracles.
+        """Best scores with each label on minus best scores with it off, by exact oracles.
 
         Infinite where factors leave a label no choice.
 
@@ -339,12 +339,12 @@ cdef class LabelDecoder:
     def points(self, Surrogate loss, const double[:, ::1] scores, double tol):
         """Shares of labels, and of both labels of pairs, in the answers of the surrogate's oracle.
 
-        For "log" they are marginals under exp(score), for "max_min" those of the game.
+        For "log" these are marginals under exp(score), for "max_min" those of the game.
 
         Parameters
         ----------
         loss : Surrogate
-            Over the outputs; what it keeps between visits is left as it was.
+            Surrogate over the outputs. Its stored state does not change.
         scores : ndarray of shape (n_samples, n_labels)
         tol : float
             Error of the oracle's value that does no harm.
@@ -383,7 +383,7 @@ cdef int block_scores(
     double[::1] scores) except -1 nogil:
     """Scores of sequence b, with `forbidden`, of 0 and -inf, added to them.
 
-    Its rows are the transitions out of each label, and then the first label; or it has none.
+    Its rows are the transitions out of each label, then the first label. It may be empty.
     """
     cdef Py_ssize_t i, j, R = features.n_labels
     cdef double* row = &scores[0] + features.layout.behind(b)
@@ -403,7 +403,7 @@ cdef int block_scores(
 
 cdef void copy_nodes(
     Layout layout, Py_ssize_t b, const double[::1] point, double[:, ::1] out) noexcept nogil:
-    """The rows of the parts of sequence b in a point, into those of all positions."""
+    """Copy the rows of the parts of sequence b in a point into the rows of all positions."""
     cdef Py_ssize_t t, first = layout.first_part(b)
     for t in range(layout.n_parts(b)):
         memcpy(&out[first + t, 0], &point[t * layout.stride], layout.n_labels * sizeof(double))
@@ -429,9 +429,9 @@ def chain_marginals(
     ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
     double[::1] scores, double[::1] point, double temperature, Py_ssize_t start, Py_ssize_t stop,
     double[:, ::1] out, double[::1] values):
-    """Node chain_marginals of the sequences start ... stop - 1, and log-partitions.
+    """Node marginals of the sequences start ... stop - 1, and log-partitions.
 
-    Of the scores over the temperature.
+    Scores are divided by the temperature.
     """
     cdef Layout layout = features.layout
     cdef Py_ssize_t b, j, nodes
@@ -454,10 +454,10 @@ def chain_marginals(
 def chain_max_min_nodes(
     ChainFeatures features, ChainMaxMin max_min, bint of_sums, double[::1] scores,
     double[::1] point, double tol, Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out):
-    """Node chain_marginals of the max-min oracle of the sequences start ... stop - 1.
+    """Node marginals of the max-min oracle of the sequences start ... stop - 1.
 
-    The game is that of mean costs; that of sums has the same optima with scores over T. `tol` is
-    one of mean costs in either case.
+    The game has mean costs. The game of sums has the same optima with scores over T. `tol` refers
+    to mean costs in either case.
     """
     cdef Layout layout = features.layout
     cdef Py_ssize_t b, T, j
@@ -490,7 +490,7 @@ def chain_all_scores(
     return rows[:T], rows[T:].reshape(T - 1, R, R) if layout.pair_step else rows[T:]
 
 
-# Predictions of sequences whose labellings an automaton accepts: as `_chain_decoding`.
+# Predictions of sequences whose labellings an automaton accepts: as for chains.
 
 def automaton_decode_map(
     ChainFeatures features, AutomatonOutputs outputs, Workspace work, Py_ssize_t start,
@@ -533,9 +533,9 @@ def decode_rows(
 def automaton_marginals(
     ChainFeatures features, AutomatonOutputs outputs, Workspace work, double temperature,
     Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out, double[::1] values):
-    """Node automaton_marginals of the sequences start ... stop - 1, and log-partitions.
+    """Node marginals of the sequences start ... stop - 1, and log-partitions.
 
-    Of the scores over the temperature.
+    Scores are divided by the temperature.
     """
     cdef Layout layout = features.layout
     cdef Py_ssize_t b, j
@@ -552,9 +552,9 @@ def automaton_marginals(
 def automaton_max_min_nodes(
     ChainFeatures features, AutomatonOutputs outputs, MaxMinScratch game, Workspace work,
     double tol, Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out, double[::1] values):
-    """Node automaton_marginals of the max-min oracle of the sequences start ... stop - 1.
+    """Node marginals of the max-min oracle of the sequences start ... stop - 1.
 
-    As that of `_chain_decoding`; values are -inf where there is no labelling.
+    As for chains. values are -inf if there is no labelling.
     """
     cdef Layout layout = features.layout
     cdef Py_ssize_t b, j
@@ -578,7 +578,7 @@ def automaton_max_min_nodes(
 
 
 def automaton_all_scores(ChainFeatures features, double[::1] scores, Py_ssize_t b):
-    """Scores of sequence b: emissions (T, n_labels), and those of the automaton's features."""
+    """Scores of sequence b: emissions (T, n_labels), and the scores of the automaton's features."""
     cdef Layout layout = features.layout
     with nogil:
         features.scores(b, scores)

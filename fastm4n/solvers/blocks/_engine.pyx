@@ -31,7 +31,7 @@ cdef enum:
 cdef class ActiveSets:
     """One set of atoms for each block.
 
-    Content is kept in bytes: the labels of an output in 16 bits each, or the values and the
+    Content is stored in bytes: the labels of an output in 16 bits each, or the values and the
     places of a vector's non-zeros.
 
     Parameters
@@ -40,11 +40,11 @@ cdef class ActiveSets:
     max_parts, max_size : int
         Most parts of a block, and its largest number of dual variables.
     limit : int
-        Most atoms of a set.  Where there would be more, atoms without weight go, those not used
-        for longest first; and then the two of least weight are merged into their combination,
-        which is an atom as well.
+        Most atoms of a set. Beyond the limit, atoms without weight are removed first, the longest
+        unused first. Then the two of least weight are merged into their combination, which is an
+        atom as well.
     keeps_unused : bool
-        Whether atoms of weight zero are kept, up to the limit.
+        Whether atoms of weight zero stay, up to the limit.
     """
 
     def __cinit__(self, Py_ssize_t n_blocks, Py_ssize_t max_parts, Py_ssize_t max_size, int limit,
@@ -109,10 +109,10 @@ cdef class ActiveSets:
         return 0
 
     cdef int find_or_add(self, Surrogate surrogate, Py_ssize_t b, double height) except -1 nogil:
-        """Number of the atom that was offered; it is added with weight zero where it is new.
+        """Number of the new or known atom. A new one has weight zero.
 
-        Of two heights of one point the larger is kept: `pruned` then tells, as where atoms have
-        gone, that scores are not those of before.
+        Of two heights of one point the larger stays: `pruned` then signals, as after removals, that
+        old scores are invalid.
         """
         cdef AtomSet* held = &self.sets[b]
         cdef Atom* atom
@@ -186,7 +186,7 @@ cdef class ActiveSets:
                 self.remove(b, i)
 
     cdef int prune(self, Surrogate surrogate, Py_ssize_t b, int keep) except -1 nogil:
-        """Leave at most `keep` atoms, one at least: mu_b stays what it is."""
+        """Reduce to at most `keep` atoms, at least one. mu_b does not change."""
         cdef AtomSet* held = &self.sets[b]
         cdef int i, oldest, first, second
         while held.count > max(1, keep):
@@ -239,8 +239,8 @@ cdef class ActiveSets:
     cdef void score(self, Surrogate surrogate, Py_ssize_t b, const double* v) noexcept nogil:
         """Score the atoms of b.
 
-        current = t_b + <v, mu_b>; best = the atom of highest score, worst = that of the
-        lowest score among those with weight.
+        current = t_b + <v, mu_b>. best = the atom of highest score, worst = the one of lowest score
+        with positive weight.
         """
         cdef AtomSet* held = &self.sets[b]
         cdef Atom* atom
@@ -313,8 +313,8 @@ cdef class ActiveSets:
     def start(self, Surrogate surrogate, const double[::1] mu, const double[::1] heights):
         """Begin at the dual point mu, of which heights[b] <= h_b(mu_b).
 
-        phi(y_b) is the first atom of each set.  Another point is an atom itself; where an output
-        is a single label, its labels are.
+        phi(y_b) is the first atom of each set. Another point is an atom itself. If an output is a
+        single label, its labels are.
         """
         cdef Py_ssize_t b, j, k, offset
         cdef label_t* labels = self.labels()
@@ -387,7 +387,7 @@ cdef class ActiveSets:
         return total
 
     def state(self):
-        """All atoms as arrays: their numbers by block, what is known of them, their content."""
+        """All atoms as arrays: their numbers by block, heights and ages, and content."""
         cdef Py_ssize_t b, n = 0, size = 0, at = 0, place = 0
         cdef int i
         cdef AtomSet* held
@@ -424,7 +424,7 @@ cdef class ActiveSets:
         }
 
     def restore(self, Surrogate surrogate, state):
-        """Bring back what `state` gave; a ValueError if it is no state of these blocks."""
+        """Restore a result of `state`. A ValueError if it does not fit these blocks."""
         cdef Py_ssize_t b, _j, at = 0, place = 0
         cdef int i, limit = self.limit
         cdef const Py_ssize_t[::1] counts = state["counts"]
@@ -539,7 +539,7 @@ cdef double LARGEST_ERROR = 1e-4
 
 
 cdef class EngineState:
-    """Dual point, weights and stale gaps of a fit; the passes are `BlockCoordinateEngine`'s.
+    """Dual point, weights and stale gaps of a fit. `BlockCoordinateEngine` has the passes.
 
     Parameters
     ----------
@@ -555,16 +555,16 @@ cdef class EngineState:
     averaging : bool
         Whether to keep the weighted average of the iterates that the fixed step needs.
     mu : ndarray of float64, default=None
-        Memory for the dual point, flat and writable, such as a memory map; it is set to phi(y).
-        By default the engine takes its own.
+        Memory for the dual point, flat and writable, such as a memory map. It is set to phi(y). By
+        default the engine takes its own.
     is_told : bool
-        Whether the dual point is not held: the surrogate, which has `has_points`, is asked for it.
-        The dual point is then that of the passes, and is moved by nothing else.
+        Whether the dual point is computed by the surrogate (which has `has_points`) on demand
+        instead of stored. The dual point is then that of the passes, and nothing else moves it.
 
     Attributes
     ----------
     certificate_error : float
-        How much of the gap inexact oracles may add to a certificate; 0 for as little as can be.
+        Share of the gap that inexact oracles may add to a certificate. 0 for the least possible.
     """
 
     def __init__(self, Surrogate surrogate, FeatureMap features, weights, double alpha, seed,
@@ -620,8 +620,8 @@ cdef class EngineState:
                         double cache_nu=0.01):
         """Hold the dual point as combinations of at most `limit` atoms a block from now on.
 
-        With keeps_unused the oracle is not asked where the best atom at hand would gain enough:
-        cache_F of the block's last gap, and cache_nu of the mean of all.
+        With keeps_unused, a visit skips the oracle if the best stored atom gains enough: cache_F of
+        the block's last gap, and cache_nu of the mean of all.
         """
         self.drop_active_sets()
         surrogate = self.surrogate
@@ -666,7 +666,7 @@ cdef class EngineState:
             self.curvature = self.curvatures / self.n_curvatures
 
     def take_average(self, state, double curvature, double alpha):
-        """Begin from mu, but at weights that accelerated passes have left; see `Acceleration`.
+        """Begin from mu with the weights of accelerated passes. See `Acceleration`.
 
         Unless they are of other features, or of an alpha so much smaller that w(mu) is nearer to
         the optimum. For an alpha that has become larger they shrink, as w(mu) does.
@@ -707,13 +707,11 @@ cdef class EngineState:
                       double[::1] inner, double[::1] shift):
         """Terms of the certificate at w and mu for the blocks start ... stop - 1.
 
-        loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above;
-        gap[b] = that maximum - h_b(mu_b) - <v, mu_b>, zero where rounding alone makes it negative;
-        concave[b] = h_b(mu_b), holding a lower bound of it on entry, which stays where h_b is not
-        known from mu_b;
-        inner[b] = <v, phi(y_b) - mu_b>, and shift[b] the offset's part of it; either may be empty,
-        and is then left out.  Safe from several threads at once after `settle`, for disjoint
-        ranges.
+        loss[b] = max_m h_b(m) + <v, m> - <v, phi(y_b)>, bounded from above. gap[b] = that maximum -
+        h_b(mu_b) - <v, mu_b>, zero if rounding alone makes it negative. concave[b] = h_b(mu_b), or
+        its lower bound on entry if mu_b does not determine h_b. inner[b] = <v, phi(y_b) - mu_b>,
+        and shift[b] the offset's part of it. Either may be empty to skip it. Safe from several
+        threads at once after `settle`, for disjoint ranges.
 
         Returns
         -------
@@ -754,7 +752,7 @@ cdef class EngineState:
         return largest
 
     def concave_of(self, const double[::1] mu, double[::1] concave):
-        """concave[b] = h_b(mu_b); a lower bound of it on entry, which stays where h_b is not known
+        """concave[b] = h_b(mu_b), or its lower bound on entry if h_b is not known
 
         from mu_b.
         """
@@ -787,9 +785,10 @@ cdef class EngineState:
 
     @property
     def mu(self):
-        """The dual point, a flat view; with active sets as it was when last settled.
+        """The dual point, a flat view. With active sets, its state at the last `settle`.
 
-        Empty where the surrogate tells it: what takes a dual point then takes that for its own.
+        Empty if the surrogate computes it. Arguments that expect a dual point then use the
+        surrogate's.
         """
         return np.asarray(self.mu_)
 
@@ -824,14 +823,14 @@ cdef class EngineState:
         return np.asarray(self.losses)
 
     def at_truth(self):
-        """An engine of the same problem at phi(y); it shares the feature map."""
+        """An engine of the same problem at phi(y) with the same feature map."""
         return type(self)(self.surrogate, self.features, self.weights, self.alpha, 0)
 
     def set_mu(self, const double[::1] mu, const double[::1] concave=None, double shrink=1.0):
         """Move to the dual point phi(y) + shrink (mu - phi(y)): t and w follow.
 
-        concave: lower bounds of h_b at mu, for surrogates that cannot tell it from mu; shrunk
-        they hold at the new point, h_b being concave and zero at phi(y).
+        concave: lower bounds of h_b at mu, for surrogates that cannot compute it from mu. After
+        shrinking they hold at the new point, as h_b is concave and zero at phi(y).
         """
         self.mu_[:] = mu
         if concave is not None:
@@ -840,7 +839,7 @@ cdef class EngineState:
         self.rebuild_weights(self.mu_)
 
     cdef int draw_to_truth(self, double shrink) except -1:
-        """Move to phi(y) + shrink (mu - phi(y)): t, of the old point, follows; w does not."""
+        """Move to phi(y) + shrink (mu - phi(y)). t, of the old point, follows, but w does not."""
         cdef Surrogate surrogate = self.surrogate
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset
@@ -857,11 +856,11 @@ cdef class EngineState:
         return 0
 
     def set_alpha(self, double alpha, shrink=None):
-        """Go on under another alpha, from phi(y) + shrink (mu - phi(y)); t and w follow.
+        """Go on under another alpha, from phi(y) + shrink (mu - phi(y)). t and w follow.
 
-        By default shrink is rho = alpha / old alpha, or 1 for a larger alpha.  At rho w stays, to
-        the bit, and a block's gap is at most rho times what it was + (1 - rho) times its loss: the
-        stale gaps become that.
+        By default shrink is rho = alpha / old alpha, or 1 for a larger alpha. At rho, w does not
+        change by a bit. A block's gap is at most rho times its old value + (1 - rho) times its
+        loss, which becomes its stale gap.
         """
         cdef Py_ssize_t b
         cdef double rho = alpha / self.alpha
@@ -878,7 +877,7 @@ cdef class EngineState:
         self.alpha = alpha
 
     def set_largest_concave(self):
-        """Move to the dual points of largest h_b, best for an infinite alpha; t and w follow.
+        """Move to the dual points of largest h_b, best for an infinite alpha. t and w follow.
 
         Returns upper bounds of the largest h_b, which are the losses at w = 0.
         """
@@ -916,8 +915,8 @@ cdef class EngineState:
         """Copies of all that later passes depend on, for `restore`: a flat dict of named arrays.
 
         Nothing of the engine changes, but that kernel maps do the steps that they have put off.
-        With active sets `mu` and `concave` are as they were when last gathered. What accelerated
-        passes keep beside it is in `Acceleration.state`.
+        With active sets `mu` and `concave` are as they were when last gathered.
+        `Acceleration.state` contains the further arrays of accelerated passes.
         """
         self.features.settle()
         numbers = (
@@ -990,7 +989,7 @@ cdef class EngineState:
     def rebuild_weights(self, const double[::1] mu):
         """w = w(mu), afresh: without the rounding that many updates leave.
 
-        If it is interrupted w is what it was before.
+        If interrupted, it restores w.
         """
         before = self.features.state()
         try:
@@ -1000,7 +999,7 @@ cdef class EngineState:
             raise
 
     def build_weights(self, const double[::1] mu):
-        """w = w(mu); left half built where a feature map is interrupted."""
+        """w = w(mu), incomplete if a feature map is interrupted."""
         self.features.clear()
         self.features.collect()
         self.add_weights(mu)
@@ -1031,7 +1030,7 @@ cdef class EngineState:
                 features.update(b, work.step)
 
     def norm_bound(self, const double[::1] mu):
-        """What ||w(mu)|| is at most, by the triangle inequality over the entries of mu."""
+        """Upper bound of ||w(mu)|| by the triangle inequality over the entries of mu."""
         cdef Py_ssize_t b, j, offset, k
         cdef double total = 0.0
         cdef Workspace work = self.work
@@ -1069,7 +1068,7 @@ cdef double ROUNDING = 4e-16
 
 
 cdef class BlockCoordinateEngine(EngineState):
-    """The state of a fit, and the passes over it; parameters are those of `EngineState`."""
+    """The state of a fit, and the passes over it. Parameters as in `EngineState`."""
 
     # ------------------------------------------------------------------ random numbers
 
@@ -1114,7 +1113,7 @@ cdef class BlockCoordinateEngine(EngineState):
                 + (self.tree[child + 2] + self.tree[child + 3]))
 
     cdef Py_ssize_t draw(self) noexcept nogil:
-        """A block with probability proportional to p_b g_b; -1 where rounding led astray."""
+        """A block with probability proportional to p_b g_b. -1 after a rounding error."""
         cdef Py_ssize_t node = 0, child, right
         cdef double rest = self.uniform() * self.tree[0]
         cdef double before[4]
@@ -1138,9 +1137,9 @@ cdef class BlockCoordinateEngine(EngineState):
     cdef double met(
             self, Surrogate surrogate, Workspace work, Py_ssize_t b, double lower, double upper,
             double current, Visit* told) except -1.0 nogil:
-        """What the oracle has told of block b at work.scores; returns its gap.
+        """Record the oracle's result of block b at work.scores. Return its gap.
 
-        lower and upper bound the oracle's value, and current is that of mu_b.
+        lower and upper bound the oracle's value, and current is the value at mu_b.
         """
         cdef double gap = upper - current
         self.losses[b] = upper - surrogate.true_score(b, &work.scores[0])
@@ -1153,7 +1152,7 @@ cdef class BlockCoordinateEngine(EngineState):
         return gap
 
     cdef void note(self, const Visit* told, bint sampling_by_gap) noexcept nogil:
-        """Count a visit, and what it has told."""
+        """Count a visit and its results."""
         self.n_visits += 1
         self.gained += told.gained
         self.curvatures += told.curvature
@@ -1180,9 +1179,9 @@ cdef class BlockCoordinateEngine(EngineState):
 
     cdef int move(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
                   Step step, Visit* told) except -1 nogil:
-        """All of a visit of block b but the update of w, whose coefficients are left in work.step.
+        """Complete visit of block b except the update of w. work.step contains its coefficients.
 
-        It writes what is the block's own, and `told`: for different blocks, and workspaces, it is
+        It writes only data of the block and `told`. Different blocks with different workspaces are
         safe from several threads at once.
         """
         cdef Py_ssize_t j, rows, k = surrogate.size(b), offset = surrogate.offset(b)
@@ -1402,12 +1401,12 @@ cdef class BlockCoordinateEngine(EngineState):
     cdef double natural_step(self, Surrogate surrogate, FeatureMap features, Workspace work,
                              Py_ssize_t b, const double* mu, double current,
                              Visit* told) except? -1.0 nogil:
-        """work.atom and t_b = the dual point of a step in theta; work.step = atom - mu_b.
+        """work.atom and t_b = the dual point of a step in theta. work.step = atom - mu_b.
 
-        The step is halved until the dual rises by it.  Where that does not come about (mu_b may
-        be no dual point of any theta, after a warm start) a step along the chord to the
-        oracle's atom does raise it; of dual points that are told, which are always that of some
-        theta, it is rounding.  Returns ||work.step||^2, 0 for no step.
+        The step is halved until the dual rises by it. If this fails (after a warm start mu_b may be
+        no dual point of any theta), a step along the chord to the oracle's atom raises the dual.
+        Dual points computed on demand always have a theta, and only rounding makes them fail.
+        Returns ||work.step||^2, 0 for no step.
         """
         cdef Py_ssize_t j, k = surrogate.size(b), _attempt
         cdef double curvature = self.weights[b] / (self.alpha + self.kappa)
@@ -1462,9 +1461,9 @@ cdef class BlockCoordinateEngine(EngineState):
         return max(1, <Py_ssize_t> min(1e9, 2e7 / max(1.0, cost)))
 
     def run_blocks(self, const Py_ssize_t[::1] blocks, Step step):
-        """Visits of these blocks, in this order, each as often as it is named.
+        """Visit these blocks in this order, with repetitions.
 
-        Signals are looked for as in `run_pass`; an interrupted call leaves mu, t and w consistent.
+        Signals are checked as in `run_pass`. An interrupted call leaves mu, t and w consistent.
         """
         if blocks.shape[0] and (
                 np.min(blocks) < 0 or np.max(blocks) >= self.gaps.shape[0]):
@@ -1498,9 +1497,9 @@ cdef class BlockCoordinateEngine(EngineState):
         return 0
 
     def run_pass(self, Sampling sampling, Step step):
-        """n_blocks visits; fewer if every stale gap is zero under gap sampling.
+        """n_blocks visits, fewer if every stale gap is zero under gap sampling.
 
-        Signals are looked for; an interrupted pass leaves mu, t and w consistent.
+        Signals are checked. An interrupted pass leaves mu, t and w consistent.
         """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features

@@ -58,7 +58,7 @@ cdef double ROUNDING = 4e-16
 
 
 cdef class LabelSweeps:
-    """`run_pass` in the place of the engine's, for exact steps in random order.
+    """Replacement of the engine's `run_pass` for exact steps in random order.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ cdef double SKIPPED = 0.3
 
 
 cdef class WorkingSets:
-    """Working sets of one engine over `KernelFeatures`; `run_pass` in the place of the engine's.
+    """Working sets of one engine over `KernelFeatures`, with its own `run_pass`.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ cdef class WorkingSets:
             and features.most_open >= LEAST_OPEN)
 
     def state(self):
-        """What later passes depend on, for `restore`."""
+        """State of later passes, for `restore`."""
         return {"at": np.array([self.at])}
 
     def restore(self, state):
@@ -218,7 +218,7 @@ cdef class WorkingSets:
         self.at = int(state["at"][0])
 
     def run_pass(self, Sampling sampling, Step step):
-        """About n_blocks visits, in working sets; none where all gaps are zero.
+        """About n_blocks visits, in working sets. None if all gaps are zero.
 
         An interrupted pass leaves mu, t and w consistent.
         """
@@ -325,7 +325,7 @@ cdef class Marginals:
     ----------
     surrogate : Surrogate
     features : FeatureMap
-        That holds w.
+        Map with the weights w.
     weights : ndarray of shape (n_blocks,)
         p_b.
     work : Workspace
@@ -379,7 +379,7 @@ cdef class TemperedBatch(Marginals):
     Parameters
     ----------
     surrogate : Surrogate
-        Max-margin, or max-min over outputs with `has_tempered_game`; those of outputs with
+        Max-margin, max-min over outputs with `has_tempered_game`, or others over outputs with
         `has_marginals`.
     features, weights
         As of `Marginals`.
@@ -387,7 +387,7 @@ cdef class TemperedBatch(Marginals):
     Attributes
     ----------
     nu : ndarray
-        Of max-min: the adversary's distributions over the labels of each part, flat. They stay
+        For max-min: the adversary's distributions over the labels of each part, flat. They stay
         from one evaluation to the next.
     """
 
@@ -412,13 +412,13 @@ cdef class TemperedBatch(Marginals):
             self.nu[t * layout.stride + self.surrogate.outputs.y[t]] = 1.0
 
     def evaluate(self, double tau, Py_ssize_t n_sweeps=2):
-        """At the w of the features; the dual points are kept in `mu`.
+        """At the w of the features. `mu` receives the dual points.
 
         Parameters
         ----------
         tau : float
         n_sweeps : int
-            Of max-min: sweeps of steps in nu.
+            For max-min: sweeps of steps in nu.
 
         Returns
         -------
@@ -480,7 +480,7 @@ cdef class Batch(Marginals):
     surrogate : Log
         Over outputs with `has_tangent`.
     features : FeatureMap
-        That holds w.
+        Map with the weights w.
     weights : ndarray of shape (n_blocks,)
         p_b.
 
@@ -489,7 +489,7 @@ cdef class Batch(Marginals):
     scores : ndarray
         Tempered scores of all blocks at the last `evaluate`, whose marginals `mu` are.
     change : ndarray
-        Derivatives of what was asked for last, of the form of scores.
+        Derivatives of the last call, with the shape of scores.
     """
 
     cdef Log log
@@ -502,7 +502,7 @@ cdef class Batch(Marginals):
         self.scores, self.change = np.zeros(n), np.zeros(n)
 
     def evaluate(self):
-        """Losses at the w of the features, and h_b of their marginals, which are kept in `mu`."""
+        """Losses at the w of the features, and h_b of their marginals, which go to `mu`."""
         cdef Log surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
@@ -528,7 +528,7 @@ cdef class Batch(Marginals):
         return losses, heights
 
     def risks(self):
-        """Expected costs at the w of the features; `change` holds their derivatives by scores."""
+        """Expected costs at the w of the features. `change` holds their derivatives by scores."""
         cdef Log surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work

@@ -1,21 +1,20 @@
 """Passes whose visits are made in windows of several blocks, by several threads.
 
-The blocks of a window are scored, and their oracles asked, at the same w, and each makes the step
-that would be best for it alone; then w is updated by all of them, one after another.  So the first
-part, which is nearly all of the work, can be done by any number of threads without a lock, and the
-bits that come out do not depend on how many there are.
+All blocks of a window are scored at the same w, their oracles called, and their steps chosen as the
+best ones alone. Then all of them update w, one after another. The first part is nearly all of the
+work. Any number of threads can do it without a lock, and the resulting bits do not depend on their
+number.
 
 Steps of one window do not know of each other: by c_b, what block b moves w by, the dual rises by
 
     sum_b gain_b - alpha / 2 (||sum_b Phi_b c_b||^2 - sum_b ||Phi_b c_b||^2),
 
-gain_b being what it would rise by for block b alone.  What is lost grows with the number of pairs
-of blocks, and so in proportion to the width, as a share of the gain: the mini-batches of [1]_.  It
-is measured now and then, at the cost of scoring a window twice, and windows are as wide as keeps it
-small.
+with gain_b the rise for block b alone. The loss grows with the number of pairs of blocks. As a
+share of the gain it is proportional to the width, as in the mini-batches of [1]_. It is measured
+now and then, at the cost of scoring a window twice, and windows are as wide as keeps it small.
 
-As threads change no bit, a clock may say how many there are: where visits of all take no less time
-than those of one, as on a machine that has other work, the others are let go for some passes.
+As threads change no bit, a clock may choose their number. If all take no less time for visits than
+one, for example on a busy machine, the others pause for some passes.
 
 References
 ----------
@@ -86,7 +85,7 @@ def cost_of_visit(engine):
 
 
 cdef class Windows:
-    """Threads, and the memory of a window; `run_pass` in the place of the engine's.
+    """Threads and the memory of a window, with its own `run_pass`.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ cdef class Windows:
         return 0
 
     def state(self):
-        """What later passes depend on, for `restore`."""
+        """State of later passes, for `restore`."""
         numbers = (
             self.width, self.together, self.alone, self.n_measured, self.n_alone, self.has_passed)
         return {"numbers": np.array(numbers, dtype=np.float64)}
@@ -243,7 +242,7 @@ cdef class Windows:
                     self.next_rest = <Py_ssize_t> (FIRST_REST * n)
 
     cdef int run_part(self, Py_ssize_t n_threads, Py_ssize_t stop_at) except -1:
-        """Visits of a pass, until no more than stop_at of its visits are left."""
+        """Visits of a pass, until at most stop_at of its visits remain."""
         self.n_running, self.stop_at = n_threads, stop_at
         self.is_dismissal = self.is_judged = self.is_torn = False
         self.began, self.work = fastm4n_seconds(), 0.0
@@ -273,7 +272,7 @@ cdef class Windows:
         return 0
 
     def take_part(self, Py_ssize_t number):
-        """The part of one thread in a pass; number 0 leads."""
+        """The part of one thread in a pass. Number 0 leads."""
         cdef Workspace work = self.workspaces[number]
         cdef BlockCoordinateEngine engine = self.engine
         cdef Surrogate surrogate = engine.surrogate
@@ -353,8 +352,8 @@ cdef class Windows:
             self, FeatureMap features, Py_ssize_t number, Py_ssize_t count) except -1 nogil:
         """Bring w to the steps of a window: all of it, or the part of w that is this thread's.
 
-        Where there are no parts the second thread does it, while the leader goes on to the blocks
-        of the next window.
+        Without parts the second thread does it, while the leader goes on to the blocks of the next
+        window.
         """
         cdef Py_ssize_t i
         cdef bint in_parts = self.n_running > 1 and features.n_parts() == self.n_running
@@ -370,7 +369,7 @@ cdef class Windows:
         return 0
 
     cdef void begin(self, BlockCoordinateEngine engine) noexcept nogil:
-        """Choose the blocks of the next window; none when the pass is over."""
+        """Choose the blocks of the next window. None when the pass is over."""
         cdef Py_ssize_t i, b, n = engine.gaps.shape[0], width = min(self.width, self.n_left)
         cdef Py_ssize_t done = n - self.n_left
         self.count = 0
@@ -410,7 +409,7 @@ cdef class Windows:
     cdef void sort(self) noexcept nogil:
         """Have the blocks that took longest last time taken first: no thread waits for one long.
 
-        In which order blocks are taken changes no bit: it is the order of updates that counts.
+        The order of choice changes no bit, only the order of updates does.
         """
         cdef Py_ssize_t i, j
         cdef float seconds
@@ -455,7 +454,7 @@ cdef class Windows:
 
     cdef int measure(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
                      Workspace work, Py_ssize_t number) except -1 nogil:
-        """What all updates of the window have done to the scores of its steps, and each alone."""
+        """Effect of all updates of the window on the scores of its steps, and of each alone."""
         cdef Py_ssize_t i, k, b
         cdef double alpha = engine.alpha + engine.kappa, first, moved
         for i in range(self.count):
