@@ -32,6 +32,7 @@ from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_we
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
+from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import make_surrogate
 from fastm4n.tasks.parameters import DECODINGS, SURROGATES
 from fastm4n.tasks.scale import scale_advice
@@ -322,12 +323,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             problem.road = "calls"
         alpha = self._alpha_of(problem.blocks.kept.size)
         state = self._start_of(problem)
-        start = {} if state is None else problem.start(state, alpha)
+        start = None if state is None else problem.start(state, alpha)
         options = self._options(problem, alpha, bool(self.warm_start) or is_growing)
         problem.is_last = not options.keep_dual
-        with keeping(self, args), self._naming(problem):
+        with keeping(self, args) as checkpoint, self._naming(problem):
             solver = choose(self.solver, problem, options, start)
-            solution = solver.solve(problem, options, **start)
+            solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
             if problem.is_last:
                 problem.drop_dual(solution)
             fitted = problem.fitted_by(solution, alpha)

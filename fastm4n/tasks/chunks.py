@@ -404,7 +404,7 @@ class EstimatorChunks(Chunks):
             left = {} if calls is None else {"left": calls.left, "share": calls.share}
             return self.solver.solve_chunks(self, weights, alpha, **left, **options)
         self.close(True)
-        return calls.ended_solution(self, options["tol"])
+        return calls.ended_solution(self, options["monitor"].tol)
 
     def keep_end(self, engine, solution):
         """Keep what the next call of `partial_fit` goes on from."""

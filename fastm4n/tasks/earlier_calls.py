@@ -4,11 +4,9 @@ In a work folder that is the file of the last call that ended and the dual point
 for any process that has the same data; without one it goes with the estimator, in this process.
 """
 
-import numpy as np
-
 from fastm4n.base.array_files import read_arrays, understood
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.base import Solution
+from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
 from fastm4n.solvers.dual_store import ENDED, STATE
@@ -128,7 +126,7 @@ class Calls:
         weights = part("left/features", arrays) or part("weights", arrays)
         features.restore(weights)
         return Solution(
-            mu=np.zeros(0), n_iter=header["n_iter"], history=part("history", arrays),
+            State(), n_iter=header["n_iter"], history=part("history", arrays),
             certificate=Certificate(header["primal"], header["dual"], header["gap"], None),
             converged=header["converged"], interrupted=False)
 
