@@ -480,7 +480,7 @@ def test_fits(kind, name, way, penalty, monkeypatch):
         exact = blocks.certificate(problem.unpack(solution.mu))
         # weights and dual values of earlier passes may have been better
         assert found.dual >= exact.dual - 1e-9
-        assert found.primal <= exact.primal + 0.021 * tol + 1e-8 or solution.average is not None
+        assert found.primal <= exact.primal + 0.021 * tol + 1e-8 or solution.state.average is not None
     assert tuple(history) == HISTORY_KEYS and len({len(of) for of in history.values()}) == 1
     assert np.all(np.diff(history["pass"]) > 0) and history["pass"][-1] == solution.n_iter
     for key in ("oracle_calls", "seconds"):
