@@ -13,8 +13,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-import fastm4n.solvers.blocks.driver as driver
+import fastm4n.solvers.blocks.best as best
 import fastm4n.solvers.blocks.momentum as acceleration
+import fastm4n.solvers.blocks.schedule as schedule
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,
@@ -27,6 +28,7 @@ from fastm4n import (
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
 from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
@@ -78,10 +80,10 @@ def test_kappa():
     ("log", np.inf, 1e-3, 5), ("log", np.inf, np.inf, None)])
 def test_smooth_problems_wait(name, at_first, slow, first, monkeypatch):
     """Most are solved before momentum helps."""
-    monkeypatch.setattr(driver, "SLOW_AT_FIRST", at_first)
-    monkeypatch.setattr(driver, "SLOW", slow)
+    monkeypatch.setattr(schedule, "SLOW_AT_FIRST", at_first)
+    monkeypatch.setattr(schedule, "SLOW", slow)
     begun = []
-    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running = Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     # no pass is left out: the last of a run is its end
     running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(0.0, 13, sweep_first=True)
@@ -93,10 +95,10 @@ def test_smooth_problems_wait(name, at_first, slow, first, monkeypatch):
 def test_many_weights_wait(name, tol, many, monkeypatch):
     """Where vectors of momentum cost more than passes, for many passes to come."""
     monkeypatch.setattr(acceleration, "IN_CACHE", 0)
-    monkeypatch.setattr(driver, "LITTLE", 1e-12)
-    monkeypatch.setattr(driver, "MANY_PASSES", many)
+    monkeypatch.setattr(schedule, "LITTLE", 1e-12)
+    monkeypatch.setattr(schedule, "MANY_PASSES", many)
     begun = []
-    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running = Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     # no pass is left out: the last of a run is its end
     running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(tol, 43, sweep_first=True)
@@ -302,7 +304,7 @@ class Interrupted:
 @pytest.mark.parametrize("place", [
     (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
     (Acceleration, "certified"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
-    (driver, "certify"), (driver, "best_kappa")])
+    (best, "certify"), (schedule, "best_kappa")])
 @pytest.mark.parametrize("kind", ["labels", "chains", "bounded permutations"])
 def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     """What is left is consistent, whatever was under way."""
@@ -310,7 +312,7 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     owner, name = place
     interrupted = Interrupted(getattr(owner, name), number, after)
     monkeypatch.setattr(
-        owner, name, interrupted if owner is driver else
+        owner, name, interrupted if owner in (best, schedule) else
         lambda *args, **kwargs: interrupted(*args, **kwargs))
     solution, w = solved(problem, "max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
     assert solution.interrupted == (interrupted.count >= number)

@@ -22,7 +22,7 @@ from fastm4n.base.array_files import ModelFileError, read_arrays
 from fastm4n.base.arrays import part
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers import checkpoints as _checkpoints
-from fastm4n.solvers.blocks import policy
+from fastm4n.solvers.blocks import schedule
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.checkpoints import FIT, FitCheckpoint
 
@@ -195,7 +195,7 @@ def test_fits_go_on_with_the_same_bits_from_every_state(name, always, tmp_path, 
     (X, y), file = make(), tmp_path / "fit.fm4n"
     model = clone(model).set_params(random_state=0)
     if name == "auto goes back to a small cache":
-        monkeypatch.setattr(policy, "CACHE", 2)  # which sets are above for many passes
+        monkeypatch.setattr(schedule, "CACHE", 2)  # which sets are above for many passes
     states, keep = [], FitCheckpoint.keep
 
     def kept(self, driver, history):

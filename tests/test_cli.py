@@ -240,7 +240,7 @@ def test_a_breakpoint_that_was_not_solved_is_noted(capsys):
 
 def interrupt_after(n, monkeypatch):
     """Interrupt a path after n breakpoints."""
-    from fastm4n.solvers.path_follower import PathFollower
+    from fastm4n.solvers.path import PathFollower
 
     advance = PathFollower.advance
 
@@ -314,7 +314,7 @@ def test_a_failing_fit_is_one_line(capsys, monkeypatch):
     def failing(self):
         raise ValueError("first\nsecond")
 
-    from fastm4n.solvers.path_follower import PathFollower
+    from fastm4n.solvers.path import PathFollower
 
     monkeypatch.setattr(PathFollower, "advance", failing)
     assert main(QUICK) == 1

@@ -31,8 +31,8 @@ import fastm4n.reference as ref
 import fastm4n.solvers.blocks.momentum as acceleration
 from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import STEPS
 from fastm4n.solvers.blocks.momentum import Acceleration
+from fastm4n.solvers.blocks.schedule import STEPS
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.solvers.history import HISTORY_KEYS
 

@@ -267,8 +267,8 @@ def solved(estimator, problem):
     """The solution of a problem that has no owner, and fitted attributes."""
     options = Options(
         alpha=estimator.alpha, tol=estimator.tol, scale=1.0, max_iter=estimator.max_iter, seed=0,
-        n_jobs=1, verbose=0, callback=None, auto=isinstance(estimator.solver, str), keep_dual=True)
-    solver = choose(estimator.solver, problem, options, None)
+        n_jobs=1, verbose=0, callback=None, solver=estimator.solver, keep_dual=True)
+    solver = choose(problem, options)
     solution = solver.solve(problem, options, None, Monitor.of(options))
     return solution, problem.fitted_by(solution, options.alpha)
 

@@ -39,9 +39,8 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")

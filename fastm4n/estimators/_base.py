@@ -293,12 +293,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             ) from error
         return int(random_state.randint(2**31))
 
-    def _options(self, problem, alpha, keep_dual):
+    def _options(self, problem, alpha, keep_dual, is_warm):
         """How the problem of a fit is to be solved."""
         return Options(
             alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
-            callback=self.callback, auto=isinstance(self.solver, str), keep_dual=keep_dual)
+            callback=self.callback, solver=self.solver, keep_dual=keep_dual, is_warm=is_warm)
 
     def _naming(self, problem):
         """A context in which errors name examples and kernels as the caller does."""
@@ -324,10 +324,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         alpha = self._alpha_of(problem.blocks.kept.size)
         state = self._start_of(problem)
         start = None if state is None else problem.start(state, alpha)
-        options = self._options(problem, alpha, bool(self.warm_start) or is_growing)
+        options = self._options(
+            problem, alpha, bool(self.warm_start) or is_growing, start is not None)
         problem.is_last = not options.keep_dual
         with keeping(self, args) as checkpoint, self._naming(problem):
-            solver = choose(self.solver, problem, options, start)
+            solver = choose(problem, options)
             solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
             if problem.is_last:
                 problem.drop_dual(solution)

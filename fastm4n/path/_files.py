@@ -8,8 +8,8 @@ from fastm4n.base.arrays import part
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.path._path import METHODS, RegularizationPath
-from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint
 from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.path import N_NUMBERS, Breakpoint
 
 
 def save(of, path):

@@ -10,8 +10,8 @@ from sklearn.metrics import get_scorer
 
 from fastm4n.base.checks import check_number
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.path import smallest_alpha
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, FloatArray, StrPath
-    from fastm4n.solvers.breakpoints import Breakpoint
+    from fastm4n.solvers.path import Breakpoint
 
 METHODS = ("certified", "heuristic", "grid")
 

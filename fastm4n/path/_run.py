@@ -28,7 +28,7 @@ from fastm4n.solvers.certificates import certify as certificate_of
 from fastm4n.solvers.checkpoints import IDLE, fingerprint
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.history import tqdm_bar
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import PathFollower
 from fastm4n.tasks.kernels import named_kernel
 
 logger = logging.getLogger("fastm4n")
@@ -250,7 +250,7 @@ class Run:
             return False
         if self.method == "heuristic" and self.certifies:
             kept = engine.surrogate.state()
-            certificate = certificate_of(engine, engine.mu, follower.driver.n_jobs)
+            certificate = certificate_of(engine, engine.mu, follower.driver.certifier.n_jobs)
             engine.surrogate.restore(kept)
             loss = float(np.sum(np.multiply(engine.weights, certificate.block_losses)))
             point = replace(
@@ -292,7 +292,7 @@ class Run:
             method=self.method,
             complete=follower.complete and follower.converged, certified=self.certifies,
             at_rest=(follower.at_rest, follower.gap_at_rest(self.points[0])),
-            policy=follower.driver.policy_name,
+            policy=follower.driver.schedule.name,
         )
 
 

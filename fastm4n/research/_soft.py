@@ -99,8 +99,18 @@ class SoftProblem(Problem):
         nodes = self.graphs.examples[self.graphs.node_blocks]
         return float(np.sum(worst * self.blocks.weights[nodes])) or 1.0
 
-    def solved(self, solver: BlockFrankWolfe, options: Options, monitor: Monitor) -> Solution:
-        """The solution by a solver's options; what it found is kept for `fitted`."""
+    @property
+    def solver(self) -> Any:
+        return self
+
+    def refusal(self, problem: Any) -> None:
+        """As of `Solver`: parameters were checked with those of the estimator."""
+
+    def solve(
+        self, problem: Any, options: Options, start: None, monitor: Monitor,
+    ) -> Solution:
+        """As of `Solver`; what it found is kept for `fitted`."""
+        solver = as_solver(self.owner.solver)
         if monitor.checkpoint is not None:
             raise ValueError(
                 "inference='soft' keeps no checkpoints: its fits are made of many stages. Fit it "

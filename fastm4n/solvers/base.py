@@ -109,10 +109,12 @@ class Options:
         The objective at zero weights, which `tol` is a share of.
     max_iter, seed, n_jobs, verbose, callback
         As in the estimators.
-    auto : bool
-        Whether ``solver="auto"`` was asked for.
+    solver : "auto" or Solver
+        As the estimator has it.
     keep_dual : bool
         Whether a later fit goes on from the dual point, which must then be returned.
+    is_warm : bool, default=False
+        Whether the fit starts from the state of an earlier one.
     """
 
     alpha: float
@@ -123,8 +125,14 @@ class Options:
     n_jobs: int
     verbose: int
     callback: Callable[..., Any] | None
-    auto: bool
+    solver: Any
     keep_dual: bool
+    is_warm: bool = False
+
+    @property
+    def auto(self) -> bool:
+        """Whether ``solver="auto"``."""
+        return isinstance(self.solver, str)
 
     @property
     def gap(self) -> float:
@@ -132,11 +140,18 @@ class Options:
         return self.tol * self.scale
 
 
+def pass_work(problem: Any) -> float:
+    """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
+    return problem.weights.size * (
+        problem.features.visit_cost + problem.loss.outputs.oracle_cost)
+
+
 class Solver(NamesParameters, BaseEstimator):
     """Base of what the parameter `solver` of the estimators takes.
 
-    A subclass has `check`, `refusal` and `solve`. Subclasses are registered when they are defined:
-    `Solver.known` holds them by name.
+    A subclass has `check`, `refusal`, `cost` and `solve`. Subclasses are registered when they are
+    defined: `Solver.known` holds them by name. With ``register=False`` they are not: they are made
+    around another solver.
     """
 
     known: dict[str, type[Solver]] = {}
@@ -151,9 +166,10 @@ class Solver(NamesParameters, BaseEstimator):
     follows_paths: bool = False
     solves_parts: bool = False
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, register: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Solver.known[cls.__name__] = cls
+        if register:
+            Solver.known[cls.__name__] = cls
 
     def check(self) -> None:
         """Raise a ValueError for options that make no sense by themselves."""
@@ -166,6 +182,20 @@ class Solver(NamesParameters, BaseEstimator):
         problem : Problem
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `refusal`.")
+
+    def cost(self, problem: Any, options: Options) -> float:
+        """Estimated multiply-adds until the gap is ``options.gap``.
+
+        `choose` compares solvers by it. It is infinite outside the range that the benchmarks of the
+        solver cover, where it is not an alternative to others.
+
+        Parameters
+        ----------
+        problem : Problem
+            One that `refusal` does not refuse.
+        options : Options
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `cost`.")
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

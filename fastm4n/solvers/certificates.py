@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.arrays import formed
 from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.surrogates._losses import losses_at
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
 
 # two values of the objective that differ by less than this share of their terms are equal
 ROUNDING = 1e-14
@@ -37,7 +28,7 @@ class CertificateError(ArithmeticError):
     """A lower bound of the objective came out above the objective itself."""
 
 
-def checked_gap(primal: float, dual: float, slack: float = 0.0) -> float:
+def checked_gap(primal, dual, slack=0.0):
     """primal - dual, not below zero.
 
     Raises
@@ -76,10 +67,7 @@ class Certificate:
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
 
 
-def certificate_terms(
-    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
-    only_needed: bool = False,
-) -> tuple[Any, ...]:
+def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
     """What `EngineState.certify_range` tells of all blocks: five arrays, and the largest term.
 
     With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
@@ -113,7 +101,7 @@ def certificate_terms(
     return *terms, max(largest)
 
 
-def scaled_dual(height: float, pull: float) -> float:
+def scaled_dual(height, pull):
     """The best dual value between phi(y) and a dual point of sum_b p_b h_b = height.
 
     Its w has alpha / 2 ||w||^2 = pull; h is concave and zero at phi(y): the largest
@@ -124,10 +112,7 @@ def scaled_dual(height: float, pull: float) -> float:
     return 0.25 * max(height, 0.0) ** 2 / pull
 
 
-def certify(
-    engine: Any, mu: FloatArray, n_jobs: int = 1, apart: tuple[float, float] | None = None,
-    concave: FloatArray | None = None, only_primal: bool = False,
-) -> Certificate:
+def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
     Or any other w: `apart` then is Omega(w) + Omega*(z) - <w, z>, by which P(w) - D(mu) over alpha
@@ -208,10 +193,7 @@ def _is_indefinite(engine, mu, norm):
     return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
 
 
-def with_exact_primal(
-    found: Certificate, surrogate: Surrogate, features: FeatureMap, weights: FloatArray,
-    alpha: float,
-) -> Certificate:
+def with_exact_primal(found, surrogate, features, weights, alpha):
     """A certificate whose primal value, a bound from above, is made that of the features' w.
 
     Where the penalty is ||w||^2 / 2, of which `found` has the norm.
@@ -226,15 +208,13 @@ def with_exact_primal(
     return replace(found, primal=primal, gap=min(found.gap, gap), block_losses=losses)
 
 
-def certify_average(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
+def certify_average(engine, n_jobs=1):
     """The averaged dual point of the fixed step and its certificate; w is left as it was."""
     mu = engine.averaged_mu()
     return mu, certify_elsewhere(engine, mu, n_jobs)
 
 
-def certify_elsewhere(
-    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
-) -> Certificate:
+def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
     """Certificate of another dual point and w of it; the engine's w is left as it was."""
     state = engine.features.state()
     try:
@@ -244,7 +224,7 @@ def certify_elsewhere(
         engine.features.restore(state)
 
 
-def objective_at_zero(surrogate: Surrogate, features: FeatureMap, weights: FloatArray) -> float:
+def objective_at_zero(surrogate, features, weights):
     """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
 
     One where there are no costs, so that it can be divided by.
@@ -253,7 +233,7 @@ def objective_at_zero(surrogate: Surrogate, features: FeatureMap, weights: Float
     return value if value > 0.0 else 1.0
 
 
-def certify_zero(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
+def certify_zero(engine, n_jobs=1):
     """phi(y) and the certificate of w = 0 (within its bounds); w is left as it was.
 
     Its `primal` is the objective there, bounded from above: `objective_at_zero` where w has neither
@@ -268,7 +248,7 @@ def certify_zero(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certi
         engine.features.restore(state)
 
 
-def rests_at_zero(features: FeatureMap) -> bool:
+def rests_at_zero(features):
     """Whether w = 0 is within the bounds."""
     return all(
         np.all(np.asarray(penalty.lower_rows()) <= 0.0)
@@ -276,9 +256,7 @@ def rests_at_zero(features: FeatureMap) -> bool:
         for penalty in features.penalties().values())
 
 
-def certify_cleared(
-    engine: Any, n_jobs: int | None = 1,
-) -> tuple[dict[str, FloatArray], Certificate]:
+def certify_cleared(engine, n_jobs=1):
     """The weights of `certify_zero`, as a state, and a certificate whose objective is of them.
 
     The engine's own dual point serves, which takes no memory for another: the objective does not
@@ -292,84 +270,3 @@ def certify_cleared(
         return {name: np.zeros(array.shape) for name, array in state.items()}, found
     finally:
         engine.features.restore(state)
-
-
-class Best:
-    """The best weights and the best dual value that were certified of one problem.
-
-    The two are of different points: primal - dual bounds what is left to gain all the same. What
-    the engine stands at is kept only when it moves on.
-
-    Parameters
-    ----------
-    keeps_heights : bool, default=True
-        Whether dual points are asked for, with which h_b go.
-
-    Attributes
-    ----------
-    primal, dual : float
-    slack : float
-        The largest of the certificates that were offered.
-    kept : dict, ndarray or None
-        The weights of `primal`, as a state of the feature map, or their dual point where weights
-        are not held; None where the engine stands at them.
-    concave : ndarray
-        Lower bounds of h_b where `kept` is a dual point.
-    mu, heights : ndarray or None
-        A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
-    """
-
-    primal: float
-    dual: float
-    slack: float
-    kept: Any
-    concave: FloatArray | None
-    mu: FloatArray | None
-    heights: FloatArray | None
-
-    def __init__(self, keeps_heights: bool = True) -> None:
-        self.keeps_heights = keeps_heights
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, from the dual point phi(y)."""
-        self.primal, self.dual, self.slack = np.inf, 0.0, 0.0
-        self.kept = self.concave = self.mu = self.heights = None
-
-    def state(self) -> dict[str, Any]:
-        """All that later passes depend on, for `restore`; nothing of it is changed in place."""
-        return {
-            "values": np.array([self.primal, self.dual, self.slack]),
-            "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
-        }
-
-    def restore(
-        self, state: dict[str, Any], kept: Any, mu: FloatArray | None, heights: FloatArray | None,
-    ) -> None:
-        """Bring back the arrays of `state`; the others are of the form that its own have."""
-        self.primal, self.dual, self.slack = state["values"].tolist()
-        forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
-        there = {name.partition("/")[0] for name in state}
-        for name, form in forms.items():
-            setattr(self, name, formed(form, name, state) if name in there else None)
-
-    def offer(self, certificate: Certificate, kept: Any = None) -> None:
-        """Take notice of a certificate, of where the engine stands or of what is to be kept."""
-        concave = certificate.concave if self.keeps_heights else None
-        self.slack = max(self.slack, certificate.slack)
-        if certificate.bound >= self.dual:
-            self.dual, self.mu, self.heights = certificate.bound, None, concave
-        margin = certificate.rounding if kept is None else -certificate.rounding
-        if certificate.primal <= self.primal + margin:
-            self.primal, self.kept = certificate.primal, kept
-            self.concave = concave
-
-    def improved(self, certificate: Certificate) -> Certificate:
-        """The certificate with the best values in the place of its own."""
-        primal, dual = certificate.primal, certificate.dual
-        is_better = self.primal < primal or self.dual > dual + certificate.rounding
-        if not is_better:
-            return certificate
-        primal, dual = min(primal, self.primal), max(dual, self.dual)
-        gap = checked_gap(primal, dual, self.slack)
-        return replace(certificate, primal=primal, dual=dual, gap=gap, slack=self.slack)

@@ -7,7 +7,6 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -16,14 +15,6 @@ from fastm4n.base.array_files import ModelFileError, read_arrays, understood, wr
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any
-
-    from numpy.typing import ArrayLike
-
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -39,25 +30,23 @@ _file = ContextVar("the file of `checkpointing`, and its checkpoints", default=(
 class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
-    due: float
-    told: str | None
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.due = time.monotonic() + SECONDS
         self.told = None
 
-    def is_due(self) -> bool:
+    def is_due(self):
         return time.monotonic() >= self.due
 
     @contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self):
         start = time.monotonic()
         yield
         end = time.monotonic()
         self.due = end + max(SECONDS, TIMES * (end - start))
 
     @contextmanager
-    def sparing(self, file: Any) -> Iterator[Any]:
+    def sparing(self, file):
         """Make a warning of what the system has against writing to this file, once for each reason.
 
         A checkpoint is insurance: what it is of goes on, and the next one is tried in its time.
@@ -231,12 +220,8 @@ class FitCheckpoint:
         If it is damaged.
     """
 
-    file: Any
-    fingerprint: dict[str, str]
-    pace: Pace
-    found: Any
 
-    def __init__(self, file: Any, wanted: dict[str, str]) -> None:
+    def __init__(self, file, wanted):
         self.file, self.fingerprint, self.pace = file, wanted, Pace()
         self.found = None
         if file.is_dir():
@@ -247,11 +232,11 @@ class FitCheckpoint:
             self.found = header, arrays
 
     @property
-    def solver(self) -> str | None:
+    def solver(self):
         """What has written the file; None if there is none."""
         return None if self.found is None else self.found[0].get("solver")
 
-    def resume(self, driver: Any, history: dict[str, ArrayLike]) -> bool:
+    def resume(self, driver, history):
         """Bring back the state of the file; whether there is one."""
         if self.found is None:
             return False
@@ -265,10 +250,10 @@ class FitCheckpoint:
             history.restore(part("history", arrays), header["seconds"])
         return True
 
-    def end(self, driver: Any, history: dict[str, ArrayLike], tol: float) -> None:
+    def end(self, driver, history, tol):
         """Called when no pass follows."""
 
-    def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
+    def keep(self, driver, history):
         """Write the state, if it is time."""
         if not self.pace.is_due():
             return
@@ -280,6 +265,6 @@ class FitCheckpoint:
             with self.saving():
                 write_arrays(self.file, FIT, header, arrays, finite=False)
 
-    def saving(self) -> AbstractContextManager[Any]:
+    def saving(self):
         """What is made of errors while the state is written."""
         return self.pace.sparing(self.file)

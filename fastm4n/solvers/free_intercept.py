@@ -15,23 +15,16 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.solvers.base import Solution, State
+from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.history import Monitor
 
-if TYPE_CHECKING:
-    from typing import Any
 
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.base import Options, Solver
-
-
-def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
+def balancing(mean, pi):
     """The smallest theta, and q, with (1 - theta) mean + theta q = pi; q is None where theta is 0.
 
     With r = pi - mean a q in the simplex needs theta / (1 - theta) >= max_j -r_j / pi_j.
@@ -50,7 +43,7 @@ def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
     return ratio / (1.0 + ratio), q / q.sum()
 
 
-def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
+def balance(mu, truth, p):
     """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
 
     Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
@@ -71,91 +64,107 @@ def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
     return mu if q is None else (1.0 - theta) * mu + theta * q
 
 
-def solve_free_intercept(
-    inner: Solver, problem: Any, options: Options, start: State | None, monitor: Monitor,
-) -> Solution:
-    """The solution of `inner` for an intercept that is not regularised.
+class FreeIntercept(Solver, register=False):
+    """Proximal steps in the intercept around another solver, for an intercept without a penalty.
 
     Features have a constant feature of value ``problem.free_intercept``, and outputs are labels,
-    each of which occurs: the larger the value, the longer the proximal steps.
+    each of which occurs. The larger the value, the longer the proximal steps.
 
     Parameters
     ----------
     inner : Solver
-        It solves the problem with a penalty.
-    problem, options, start, monitor
-        As in `Solver.solve`.
-
-    Returns
-    -------
-    solution : Solution
-        For the problem without the penalty on the intercept, with `intercepts`; its history has
-        a row for each proximal step.
+        Of the problem with a penalty on the intercept.
     """
-    if monitor.checkpoint is not None:
-        raise ValueError(
-            "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "
-            "in its place, or fit without checkpoints.")
-    surrogate, features, weights = problem.loss, problem.features, problem.weights
-    alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
-    truth = surrogate.outputs.truth().reshape(weights.size, -1)
-    offset = np.zeros(truth.shape[1])
-    penalised = copy(problem)
-    penalised.free_intercept = None
-    n_passes = n_calls = n_hits = 0
-    slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
-    inner_tol = max(0.5 * tol, 0.05 * options.scale)
-    with monitor.running():
-        while True:
-            features.set_offset(offset)
-            inner_options = replace(
-                options, tol=inner_tol, scale=1.0, max_iter=options.max_iter - n_passes,
-                callback=None, keep_dual=True)
-            solution = inner.solve(penalised, inner_options, start, Monitor.of(inner_options))
-            monitor.interrupted = solution.interrupted
-            n_passes += solution.n_iter
-            if solution.n_iter:
-                n_calls += int(solution.history["oracle_calls"][-1])
-                n_hits += int(solution.history["cache_hits"][-1])
-            start = solution.state.without("average")
-            shift = features.constant_scores()
-            intercepts = offset + shift
-            penalty = 0.5 * features.modulus() * float(
-                np.sum((shift / problem.free_intercept) ** 2))
-            primal = solution.certificate.primal - alpha * penalty
-            balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
-            engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-            state = features.state()
-            features.set_offset(np.zeros_like(offset))
-            found = certify_elsewhere(engine, balanced, n_jobs)
-            slack = max(slack, found.slack, solution.certificate.slack)
-            best_dual = max(best_dual, found.bound)
-            if primal <= best_primal:
-                best_primal, best = primal, (solution.mu, intercepts, state)
-            certificate = Certificate(
-                best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
-                solution.certificate.block_gaps
-            )
-            stopped = monitor.report(
-                n_passes, certificate,
-                str(solution.history["policy"][-1]) if solution.n_iter else "", n_calls,
-                float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0, n_hits)
-            if (
-                certificate.gap <= tol or n_passes >= options.max_iter or solution.interrupted
-                or stopped
-                # no pass was needed for a tolerance this small: the rest is rounding
-                or (solution.n_iter == 0 and inner_tol < 1e-14 * options.scale)
-            ):
-                break
-            inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
-            if solution.n_iter == 0:
-                inner_tol *= 0.25
-            offset = intercepts
-    if best is None:
-        raise KeyboardInterrupt
-    mu, intercepts, state = best
-    features.set_offset(np.zeros_like(offset))
-    features.restore(state)
-    return Solution(
-        State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
-        converged=certificate.gap <= tol, interrupted=monitor.interrupted, intercepts=intercepts)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def refusal(self, problem):
+        """As of `Solver`."""
+        if problem.modulus == 0.0:
+            return (
+                f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
+                "need a quadratic term of the intercept; use a large number for fit_intercept, or "
+                "l1_ratio=0.99.")
+        return self.inner.refusal(self._penalised(problem))
+
+    def cost(self, problem, options):
+        """As of `Solver`: passes are those of `inner`, with a few certificates more."""
+        return self.inner.cost(self._penalised(problem), options)
+
+    def _penalised(self, problem):
+        """The problem with a penalty on the intercept."""
+        problem = copy(problem)
+        problem.free_intercept = None
+        return problem
+
+    def solve(self, problem, options, start, monitor):
+        """As of `Solver`; the history has a row for each proximal step."""
+        if monitor.checkpoint is not None:
+            raise ValueError(
+                "checkpointing keeps no state of a fit with fit_intercept='free'; use a large "
+                "number in its place, or fit without checkpoints.")
+        surrogate, features, weights = problem.loss, problem.features, problem.weights
+        alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
+        truth = surrogate.outputs.truth().reshape(weights.size, -1)
+        offset = np.zeros(truth.shape[1])
+        penalised = self._penalised(problem)
+        n_passes = n_calls = n_hits = 0
+        slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
+        inner_tol = max(0.5 * tol, 0.05 * options.scale)
+        with monitor.running():
+            while True:
+                features.set_offset(offset)
+                inner_options = replace(
+                    options, tol=inner_tol, scale=1.0, max_iter=options.max_iter - n_passes,
+                    callback=None, keep_dual=True)
+                solution = self.inner.solve(
+                    penalised, inner_options, start, Monitor.of(inner_options))
+                monitor.interrupted = solution.interrupted
+                n_passes += solution.n_iter
+                if solution.n_iter:
+                    n_calls += int(solution.history["oracle_calls"][-1])
+                    n_hits += int(solution.history["cache_hits"][-1])
+                start = solution.state.without("average")
+                shift = features.constant_scores()
+                intercepts = offset + shift
+                penalty = 0.5 * features.modulus() * float(
+                    np.sum((shift / problem.free_intercept) ** 2))
+                primal = solution.certificate.primal - alpha * penalty
+                balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
+                engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
+                state = features.state()
+                features.set_offset(np.zeros_like(offset))
+                found = certify_elsewhere(engine, balanced, n_jobs)
+                slack = max(slack, found.slack, solution.certificate.slack)
+                best_dual = max(best_dual, found.bound)
+                if primal <= best_primal:
+                    best_primal, best = primal, (solution.mu, intercepts, state)
+                certificate = Certificate(
+                    best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
+                    solution.certificate.block_gaps
+                )
+                stopped = monitor.report(
+                    n_passes, certificate,
+                    str(solution.history["policy"][-1]) if solution.n_iter else "", n_calls,
+                    float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0, n_hits)
+                if (
+                    certificate.gap <= tol or n_passes >= options.max_iter or solution.interrupted
+                    or stopped
+                    # no pass was needed for a tolerance this small: the rest is rounding
+                    or (solution.n_iter == 0 and inner_tol < 1e-14 * options.scale)
+                ):
+                    break
+                inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
+                if solution.n_iter == 0:
+                    inner_tol *= 0.25
+                offset = intercepts
+        if best is None:
+            raise KeyboardInterrupt
+        mu, intercepts, state = best
+        features.set_offset(np.zeros_like(offset))
+        features.restore(state)
+        return Solution(
+            State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
+            converged=certificate.gap <= tol, interrupted=monitor.interrupted,
+            intercepts=intercepts)

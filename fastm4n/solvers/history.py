@@ -6,19 +6,10 @@ import logging
 import math
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from fastm4n.base.types import Array
-    from fastm4n.solvers.certificates import Certificate
-    from fastm4n.solvers.checkpoints import FitCheckpoint
-
-logger: logging.Logger = logging.getLogger("fastm4n")
+logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
     "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
@@ -26,7 +17,7 @@ HISTORY_KEYS = (
 )
 
 
-def tqdm_bar(verbose: int, **options: Any) -> None:
+def tqdm_bar(verbose, **options):
     """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
     if not verbose:
         return None
@@ -46,21 +37,16 @@ class Progress:
     tol is zero, it counts passes.
     """
 
-    verbose: int
-    max_iter: int
-    tol: float
-    first: float | None
-    bar: Any
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
-    def __init__(self, verbose: int, max_iter: int, tol: float) -> None:
+    def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
         # smoothing=0: what remains is told from all that was done, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
-    def share(self, row: dict[str, Any]) -> float:
+    def share(self, row):
         """How far the fit has come, from 0 to 1."""
         if self.tol <= 0.0:
             return min(1.0, row["pass"] / self.max_iter)
@@ -74,7 +60,7 @@ class Progress:
         # at least 0: gaps may rise above the first one
         return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
 
-    def update(self, row: dict[str, Any]) -> None:
+    def update(self, row):
         if not self.verbose:
             return
         if self.bar is not None:
@@ -87,7 +73,7 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
-    def close(self) -> None:
+    def close(self):
         if self.bar is not None:
             self.bar.close()
 
@@ -109,10 +95,7 @@ class Monitor:
         Whether Ctrl-C has ended the run.
     """
 
-    def __init__(
-        self, tol: float, max_iter: int, verbose: int = 0,
-        callback: Callable[..., Any] | None = None, checkpoint: FitCheckpoint | None = None,
-    ) -> None:
+    def __init__(self, tol, max_iter, verbose=0, callback=None, checkpoint=None):
         self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
         self.callback, self.interrupted = callback, False
         self.start = time.perf_counter()
@@ -120,15 +103,12 @@ class Monitor:
         self.progress = Progress(verbose, max_iter, tol)
 
     @classmethod
-    def of(cls, options: Any, checkpoint: FitCheckpoint | None = None) -> Monitor:
+    def of(cls, options, checkpoint=None):
         """The monitor of a fit with these options."""
         return cls(
             options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
-    def report(
-        self, n_passes: int, certificate: Certificate, policy: str, oracle_calls: int,
-        oracle_error: float = 0.0, cache_hits: int = 0,
-    ) -> bool:
+    def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
         """Append a row to the history; returns whether the callback ends the fit."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
@@ -141,7 +121,7 @@ class Monitor:
         return self.callback is not None and bool(self.callback(row))
 
     @contextmanager
-    def running(self, run: Any = None) -> Iterator[None]:
+    def running(self, run=None):
         """Note Ctrl-C as `interrupted`; raise it if `run` is given and has no certificate yet."""
         try:
             yield
@@ -153,24 +133,24 @@ class Monitor:
             self.progress.close()
 
     @property
-    def seconds(self) -> float:
+    def seconds(self):
         """Seconds since the fit began."""
         return time.perf_counter() - self.start
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self):
         """The history as arrays."""
         return {key: np.asarray(values) for key, values in self.columns.items()}
 
-    def restore(self, arrays: dict[str, Array], seconds: float) -> None:
+    def restore(self, arrays, seconds):
         """Continue the history of `arrays`, so many seconds after the fit began."""
         self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
         self.start = time.perf_counter() - seconds
 
-    def resume(self, run: Any) -> bool:
+    def resume(self, run):
         """Restore a run from the checkpoint; returns whether there was one."""
         return self.checkpoint is not None and self.checkpoint.resume(run, self)
 
-    def keep(self, run: Any) -> None:
+    def keep(self, run):
         """Write a checkpoint of a run if it is time."""
         if self.checkpoint is not None:
             self.checkpoint.keep(run, self)

@@ -30,8 +30,6 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
@@ -42,8 +40,8 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver, State
-from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.base import Solution, Solver, State, pass_work
+from fastm4n.solvers.blocks.block_frank_wolfe import PASSES, BlockFrankWolfe
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import (
     ROUNDING,
@@ -54,11 +52,6 @@ from fastm4n.solvers.certificates import (
 )
 from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import MaxMin
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.solvers.base import Options
 
 # sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
 FIRST = 2.0
@@ -86,6 +79,8 @@ MOVE = 30.0
 PATIENCE, SHORTEST = 8, 1e-3
 # most items, weights, and numbers of all games' matrices
 MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
+# multiply-adds compared with steps of blocks, at most
+SHARE = 0.5
 # "auto" has it from so many items on, and numbers of all games' matrices
 ITEMS, NUMBERS = 6, 1 << 13
 # under tolerances that rounding allows, and where alpha times the largest cost is no less than this
@@ -124,11 +119,11 @@ class InteriorPoint(Solver):
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
-    def check(self) -> None:
+    def check(self):
         """As of `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def refusal(self, problem):
         """As of `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
@@ -161,26 +156,25 @@ class InteriorPoint(Solver):
                 f"{counts.size}")
         return None
 
-    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
-        """Whether "auto" takes it: there are more than a few items, and systems are not too hard.
+    def cost(self, problem, options):
+        """As of `Solver`: `SHARE` of that of steps of blocks, if it was measured.
 
-        And no other fit goes on from this one or came before it.
+        That is for more than a few items and examples, tolerances that rounding allows, and systems
+        that are not too ill-conditioned.
         """
-        if options.keep_dual or start or options.tol < LEAST_TOL:
-            return False
         outputs = problem.loss.outputs
         counts = outputs.layout.counts()
-        if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
-            return False
+        if options.keep_dual or options.is_warm or options.tol < LEAST_TOL or (
+                counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS):
+            return np.inf
         _, _, norms, _, _ = problem.features.arguments()
         unit = float(np.abs(outputs.cost_matrix).max())
         if outputs.mean_cost:
             unit /= counts[0]
-        return options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+        is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+        return np.inf if is_ill else SHARE * PASSES * pass_work(problem)
 
-    def solve(
-        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
-    ) -> Solution:
+    def solve(self, problem, options, start, monitor):
         """As of `Solver`; max_iter counts steps.
 
         A fit begins at w = 0 whatever came before. Where steps get no further the solution has not

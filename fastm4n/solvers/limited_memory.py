@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import Array, FloatArray
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -20,24 +13,21 @@ MEMORY = 10
 LEAST_CURVATURE = 1e-10
 
 
-def plus(state: dict[str, Any], factor: float, other: Any) -> dict[str, FloatArray]:
+def plus(state, factor, other):
     """state + factor other."""
     return {name: array + factor * other[name] for name, array in state.items()}
 
 
-def times(factor: float, state: dict[str, Any]) -> dict[str, FloatArray]:
+def times(factor, state):
     return {name: factor * array for name, array in state.items()}
 
 
-def inner(one: FloatArray, other: Any) -> float:
+def inner(one, other):
     """Summed by NumPy, whose bits depend on no number of threads."""
     return float(sum(np.sum(array * other[name]) for name, array in one.items()))
 
 
-def minimise(
-    objective: Callable[..., Any], w: dict[str, Array], max_iter: int,
-    on_iterate: Callable[..., Any],
-) -> dict[str, Array]:
+def minimise(objective, w, max_iter, on_iterate):
     """Descend from w; the value never rises.
 
     Parameters
@@ -79,7 +69,7 @@ def minimise(
     return w
 
 
-def keep_pair(pairs: Any, moved: dict[str, Array], turned: dict[str, Array]) -> None:
+def keep_pair(pairs, moved, turned):
     """Append a step and the difference of the gradients at its ends, where that tells of a curve.
 
     Parameters
@@ -92,10 +82,7 @@ def keep_pair(pairs: Any, moved: dict[str, Array], turned: dict[str, Array]) -> 
         pairs.append((moved, turned, product))
 
 
-def direction(
-    gradient: dict[str, Array], pairs: Any, first: Callable[..., Any] | None = None,
-    cautious: bool = True,
-) -> dict[str, FloatArray]:
+def direction(gradient, pairs, first=None, cautious=True):
     """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
 
     Parameters

@@ -12,7 +12,8 @@ from fastm4n.base.checks import (
 )
 from fastm4n.solvers.base import Solver
 from fastm4n.solvers.blocks.block_coordinate import solve_engine
-from fastm4n.solvers.blocks.driver import SAMPLINGS
+from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
+from fastm4n.solvers.blocks.schedule import SAMPLINGS
 from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
 
@@ -120,6 +121,10 @@ class OutOfCore(Solver):
                 f"whole example, which {problem.said('surrogate', 'cost')} of {problem.taker} does "
                 "not have; use step='line_search'.")
         return None
+
+    def cost(self, problem: Any, options: Options) -> float:
+        """As of `Solver`: that of steps of blocks in memory."""
+        return PASSES * problem.weights.size * problem.features.visit_cost
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

@@ -31,26 +31,17 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
-from fastm4n.solvers.base import Solution, State
-from fastm4n.solvers.blocks._block_coordinate import Sampling
+from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks.block_coordinate import begin, can_be_told
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
+from fastm4n.surrogates import Log
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.features._penalty import Penalty
-    from fastm4n.solvers.history import Monitor
-    from fastm4n.surrogates._base import Surrogate
-
+# penalties whose quadratic term has this share or less (benchmarks/elastic_net.py)
+SMALL_MODULUS = 0.05
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
 SHARE = 0.007
 # most that a changes by from one centre to the next
@@ -76,13 +67,8 @@ class Sparse:
         m; where it is zero, weights of threshold zero have 1.
     """
 
-    penalties: dict[str, Penalty]
-    modulus: float
-    free_modulus: float
-    has_bounds: bool
-    has_free: bool
 
-    def __init__(self, penalties: dict[str, Any], modulus: float = 0.0) -> None:
+    def __init__(self, penalties, modulus=0.0):
         self.penalties, self.modulus = penalties, modulus
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
@@ -93,7 +79,7 @@ class Sparse:
             bool(np.any(np.asarray(penalty.threshold_rows()) == 0.0))
             for penalty in penalties.values())
 
-    def value(self, points: dict[str, FloatArray]) -> float:
+    def value(self, points):
         """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -102,11 +88,11 @@ class Sparse:
                 total += 0.5 * float(np.sum(self.quadratic(t) * w * w))
         return total
 
-    def quadratic(self, t: float) -> float:
+    def quadratic(self, t):
         """m_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|."""
         return np.where(t == 0.0, self.free_modulus, self.modulus)
 
-    def smooth(self, height: float, z: dict[str, FloatArray], alpha: float, s: float) -> Any:
+    def smooth(self, height, z, alpha, s):
         """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
         value, slope = s * height, height
         for name, penalty in self.penalties.items():
@@ -115,7 +101,7 @@ class Sparse:
             slope -= alpha * omega_slope
         return value, slope
 
-    def best_smooth(self, height: float, z: dict[str, FloatArray], alpha: float) -> Any:
+    def best_smooth(self, height, z, alpha):
         """The largest of those duals, nearly, and its s: by the secants of the slope."""
         low, high = 0.0, 1.0
         best, at = self.smooth(height, z, alpha, 1.0)
@@ -139,7 +125,7 @@ class Sparse:
                 high, slopes = s, [0.5 * slopes[0], slope]
         return found
 
-    def largest_scale(self, z: dict[str, FloatArray]) -> float:
+    def largest_scale(self, z):
         """The largest s <= 1 for which Omega*(s z) is finite."""
         worst = 1.0
         for name, penalty in self.penalties.items():
@@ -155,7 +141,7 @@ class Sparse:
                     np.divide(ratio, t, out=np.zeros(u.shape), where=t > 0.0), initial=0.0)))
         return 1.0 / worst
 
-    def conjugate(self, z: dict[str, FloatArray], scale: float) -> float:
+    def conjugate(self, z, scale):
         """Omega*(scale z), for a scale that is feasible."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -174,7 +160,7 @@ class Sparse:
             total += float(np.sum(np.where(t == 0.0, u * w - 0.5 * w * w, best)))
         return total
 
-    def dual(self, height: float, z: dict[str, FloatArray], alpha: float) -> float:
+    def dual(self, height, z, alpha):
         """The best lower bound of the optimum that mu gives by scaling, and the scale."""
         if self.modulus > 0.0:
             return self.best_smooth(height, z, alpha)
@@ -189,7 +175,7 @@ class Sparse:
         return max(values)
 
 
-class ProximalPoints:
+class Centre:
     """The centre and the momentum; the feature map holds z + a c, less what is quadratic anyhow.
 
     Parameters
@@ -200,15 +186,8 @@ class ProximalPoints:
     centre : dict
     """
 
-    engine: Any
-    a: float
-    penalty: Sparse
-    centre: dict[str, Any]
-    last: dict[str, FloatArray]
-    theta: float
-    room: dict[str, FloatArray] | None
 
-    def __init__(self, engine: Any, penalty: Sparse, a: float, centre: dict[str, Any]) -> None:
+    def __init__(self, engine, penalty, a, centre):
         self.engine, self.penalty = engine, penalty
         self.a = max(a, self.least())
         self.centre = {name: np.array(c) for name, c in centre.items()}
@@ -217,12 +196,12 @@ class ProximalPoints:
         self.shift(self.a, 1.0)
         engine.features.set_modulus(self.a)
 
-    def least(self) -> float:
+    def least(self):
         """a is no less than the quadratic terms that there are."""
         penalty = self.penalty
         return max(penalty.modulus, penalty.free_modulus if penalty.has_free else 0.0)
 
-    def shift(self, a: float, sign: float) -> None:
+    def shift(self, a, sign):
         """Add to z sign times what the centre adds to it, or take it away.
 
         Free weights have the quadratic term that they have, which counts for one of a.
@@ -231,7 +210,7 @@ class ProximalPoints:
             for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
                 z += sign * (a - self.penalty.quadratic(t)) * c
 
-    def z(self) -> dict[str, FloatArray]:
+    def z(self):
         """z(mu), in arrays that the next call changes."""
         out = self.room = self.room or {
             name: np.empty_like(c) for name, c in self.centre.items()}
@@ -241,7 +220,7 @@ class ProximalPoints:
                 z -= (self.a - self.penalty.quadratic(t)) * c
         return out
 
-    def move(self, a: float, restart: bool = False) -> None:
+    def move(self, a, restart=False):
         """Move the centre to w and a step beyond, and a towards this one."""
         a = min(max(a, self.a / FASTEST), FASTEST * self.a)
         a = max(a, self.least())
@@ -263,7 +242,7 @@ class ProximalPoints:
         self.a = a
         self.engine.features.set_modulus(a)
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """z afresh from mu, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
@@ -272,40 +251,57 @@ class ProximalPoints:
         engine.features.set_modulus(self.a)
 
 
-def solve_proximal(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-    start: State | None, monitor: Monitor, *, step: Any, cache: int | None, seed: int,
-    n_jobs: int | None, keep_dual: bool, modulus: float = 0.0, **options: Any,
-) -> Solution:
-    """`solve_blocks` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
+def small_modulus(problem, options):
+    """The quadratic share of the penalty if `ProximalPoints` solve the problem, else None.
 
-    Without modulus, weights of t_j = 0 have w_j^2 / 2. The fit ends at a certified gap of tol, or
-    where it is settled: the objective has come down by less than a tenth of tol in 20 passes, and
-    the proximal problem is solved as well; with a modulus only the gap tells.
+    Without a quadratic term there is no other way; with a small one they are the faster way to
+    sparse CRFs.
+    """
+    if problem.modulus == 0.0:
+        return 0.0
+    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
+    is_plain = type(problem.loss) is Log and options.auto
+    return problem.modulus if small and is_plain else None
+
+
+class ProximalPoints(Solver, register=False):
+    """Proximal points around steps of blocks, for little or no quadratic term in the penalty.
+
+    Without one, weights of t_j = 0 have w_j^2 / 2. A fit ends at a certified gap of tol, or when it
+    is settled: the objective has come down by less than a tenth of tol in 20 passes, and the
+    proximal problem is solved as well. With a quadratic term only the gap counts.
 
     Parameters
     ----------
-    features : FeatureMap
-        With penalties of any modulus, which is not used.
-    modulus : float
-    surrogate, weights, alpha, start, monitor, step, cache, seed, n_jobs, keep_dual
-        As in `solve_blocks`.
-    **options
-        Of `Driver`. Blocks come in random order, and there is no acceleration but the momentum.
-
-    Returns
-    -------
-    solution : Solution
-        `converged` where settled as well.
+    inner : BlockFrankWolfe
     """
-    if step == "fixed":
-        raise ValueError("step='fixed' is not supported with l1_ratio=1; use 'line_search'.")
-    is_told = not keep_dual and start is None and can_be_told(surrogate, features, step, cache)
-    engine = begin(
-        surrogate, features, weights, alpha, start, seed, with_average=False, is_told=is_told)
-    options.update(sampling="permutation", accelerate=False)
-    driver = Driver(engine, step=step, n_jobs=n_jobs, cache=cache, **options)
-    return _Fit(driver, start, modulus, monitor).run()
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def refusal(self, problem):
+        """As of `Solver`."""
+        if self.inner.step == "fixed" and problem.modulus == 0.0:
+            return (
+                f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
+                "have; use step='line_search'.")
+        return self.inner.refusal(problem)
+
+    def cost(self, problem, options):
+        """As of `Solver`: a pass is one of `inner`."""
+        return self.inner.cost(problem, options)
+
+    def solve(self, problem, options, start, monitor):
+        """As of `Solver`; `converged` if settled as well. Blocks come in random order."""
+        loss, features, of_inner = problem.loss, problem.features, self.inner.options()
+        is_told = not options.keep_dual and start is None and can_be_told(
+            loss, features, of_inner["step"], of_inner["cache"])
+        engine = begin(
+            loss, features, problem.weights, options.alpha, start, options.seed,
+            with_average=False, is_told=is_told)
+        driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
+            **of_inner, "sampling": "permutation", "accelerate": False})
+        return _Fit(driver, start, small_modulus(problem, options), monitor).run()
 
 
 class _Fit:
@@ -315,7 +311,7 @@ class _Fit:
 
     def __init__(self, driver, start, modulus, monitor):
         engine, self.driver, self.monitor = driver.engine, driver, monitor
-        self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.n_jobs
+        self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.certifier.n_jobs
         features = engine.features
         self.penalty = Sparse(features.penalties(), modulus)
         shapes = {name: array.shape for name, array in features.state().items()}
@@ -326,7 +322,7 @@ class _Fit:
             centre, a = average, float(start["curvature"]) * float(start["alpha"]) / engine.alpha
         else:
             centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
-        self.points = ProximalPoints(engine, self.penalty, a, centre)
+        self.points = Centre(engine, self.penalty, a, centre)
         self.is_new = average is None
         self.n_passes, self.inner, self.last = 0, np.inf, np.inf
         self.primals = []
@@ -437,7 +433,7 @@ class _Fit:
         finished = self.n_passes >= max_iter
         with monitor.running():
             while not finished:
-                self.driver._pass(Sampling.PERMUTATION)
+                self.driver.run_pass()
                 self.n_passes += 1
                 self.since += 1
                 if self.n_passes == 1 and self.is_new:
@@ -447,7 +443,7 @@ class _Fit:
                 if finished or self.n_passes % EVERY == 0:
                     rose, found = self.look(), self.certificate()
                     stopped = monitor.report(
-                        self.n_passes, found, self.driver.policy_name, engine.oracle_calls,
+                        self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
                         cache_hits=engine.cache_hits)
                     finished = (
                         finished or stopped or found.gap <= self.tol or self.is_settled())

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, sparse
@@ -32,23 +31,14 @@ from scipy import linalg, sparse
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.threads import one_blas_thread
-from fastm4n.features import LinearFeatures
-from fastm4n.solvers.base import Solution, Solver, State
+from fastm4n.solvers.base import Solution, Solver, State, pass_work
 from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
+from fastm4n.solvers.blocks.best import Planes
 from fastm4n.solvers.blocks.block_coordinate import begin
-from fastm4n.solvers.blocks.planes import Planes
+from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
-from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import CSR, FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.solvers.base import Options
-    from fastm4n.solvers.history import Monitor
 
 # of the line search: the share of the slope that a step must gain, most cuts of a step, and the
 # shares that are left of it
@@ -60,20 +50,11 @@ STEPS, FIRST, LEAST = 5, 1.0, 1e-9
 SMOOTHED = 0.5
 # sweeps of steps in nu an evaluation, at first; twice as many where a line search is long, at most
 SWEEPS, MOST_SWEEPS, LONG_SEARCH = 1, 16, 4
-# columns of features whose second moments the first Hessian is made of, rows for each of
-# them, and what is added to the diagonal beside its mean
-MOST_COLUMNS, ROWS, RIDGE = 1000, 20, 0.01
+# rows for each of the `MOST_COLUMNS` columns of features, at most, whose second moments the first
+# Hessian is made of, and what is added to the diagonal, relative to its mean
+ROWS, RIDGE = 20, 0.01
 # numbers that pairs of L-BFGS and planes hold, at most, but for so many of each
 MOST_NUMBERS, FEWEST = 1 << 26, 10
-# outputs of so many parts on average are long, and few where they are no more than this share of
-# that: under the log surrogate, whose steps of whole blocks are good ones, and else
-LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
-# under mean costs so few parts for each weight can be told apart almost without mistakes, which
-# steps of whole blocks find sooner
-SEPARABLE = 1.0 / 3.0
-# features are out of scale where alpha n is less than this share of the mean over outputs of the
-# sum of squares of their parts' features
-OUT_OF_SCALE = 1e-6
 # multiply-adds of a pair or plane for each weight, in a pass
 PAIR_COST = 8.0
 
@@ -109,11 +90,11 @@ class QuasiNewton(Solver):
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
-    def check(self) -> None:
+    def check(self):
         """As of `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def refusal(self, problem):
         """As of `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
@@ -141,31 +122,20 @@ class QuasiNewton(Solver):
                 f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
         return None
 
-    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
-        """Whether "auto" takes it: steps of whole blocks are too coarse for few and long outputs.
+    def cost(self, problem, options):
+        """As of `Solver`: as many evaluations as blocks take passes, each with its pairs.
 
-        Or features are out of scale. Weights are not so many that steps take longer than
-        evaluations, and no other fit goes on from this one or came before it.
+        Pairs are fewer if weights are many: their work is at most that of the evaluation. A fit
+        that starts from another, or that a later one starts from, is left to steps of blocks, and
+        single labels to `LabelNewton`.
         """
-        if options.keep_dual or start:
-            return False
-        loss, features = problem.loss, problem.features
-        layout = loss.outputs.layout
-        if layout.max_parts > 1 and are_out_of_scale(features, options.alpha, layout.n_blocks):
-            return True
-        length = layout.n_parts_of_all / max(1, layout.n_blocks)
-        few = FEW_SMOOTH if isinstance(loss, Log) else FEW
-        if length < LONG or layout.n_blocks > few * length:
-            return False
-        size, is_mean = n_weights(features), loss.outputs.mean_cost
-        if is_mean and not isinstance(loss, Log) and layout.n_parts_of_all < SEPARABLE * size:
-            return False
-        work = layout.n_blocks * (features.visit_cost + loss.outputs.oracle_cost)
-        return PAIR_COST * FEWEST * size <= work
+        is_single = problem.loss.outputs.layout.max_parts == 1
+        if options.keep_dual or options.is_warm or is_single:
+            return np.inf
+        work = pass_work(problem)
+        return PASSES * (work + min(work, PAIR_COST * FEWEST * n_weights(problem.features)))
 
-    def solve(
-        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
-    ) -> Solution:
+    def solve(self, problem, options, start, monitor):
         """As of `Solver`; max_iter counts passes over all blocks, which are evaluations."""
         features = problem.features
         if start is not None:
@@ -408,37 +378,7 @@ class _Run:
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
 
-def rows_in_use(features: FeatureMap) -> CSR | FloatArray | None:
-    """The rows of X that blocks have, in its order; None for maps without X."""
-    X = getattr(features, "X", None)
-    if X is None:
-        return None
-    if type(features) is LinearFeatures:
-        rows = features.arguments()[1]
-    else:
-        starts, lengths = features.rows_of_blocks()
-        before = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-        rows = before + np.arange(before.size)
-    return X if rows.size == X.shape[0] else X[np.sort(rows)]
-
-
-def are_out_of_scale(features: FeatureMap, alpha: float, n_blocks: int) -> bool:
-    """Whether features are so large beside alpha that blocks undo each other's steps."""
-    X = rows_in_use(features)
-    if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or n_blocks == 0:
-        return False
-    values = X.data if sparse.issparse(X) else X
-    with np.errstate(over="ignore"):
-        squares = float(np.vdot(values, values)) / n_blocks
-    return alpha * n_blocks < OUT_OF_SCALE * squares and squares < LONGEST
-
-
-def n_weights(features: FeatureMap) -> int:
-    """Numbers of a state."""
-    return sum(array.size for array in features.held().values())
-
-
-def first_hessian(features: FeatureMap) -> Any:
+def first_hessian(features):
     """The inverse of a matrix like the Hessian, up to a factor, as a function of states; or None.
 
     Of rows of weights that meet columns of features: of their second moments, or the diagonal of

@@ -126,6 +126,11 @@ class Problem:
         return self.blocks.weights
 
     @property
+    def solver(self) -> Any:
+        """The only solver of this problem, None if there are several."""
+        return None if self.chunks is None else self.chunks.solver
+
+    @property
     def taker(self) -> str:
         """The class of the estimator, for errors."""
         return "these outputs" if self.owner is None else type(self.owner).__name__

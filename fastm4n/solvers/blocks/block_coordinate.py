@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
-from fastm4n.solvers.blocks.driver import Driver, step_kind
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.schedule import step_kind
 from fastm4n.solvers.history import Monitor
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from fastm4n.surrogates._base import Surrogate
 
 
-def can_be_told(surrogate: Surrogate, features: FeatureMap, step: Any, cache: int | None) -> bool:
+def can_be_told(surrogate, features, step, cache):
     """Whether passes from phi(y) need not hold the dual point, as the surrogate tells it.
 
     Which takes one more sum-product a visit, and saves two thirds of the memory.
@@ -120,10 +121,7 @@ def solve(
     return solution
 
 
-def begin(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-    start: State | None, *args: Any, with_average: bool = True, **options: Any,
-) -> BlockCoordinateEngine:
+def begin(surrogate, features, weights, alpha, start, *args, with_average=True, **options):
     """An engine at the dual point of `start`, and at its average unless proximal points left it."""
     engine = BlockCoordinateEngine(surrogate, features, weights, alpha, *args, **options)
     if start is not None:
@@ -136,10 +134,8 @@ def begin(
 
 
 def solve_blocks(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-    start: State | None, monitor: Monitor, *, step: Any, cache: int | None, seed: int,
-    keep_dual: bool, **options: Any,
-) -> Solution:
+    surrogate, features, weights, alpha, start, monitor, *, step, cache, seed, keep_dual, **options,
+):
     """`solve` with a monitor."""
     averaging = step_kind(step, surrogate) == Step.FIXED
     is_told = not keep_dual and start is None and can_be_told(surrogate, features, step, cache)
@@ -150,7 +146,7 @@ def solve_blocks(
         **options)
 
 
-def solve_engine(engine: Any, monitor: Monitor, *, is_warm: bool, **options: Any) -> Solution:
+def solve_engine(engine, monitor, *, is_warm, **options):
     """`solve` for an engine that stands where the fit begins.
 
     Parameters
@@ -164,7 +160,7 @@ def solve_engine(engine: Any, monitor: Monitor, *, is_warm: bool, **options: Any
     """
     def on_check(driver, certificate, oracle_error):
         return monitor.report(
-            driver.n_passes, certificate, driver.policy_name, engine.oracle_calls, oracle_error,
+            driver.n_passes, certificate, driver.schedule.name, engine.oracle_calls, oracle_error,
             engine.cache_hits)
 
     driver, checkpoint = Driver(engine, on_check=on_check, **options), monitor.checkpoint

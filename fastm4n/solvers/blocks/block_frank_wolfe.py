@@ -4,37 +4,85 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from scipy import sparse
+
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.solvers.base import Solver
+from fastm4n.features import LinearFeatures
+from fastm4n.solvers.base import Solver, pass_work
 from fastm4n.solvers.blocks.block_coordinate import solve_blocks
-from fastm4n.solvers.blocks.driver import SAMPLINGS, STEPS
-from fastm4n.solvers.free_intercept import solve_free_intercept
-from fastm4n.solvers.proximal import solve_proximal
+from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
 from fastm4n.surrogates import Log, MaxMinMirrorProx
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from typing import Literal
 
-    from fastm4n.solvers.base import Options, Solution, State
-    from fastm4n.solvers.history import Monitor
 
 ORACLES = ("exact", "mirror_prox")
 
-# penalties whose quadratic term has this share or less are solved for by proximal points
-SMALL_MODULUS = 0.05
+# passes of steps of blocks to a relative gap of 1e-4: the median of benchmarks/counts.py
+PASSES = 43.0
+# how many times as many passes they take for few and long outputs (benchmarks/long_sequences.py),
+# and at least for columns out of scale (benchmarks/scales.py)
+COARSE, ILL_CONDITIONED = 2.0, 4.0
+# outputs of so many parts on average are long, and few if they are no more than this share of that:
+# under the log surrogate, whose steps of whole blocks are good ones, and else
+# (benchmarks/long_sequences.py)
+LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
+# under mean costs so few parts for each weight are separable almost without mistakes, which
+# steps of whole blocks find sooner (benchmarks/long_sequences.py)
+SEPARABLE = 1.0 / 3.0
+# columns are out of scale if alpha n is less than this share of the mean over outputs of the sum
+# of squares of their parts' features, for single labels of the mean square length of rows
+# (benchmarks/scales.py); rows of more columns are not looked at
+OUT_OF_SCALE, OUT_OF_SCALE_SIMPLE, MOST_COLUMNS = 1e-6, 1e-3, 1000
 
 
-def proximal_modulus(problem: Any, options: Options) -> float | None:
-    """The quadratic share of the penalty if proximal points are to solve the problem, or None.
+def n_weights(features):
+    """Numbers of a state."""
+    return sum(array.size for array in features.held().values())
 
-    Without a quadratic term there is no other way; with a small one they are the faster way to
-    sparse CRFs.
-    """
-    if problem.modulus == 0.0:
-        return 0.0
-    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is Log and options.auto
-    return problem.modulus if small and is_plain else None
+
+def rows_in_use(features):
+    """The rows of X that blocks have, in its order; None for maps without X."""
+    X = getattr(features, "X", None)
+    if X is None:
+        return None
+    if type(features) is LinearFeatures:
+        rows = features.arguments()[1]
+    else:
+        starts, lengths = features.rows_of_blocks()
+        before = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        rows = before + np.arange(before.size)
+    return X if rows.size == X.shape[0] else X[np.sort(rows)]
+
+
+def is_out_of_scale(problem, alpha):
+    """Whether features are so large compared with alpha that blocks undo each other's steps."""
+    features, weights = problem.features, problem.weights
+    if problem.loss.outputs.layout.max_parts == 1:
+        if type(features) is not LinearFeatures:
+            return False
+        norms = features.arguments()[2]
+        return alpha * norms.size < OUT_OF_SCALE_SIMPLE * float(np.sum(weights * norms))
+    X = rows_in_use(features)
+    if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or weights.size == 0:
+        return False
+    values = X.data if sparse.issparse(X) else X
+    with np.errstate(over="ignore"):
+        squares = float(np.vdot(values, values)) / weights.size
+    return alpha * weights.size < OUT_OF_SCALE * squares and squares < LONGEST
+
+
+def is_coarse(problem):
+    """Whether steps of whole blocks are too coarse: for few and long outputs."""
+    loss = problem.loss
+    layout, is_smooth = loss.outputs.layout, isinstance(loss, Log)
+    length = layout.n_parts_of_all / max(1, layout.n_blocks)
+    if length < LONG or layout.n_blocks > (FEW_SMOOTH if is_smooth else FEW) * length:
+        return False
+    is_separable = layout.n_parts_of_all < SEPARABLE * n_weights(problem.features)
+    return is_smooth or not (loss.outputs.mean_cost and is_separable)
 
 
 class BlockFrankWolfe(Solver):
@@ -112,7 +160,7 @@ class BlockFrankWolfe(Solver):
     {'solver__step': 'line_search'}
     """
 
-    variants: tuple[dict[str, Any], ...] = (
+    variants = (
         {}, {"step": "exact"}, {"step": "fixed"}, {"step": "pairwise", "cache": 5},
         {"oracle": "mirror_prox", "accelerate": False, "sampling": "permutation"})
     follows_paths = True
@@ -133,7 +181,7 @@ class BlockFrankWolfe(Solver):
         self.oracle = oracle
         self.oracle_iter = oracle_iter
 
-    def check(self) -> None:
+    def check(self):
         """Refuse options that make no sense by themselves.
 
         Raises
@@ -159,7 +207,7 @@ class BlockFrankWolfe(Solver):
                 "step='line_search', 'pairwise' or 'away'."
             )
 
-    def refusal(self, problem: Any) -> str | None:
+    def refusal(self, problem):
         """As of `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
@@ -177,43 +225,33 @@ class BlockFrankWolfe(Solver):
                 "step='exact' needs a closed-form maximiser of the dual over a whole example, "
                 f"which {problem.said('surrogate', 'cost')} of {problem.taker} does not have; use "
                 "step='line_search'.")
-        if self.step == "fixed" and problem.modulus == 0.0:
-            return (
-                f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
-                "have; use step='line_search'.")
-        if problem.modulus == 0.0 and problem.free_intercept is not None:
-            return (
-                f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
-                "need a quadratic term of the intercept; use a large number for fit_intercept, or "
-                "l1_ratio=0.99.")
         if self.step == "fixed" and loss.has_natural_step:
             return (
                 "step='fixed' averages dual points, and the entropy at an average does not follow "
                 f"from its marginals for {surrogate} of {problem.taker}; use step='line_search'.")
         return None
 
-    def solve(
-        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
-    ) -> Solution:
-        """As of `Solver`; max_iter counts passes of as many visits as there are examples.
+    def cost(self, problem, options):
+        """As of `Solver`: passes times `pass_work`.
 
-        An intercept without penalty has a few fits in turn, and penalties with little or no
-        quadratic term have proximal points around the passes.
+        Passes are `PASSES`, and `COARSE` or `ILL_CONDITIONED` times as many if outputs are few and
+        long or columns out of scale.
         """
-        if problem.loss is None:
-            return problem.solved(self, options, monitor)  # soft constraints
-        if problem.free_intercept is not None:
-            return solve_free_intercept(self, problem, options, start, monitor)
-        parts = problem.loss, problem.features, problem.weights, options.alpha, start, monitor
-        more = dict(
-            seed=options.seed, n_jobs=options.n_jobs, auto=options.auto,
-            keep_dual=options.keep_dual, **self.options())
-        modulus = proximal_modulus(problem, options)
-        if modulus is not None:
-            return solve_proximal(*parts, modulus=modulus, **more)
-        return solve_blocks(*parts, keep_best=True, **more)
+        factor = 1.0
+        if is_out_of_scale(problem, options.alpha):
+            factor = ILL_CONDITIONED
+        elif is_coarse(problem):
+            factor = COARSE
+        return factor * PASSES * pass_work(problem)
 
-    def options(self) -> dict[str, Any]:
+    def solve(self, problem, options, start, monitor):
+        """As of `Solver`; max_iter counts passes of as many visits as there are examples."""
+        return solve_blocks(
+            problem.loss, problem.features, problem.weights, options.alpha, start, monitor,
+            seed=options.seed, n_jobs=options.n_jobs, auto=options.auto, keep_best=True,
+            keep_dual=options.keep_dual, **self.options())
+
+    def options(self):
         """Arguments of `solve` and `Driver`."""
         return dict(
             step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),

@@ -25,19 +25,10 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.certificates import Certificate
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -68,10 +59,10 @@ SMALL, SMALL_FOR_SMOOTH = 0.5, 0.05
 # What momentum keeps is gone through about so often in a pass, which is little where it stays in a
 # cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
 # each other's way less, and momentum is worth while where so many passes are to come without
-SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 32.0, 1 << 16, 0.05, 40.0
+SWEEPS, IN_CACHE = 32.0, 1 << 16
 
 
-def best_kappa(alpha: float, curvature: float, is_smooth: bool = False) -> float:
+def best_kappa(alpha, curvature, is_smooth=False):
     """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
 
     Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
@@ -83,7 +74,7 @@ def best_kappa(alpha: float, curvature: float, is_smooth: bool = False) -> float
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def whole_kappa(alpha: float) -> float:
+def whole_kappa(alpha):
     """kappa for steps of whole blocks that share few features, under momentum after each pass.
 
     Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
@@ -92,7 +83,7 @@ def whole_kappa(alpha: float) -> float:
     return WHOLE_RATIO * alpha
 
 
-def cost_of_vectors(engine: Any) -> float:
+def cost_of_vectors(engine):
     """What momentum costs in a pass, as a share of what the pass does, by counts."""
     features = engine.features
     n_numbers = sum(array.size for array in features.held().values())
@@ -128,26 +119,8 @@ class Acceleration:
         each of them, and w is soon better than an average of many.
     """
 
-    alpha: float
-    n_passes: int
-    last_gap: float
-    last_dual: float
-    wait: int
-    since_look: int
-    names: list[str]
-    is_solved: bool
-    mean: list[FloatArray]
-    is_moving: bool
-    kappa: float
-    momentum: float
-    centre: Any
-    moved_to: list[FloatArray]
-    since_move: int
 
-    def __init__(
-        self, engine: Any, kappa: float, centre: dict[str, Any] | None = None, n_jobs: int = 1,
-        is_whole: bool = False,
-    ) -> None:
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
@@ -220,13 +193,13 @@ class Acceleration:
         by_pieces(function, self.n_jobs, made, *lists)
         return made
 
-    def put(self, arrays: list[FloatArray]) -> None:
+    def put(self, arrays):
         """Make these the weights of the feature map."""
         self.engine.features.restore(self._state(arrays))
 
     # ------------------------------------------------------------------------- passes
 
-    def after_pass(self) -> None:
+    def after_pass(self):
         """Count a pass, and move the centre when it is time."""
         held = self._held()
         self.n_passes += 1
@@ -256,14 +229,14 @@ class Acceleration:
             self.put(held)
         self.is_moving = False
 
-    def mend(self) -> None:
+    def mend(self):
         """Make everything consistent again after an interrupt."""
         self.rebuild()
         if self.is_moving:
             self.mean = self._now()
             self.is_moving = False
 
-    def told(self, gap: FloatArray) -> None:
+    def told(self, gap):
         """Take notice of a certified gap: points are solved for better where it is stuck.
 
         Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
@@ -279,11 +252,11 @@ class Acceleration:
                 self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
-    def forget(self) -> None:
+    def forget(self):
         """Begin anew with what was learnt of steps that are made no longer."""
         self.inner, self.last_gap = self._first_inner(), np.inf
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copies of all that later passes depend on beside the engine's state, for `restore`."""
         numbers = (
             self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
@@ -300,7 +273,7 @@ class Acceleration:
         }
 
     @classmethod
-    def restored(cls, engine: Any, state: dict[str, Any], n_jobs: int | None = 1) -> Acceleration:
+    def restored(cls, engine, state, n_jobs=1):
         """Accelerated passes as they were when `state` was taken, as the engine's state was."""
         self = cls.__new__(cls)
         self.engine, self.n_jobs = engine, n_jobs
@@ -322,14 +295,14 @@ class Acceleration:
             ])
         return self
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
         self.put(self._mixed(self._now(), self.centre))
 
-    def certified_afresh(self, certify: Callable[..., Certificate]) -> Certificate:
+    def certified_afresh(self, certify):
         """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
         engine = self.engine
         engine.settle()
@@ -339,7 +312,7 @@ class Acceleration:
         finally:
             self.put(self._mixed(self._now(), self.centre))
 
-    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
+    def certified(self, certify):
         """The certificate of the average and mu; the engine goes on from where it was.
 
         certify(apart) is called with the feature map holding the average; see `certify` of the
@@ -366,7 +339,7 @@ class Acceleration:
         by_pieces(_swap, self.n_jobs, arrays, held)
         self.put(held)
 
-    def is_dual_ahead(self, certificate: Certificate) -> bool:
+    def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
         if self.is_whole:
             return False  # the dual stands as it is nearly solved for
@@ -374,14 +347,12 @@ class Acceleration:
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
 
-    def compared(self, was_better: bool) -> None:
+    def compared(self, was_better):
         """Take notice of whether w(mu) was better than the average."""
         self.since_look = 0
         self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
 
-    def certified_dual(
-        self, certify: Callable[..., Certificate],
-    ) -> tuple[Certificate, dict[str, FloatArray]]:
+    def certified_dual(self, certify):
         """The certificate of w(mu), and those weights; the engine goes on from where it was."""
         dual = self._of_mu(self._held())
         self.is_moving = True
@@ -393,7 +364,7 @@ class Acceleration:
             self.is_moving = False
         return found, self._state(dual)
 
-    def average(self) -> dict[str, FloatArray]:
+    def average(self):
         """A copy of the average, as a state of the feature map."""
         return self._state([array.copy() for array in self.mean])
 
@@ -422,7 +393,7 @@ class Acceleration:
         self._change_places(dual)
         return features.divergence(self._state(dual)), conjugate
 
-    def finish(self) -> None:
+    def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""
         if self.engine.features.weight_norm() is None:
             self.put(self._of_mu(self._now()))

@@ -9,15 +9,16 @@ them, and a path of small gap everywhere needs few breakpoints.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from math import exp, inf, isinf, isnan, log, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._block_coordinate import Sampling
-from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
+from fastm4n.base.checks import check_relative_gap
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import certify
 
 if TYPE_CHECKING:
@@ -25,7 +26,88 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import FloatArray
+    from fastm4n.features._base import FeatureMap
     from fastm4n.solvers.blocks.driver import Driver
+    from fastm4n.surrogates._base import Surrogate
+
+N_NUMBERS = 9
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """What is known of one alpha of a path.
+
+    Attributes
+    ----------
+    alpha : float
+    loss, norm : float
+        R(w), bounded from above, and 2 Omega(w), which is ||w||^2 without a further penalty: the
+        objective is loss + alpha / 2 norm.
+    l1 : float
+        Of norm / 2 what is proportional to w.
+    dual : float
+        A lower bound of the optimum.
+    concave : float
+        sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
+    passes, oracle_calls, cache_hits : int
+        Made so far, from the start of the path.
+    """
+
+    alpha: float
+    loss: float
+    norm: float
+    l1: float
+    dual: float
+    concave: float
+    passes: int
+    oracle_calls: int
+    cache_hits: int = 0
+
+    def primal(self, alpha):
+        return self.loss + 0.5 * alpha * self.norm
+
+    def numbers(self):
+        return np.array(astuple(self), dtype=np.float64)
+
+    @classmethod
+    def of_numbers(cls, numbers):
+        """The breakpoint of a list of `numbers`."""
+        return cls(*numbers[:6], *map(int, numbers[6:]))
+
+    @property
+    def gap(self):
+        return max(0.0, self.primal(self.alpha) - self.dual)
+
+
+def largest_gap(upper, lower):
+    """The largest gap between two breakpoints, and where it is: at `upper`, `lower` or between.
+
+    The better of two affine functions less an affine one is largest where the two are equal, or
+    at an end.
+    """
+    a, b = lower.alpha, upper.alpha
+    slope = 0.5 * (lower.norm - upper.norm)
+    crossing = (upper.loss - lower.loss) / slope if slope != 0.0 else a
+    best, where = max((upper.gap, b), (lower.gap, a))
+    if a < crossing < b:
+        share = (crossing - a) / (b - a)
+        gap = upper.primal(crossing) - (share * upper.dual + (1.0 - share) * lower.dual)
+        best, where = max((best, where), (gap, crossing))
+    return best, where
+
+
+def smallest_alpha(point, eps):
+    """The smallest alpha down to which the weights of `point` have a gap of at most eps.
+
+    The dual value falls to no less than 0, its value at phi(y), with alpha; so the gap is affine
+    in alpha, and the loss at alpha = 0.
+    """
+    if point.loss <= eps:
+        return 0.0
+    if point.gap >= eps:
+        return point.alpha
+    return point.alpha * (point.loss - eps) / (point.loss - point.gap)
+
 
 # from one breakpoint to the next alpha falls by this factor at first, and by the second at most
 FIRST_FACTOR = 3.0
@@ -101,34 +183,11 @@ class PathFollower:
         Whether there is no more breakpoint.
     """
 
-    driver: Driver
-    engine: Any
-    relative_eps: Any
-    kappa: float
-    max_iter: int
-    eps: float | None
-    on_step: Any
-    alphas: FloatArray | None
-    alpha_max: float | None
-    alpha_min: float | None
-    goes_to_end: bool
-    certified: bool
-    warm_start: bool
-    penalised: Any
-    rounded: bool
-    points: list[Any]
-    at_rest: Any
-    converged: bool
-    complete: bool
-    passes: int
-    log_step: Any
 
     def __init__(
-        self, driver: Driver, eps: float, kappa: float, max_iter: int, *,
-        alphas: FloatArray | None = None, alpha_max: float | None = None,
-        alpha_min: float | None = None, certified: bool = True, warm_start: bool = True,
-        rounded: bool = False,
-    ) -> None:
+        self, driver, eps, kappa, max_iter, *, alphas=None, alpha_max=None, alpha_min=None,
+        certified=True, warm_start=True, rounded=False,
+    ):
         self.driver, self.engine = driver, driver.engine
         self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
         self.eps = None
@@ -158,7 +217,7 @@ class PathFollower:
 
     # ---------------------------------------------------------------------- breakpoints
 
-    def advance(self) -> Breakpoint:
+    def advance(self):
         """The next breakpoint, w being that of it; None if there is none."""
         # not longer than this, or the two would hold each other, and all matrices
         self.driver.on_pass = lambda driver: self._step_done()
@@ -206,7 +265,7 @@ class PathFollower:
                 self._hits_before += self.engine.cache_hits
                 self.engine.restore(self._new_state)
                 self.engine.set_alpha(alpha)
-                self.driver.fresh_share, self.driver.updated_passes = 1.0, 0
+                self.driver.renew()
             converged = self._run(self.eps, sweep_first=True)
         elif n == 0:
             self._start(alpha)
@@ -344,10 +403,10 @@ class PathFollower:
         return max(point.gap, self.gap_at_rest(point)) <= tol
 
     def _first_pass(self):
-        self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
+        self.engine.run_pass(Sampling.PERMUTATION, self.driver.schedule.kind)
         self.passes += 1
 
-    def gap_at_rest(self, point: FloatArray) -> float:
+    def gap_at_rest(self, point):
         """Gap of the weights of a breakpoint times its alpha / alpha, for an infinite alpha.
 
         A penalty keeps w(mu) from being proportional to 1 / alpha; that the optimum does not fall
@@ -362,7 +421,7 @@ class PathFollower:
             driver = self.driver
             if alpha != self.engine.alpha or shrink != 1.0:
                 self.engine.set_alpha(alpha, shrink)
-            return self._described(driver.certify()[1])
+            return self._described(driver.certifier.certify()[1])
 
         return self._once(look)
 
@@ -476,7 +535,7 @@ class PathFollower:
         else:
             return
         losses = np.full(certificate.block_losses.shape, self.at_rest)
-        self.driver.certificate = replace(
+        self.driver.certifier.certificate = replace(
             certificate, primal=self.at_rest, gap=max(0.0, self.at_rest - certificate.dual),
             block_losses=losses, norm=0.0, l1=0.0)
 
@@ -491,13 +550,13 @@ class PathFollower:
             if self.rounded:
                 with self.stored_weights():
                     kept = self._described(
-                        certify(engine, engine.mu, self.driver.n_jobs, only_primal=True))
+                        certify(engine, engine.mu, self.driver.certifier.n_jobs, only_primal=True))
                 point = replace(point, loss=kept.loss, norm=kept.norm, l1=kept.l1)
         else:
             features = engine.features
             l1 = 0.0
             if features.weight_norm() is None:
-                norm = certify(engine, engine.mu, self.driver.n_jobs).norm
+                norm = certify(engine, engine.mu, self.driver.certifier.n_jobs).norm
                 conjugate = 0.5 * norm
             else:
                 norm, conjugate = 2.0 * features.penalty_value(), features.conjugate_value()
@@ -525,7 +584,7 @@ class PathFollower:
         )
 
     @contextmanager
-    def stored_weights(self) -> Iterator[Any]:
+    def stored_weights(self):
         """The features hold the weights as they are kept, in float32 if they are rounded."""
         if not self.rounded:
             yield
@@ -540,7 +599,7 @@ class PathFollower:
 
     # --------------------------------------------------------------------------- states
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copies of all that the breakpoints to come depend on, for `restore`.
 
         A flat dict of named arrays. It may be taken between breakpoints and in `on_step`.
@@ -558,7 +617,7 @@ class PathFollower:
             **flat("driver", self.driver.state()),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state):
         """Bring back what `state` gave, to a follower of the same problem."""
         self.driver.restore(part("driver", state))
         self.log_step, *counts, converged, complete, at_rest, least, self._tol = (
@@ -581,3 +640,65 @@ def _table(points):
 
 def _rows(table):
     return [None if isnan(row[0]) else Breakpoint.of_numbers(row) for row in table.tolist()]
+
+
+def solve_path(
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, *, eps: float = 0.1,
+    kappa: float = 0.9, alpha_min: float | None = None, alpha_max: float | None = None,
+    max_iter: int = 1000, sampling: Any = "gap", step: Any = "line_search", accelerate: bool = True,
+    seed: int = 0, n_jobs: int | None = 1,
+) -> Iterator[Breakpoint]:
+    """Solve for a sequence of decreasing alpha, certified for every alpha between them.
+
+    The problem is that of `fastm4n.solvers.solve`. Between two neighbouring breakpoints the better
+    of their two weights has a gap of at most eps; so has a multiple of the first weights above
+    the first breakpoint (:func:`fastm4n.regularization_path` has the details, for estimators).
+
+    Parameters
+    ----------
+    surrogate, features, weights
+        As in `solve`.
+    eps : float
+        Gap that the path may have anywhere, relative to the objective at w = 0; below 1.
+    kappa : float in (0, 1)
+        Each breakpoint is solved to a relative gap of at most kappa * eps.
+    alpha_min, alpha_max : float, default=None
+        The ends of the path; by default it begins where w = 0 is nearly optimal, and ends where the
+        loss is at most eps, or before that at 1e-3 times a scale that is measured.
+    max_iter : int
+        Most passes of a breakpoint. The path ends where they do not suffice: the gap of the
+        last breakpoint is then above eps.
+    sampling, step, accelerate, seed, n_jobs
+        As in `solve`; all but step="fixed".
+
+    Yields
+    ------
+    point : Breakpoint
+        With `alpha`, `loss`, `norm`, `dual` and `gap`; `features` hold its weights until the next
+        one is asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.features import LinearFeatures, row_norms
+    >>> from fastm4n.outputs import SimplexOutputs
+    >>> from fastm4n.surrogates import make_surrogate
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([0, 1])
+    >>> features = LinearFeatures(X, np.arange(2), row_norms(X, 0.0), 2, 0.0)
+    >>> loss = make_surrogate("max_margin", SimplexOutputs(y, 1.0 - np.eye(2)))
+    >>> points = list(solve_path(loss, features, np.full(2, 0.5), eps=0.05))
+    >>> bool(max(point.gap for point in points) <= 0.05)
+    True
+    """
+    check_relative_gap("eps", eps)
+    if step == "fixed":
+        raise ValueError(
+            "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
+            "another.")
+    if features.has_penalty() and features.weight_norm() > 0.0:
+        raise ValueError("the bounds of the penalty must hold zero for a path.")
+    engine = BlockCoordinateEngine(surrogate, features, weights, 1.0, seed)
+    driver = Driver(engine, sampling=sampling, step=step, accelerate=accelerate, n_jobs=n_jobs)
+    follower = PathFollower(driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max)
+    while (point := follower.advance()) is not None:
+        yield point

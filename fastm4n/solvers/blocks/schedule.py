@@ -1,0 +1,580 @@
+"""The schedule of the block solver: what each pass is, and when certificates are due.
+
+`Schedule` is the only place that decides steps and cache (`AutoPolicy`), momentum
+(`MomentumChoice`), semismooth Newton steps (`is_time_for_newton`), sampling and certificates. It
+goes by counts of work and by gaps; no clock is read, so that a fit is the same each time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+
+from fastm4n.features._linear import LinearFeatures
+from fastm4n.outputs._simplex import SimplexOutputs
+from fastm4n.solvers._semismooth import is_plain_dense
+from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks.momentum import best_kappa, cost_of_vectors, whole_kappa
+from fastm4n.solvers.certificates import objective_at_zero
+from fastm4n.surrogates._max_margin import MaxMargin
+
+SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
+STEPS = {
+    "line_search": Step.LINE_SEARCH, "exact": Step.BLOCK, "fixed": Step.FIXED,
+    "pairwise": Step.PAIRWISE, "away": Step.AWAY,
+}
+
+# most atoms of a block without a cache; more are merged
+MOST_ATOMS = 1000
+# passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
+GAP_EVERY = 10
+# gap sampling sweeps over all blocks, in random order, when the gaps it goes by add up to less than
+# this share of what they were when all were last looked at (benchmarks/policies.py)
+SWEEP_BELOW = 0.5
+# passes of Newton steps between two certificates: they compute the gap themselves
+NEWTON_GAP_EVERY = 30
+
+# the share of its gaps that a pass leaves where a smooth problem is slow: of the first passes, and
+# after them, for the first say less of those that follow
+SLOW_AT_FIRST, FIRST_PASSES, SLOW = 0.87, 4, 0.8
+# kernels are accelerated from the first certificate after so many passes without, by which the
+# dual has risen by less than this share of the gap
+STALLED_PASSES, STALLED = 40, 0.05
+# and no longer where so many passes have not brought the gap below this share
+LATE_PASSES, HELPED = 100, 0.8
+# momentum waits where its vectors cost more than this share of a pass, as features are many and
+# rare, until so many passes are to come without (benchmarks/momentum.py)
+LITTLE, MANY_PASSES = 0.05, 40.0
+# a factorisation of all of H may take as many multiply-adds as so many passes
+MOST_PASSES = 12
+# passes of steps of one block before the first
+FIRST_NEWTON_PASSES = 8
+# then the systems of so many directions are to be less work than the passes that are left: so many,
+# and so many times as many as at the rate until now, as gaps fall ever more slowly
+DIRECTIONS, PASSES_LEFT, SLOWER = 12.0, 2.0, 2.0
+# labels with such a share are in those systems: less is what earlier steps have left
+NEWTON_SHARE = 0.01
+# most of the square length of a row: H, and its factors, are to be finite
+LONGEST = 1e100
+
+LINE_SEARCH, EXACT = "line_search", "exact"
+PAIRWISE, CACHED = "pairwise", "pairwise+cache"
+
+# a trial of another policy begins after so many passes, where outputs are single labels after so
+# many, and the next one after so many times as many
+FIRST_TRIAL, FIRST_SIMPLE_TRIAL, MORE_PASSES = 30, 60, 4
+# passes of a trial, after which it is judged by the later of them, at least; and those that it is
+# judged by and compared with
+TRIAL_PASSES, JUDGED_PASSES = 30, 20
+# the share of the slope of line searches that is enough for steps between the atoms of outputs of
+# many parts: they have few atoms when their trial begins, and more later
+ENOUGH = 0.7
+# atoms of a block that the cache keeps
+CACHE = 50
+# what a visit costs beside its scores, in multiply-adds, and what it costs more where it has to do
+# with atoms: so much, and so much for each part of a labelling, each number of a mixture of
+# labellings of several parts, or each of one of single labels
+VISIT, ATOMS, PARTS, NUMBERS, SIMPLE = 300.0, 300.0, 8.0, 8.0, 24.0
+# weights for each block from which on blocks are little in each other's way; with fewer, and a
+# small alpha, momentum has to go further than steps of whole blocks take it
+ROOMY = 3.5
+
+
+def step_kind(step, surrogate):
+    """The engine's step for the estimators' `step` under this surrogate."""
+    if step == "exact" and not surrogate.has_block_step:
+        raise ValueError(
+            "step='exact' needs a closed-form maximiser of the dual over a block, which "
+            f"{type(surrogate).__name__} over {type(surrogate.outputs).__name__} does not have "
+            "(single labels have it for 'max_margin', and for 'max_min' with the 0-1 cost); use "
+            "step='line_search'."
+        )
+    if step == "fixed" and surrogate.has_natural_step:
+        raise ValueError(
+            f"step='fixed' averages dual points, and h of {type(surrogate).__name__} at an average "
+            f"is not known from the marginals of {type(surrogate.outputs).__name__}; use "
+            "step='line_search' with surrogate='log' or 'boost'."
+        )
+    return STEPS[step]
+
+
+def is_roomy(engine):
+    """Whether single labels have so many weights that steps of whole blocks get on best.
+
+    Blocks then share few of their features, and few passes of such steps, in random order, come
+    to the dual optimum; where many blocks are to agree on few weights, the gap says better than an
+    order which of them to visit.
+    """
+    surrogate, features = engine.surrogate, engine.features
+    if not surrogate.has_block_step or surrogate.outputs.layout.max_parts != 1:
+        return False
+    if features.weight_norm() is None or features.has_penalty():
+        return False
+    n_weights = features.n_labels * sum(len(array) for array in features.held().values())
+    return n_weights >= ROOMY * surrogate.n_blocks
+
+
+class AutoPolicy:
+    """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
+
+    Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
+    kernels whose blocks have such steps in closed form make them, too; nothing else is tried. Where
+    atoms are labellings of many parts the first passes make pairwise steps with a cache, elsewhere
+    Frank-Wolfe steps, which max-min over single labels goes on with. Other fits that last longer
+    try another policy: the one that does more for the certified gap stays. The work of a pass is
+    the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
+    surrogate's `oracle_cost`, with allowances for what else a visit does, and for the atoms that
+    steps between them look at. No clock is read, so that a fit is the same each time. All trials
+    are passes of the fit. The log surrogate leaves nothing to choose.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    most_atoms : int
+        Of a block without a cache.
+    cache_F, cache_nu : float
+        As in `solve`.
+
+    Attributes
+    ----------
+    name : str
+        Policy of the next pass.
+    work : float
+        Multiply-adds of all passes, about.
+    """
+
+    def __init__(self, engine, most_atoms, cache_F, cache_nu):
+        self.engine = engine
+        self.most_atoms = most_atoms
+        self.options = cache_F, cache_nu
+        surrogate = engine.surrogate
+        layout = surrogate.outputs.layout
+        # where blocks have a Gram matrix a visit costs as much as all labels of a few of them, and
+        # a step that is best for its block wastes none
+        is_kernel = surrogate.has_block_step and engine.features.weight_norm() is None
+        is_exact = is_kernel or is_roomy(engine)
+        self.is_simple = layout.max_parts == 1
+        # mixtures of single labels: what steps between atoms gain, a change to them loses, as
+        # momentum begins anew
+        has_mixtures = self.is_simple and not surrogate.has_labellings
+        self.has_choice = not (surrogate.is_smooth or is_exact or has_mixtures)
+        self.visit_cost = VISIT + engine.features.visit_cost
+        self.oracle_cost = surrogate.oracle_cost
+        numbers = SIMPLE if self.is_simple else NUMBERS
+        self.atoms_cost = ATOMS + (
+            PARTS * layout.max_parts if surrogate.has_labellings else numbers * layout.max_size)
+        # from the first pass on, where they are small: steps that find one mixture take away from
+        # all of its atoms alike
+        self.keeps_atoms = self.has_choice and not self.is_simple and surrogate.has_labellings
+        self.name = EXACT if is_exact else CACHED if self.keeps_atoms else LINE_SEARCH
+        self.n_passes, self.work = 0, 0.0
+        self.checks = []  # (passes, work, logarithm of the gap)
+        self.next_trial = FIRST_SIMPLE_TRIAL if self.is_simple else FIRST_TRIAL
+        self.changed = 0  # the check at which the policy was changed
+        self.trial = None  # the policy before it
+        self.rejected = None  # the one that was tried last and given up, and its slope
+        self._before = 0, 0
+
+    @property
+    def kind(self):
+        """The `Step` of the next pass."""
+        steps = {LINE_SEARCH: Step.LINE_SEARCH, EXACT: Step.BLOCK}
+        return steps.get(self.name, Step.PAIRWISE)
+
+    def state(self):
+        """All that later choices depend on, for `restore`: JSON in an array of bytes."""
+        values = {name: value for name, value in vars(self).items() if name != "engine"}
+        return np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
+
+    def restore(self, state):
+        """Bring back what `state` gave; the engine holds the active sets already."""
+        values = json.loads(state.tobytes())
+        if values.keys() != vars(self).keys() - {"engine"}:
+            raise ValueError("the policy's state is of another version.")
+        if values["name"] not in (LINE_SEARCH, EXACT, PAIRWISE, CACHED):
+            raise ValueError(f"there is no policy {values['name']!r:.40}.")
+        vars(self).update(values)
+
+    def begin(self):
+        """A pass begins."""
+        self._before = self.engine.n_visits, self.engine.oracle_calls
+        if self.keeps_atoms and self.engine.sets is None:
+            self._use(self.name)
+
+    def end(self):
+        """The pass has ended: count its work."""
+        n_visits = self.engine.n_visits - self._before[0]
+        n_calls = self.engine.oracle_calls - self._before[1]
+        atoms = self.atoms_cost if self.name in (PAIRWISE, CACHED) else 0.0
+        self.n_passes += 1
+        self.work += n_visits * (self.visit_cost + atoms) + n_calls * self.oracle_cost
+
+    def told(self, gap):
+        """Take notice of a certified gap: begin or end a trial, or go back on its outcome."""
+        if not self.has_choice or gap <= 0.0:
+            return
+        self.checks.append((self.n_passes, self.work, math.log(gap)))
+        last = len(self.checks) - 1
+        since = self.n_passes - self.checks[self.changed][0]
+        if self.trial is not None:
+            if since >= TRIAL_PASSES:
+                both = self.name, self.trial
+                slope = self._slope(max(self.changed, self._earlier(last)), last, both)
+                earlier = self._slope(self._earlier(self.changed), self.changed, both)
+                is_new = self.trial == LINE_SEARCH and not self.is_simple
+                if slope < (ENOUGH if is_new else 1.0) * earlier:
+                    self.rejected = self.name, slope
+                    self._change(self.trial)
+                self.trial = None
+                self.next_trial = MORE_PASSES * self.n_passes
+        elif self.rejected is not None and since >= JUDGED_PASSES:
+            # gaps fall ever more slowly: what was tried may be better than what is left
+            name, slope = self.rejected
+            self.rejected = None
+            if self._slope(self.changed, last, (self.name, name)) < slope:
+                self._change(name)
+        elif self.n_passes >= self.next_trial and self._other() != self.name:
+            self.trial = self.name
+            self._change(self._other())
+
+    def _change(self, name):
+        self.changed = len(self.checks) - 1
+        self._use(name)
+
+    def _other(self):
+        """The policy to try next: of single labels there is none after pairwise steps."""
+        return PAIRWISE if self.is_simple or self.name == CACHED else CACHED
+
+    def _earlier(self, check):
+        """The last check that is enough passes before this one, or the first."""
+        passes = self.checks[check][0] - JUDGED_PASSES
+        return max((i for i in range(check) if self.checks[i][0] <= passes), default=0)
+
+    def _slope(self, first, last, policies):
+        """By how much the logarithm of the gap fell between two checks, to compare two policies.
+
+        For a multiply-add; or for a unit of the logarithm of all work, where line searches are
+        one of the two: as their gaps fall like 1 / work^r, that is r early and late.
+        """
+        (_, began, high), (_, ended, low) = self.checks[first], self.checks[last]
+        work = math.log(ended / began) if LINE_SEARCH in policies else ended - began
+        return (high - low) / work
+
+    def _use(self, name):
+        self.name = name
+        if name == LINE_SEARCH:
+            return self.engine.drop_active_sets()
+        if self.engine.sets is None:
+            self.engine.use_active_sets(self.most_atoms)
+        if name == CACHED:
+            self.engine.set_cache(CACHE, *self.options)
+        else:
+            self.engine.drop_cache(self.most_atoms)
+
+
+def newton_pays(engine):
+    """Whether Newton steps are there for the blocks of this engine, and are not much work."""
+    features, surrogate = engine.features, engine.surrogate
+    if not (
+        type(engine) is BlockCoordinateEngine and type(surrogate) is MaxMargin
+        and type(surrogate.outputs) is SimplexOutputs and type(features) is LinearFeatures
+        and is_plain_dense(features)
+    ):
+        return False
+    if features.arguments()[2].max(initial=0.0) > LONGEST:
+        return False
+    return passes_of_system(engine, surrogate.n_blocks * (surrogate.max_size - 1)) <= MOST_PASSES
+
+
+def passes_of_system(engine, n_columns):
+    """How many passes are as much work as the equations of one direction.
+
+    With labels `n_columns` beyond the first in the mixtures of all blocks.
+    """
+    features, surrogate = engine.features, engine.surrogate
+    depth, k = features.n_features + 1, surrogate.max_size
+    by_columns = 0.5 * n_columns**2 * (depth + k) + n_columns**3 / 6.0
+    by_weights = (depth * k)**3 / 6.0
+    return min(by_columns, by_weights) / (surrogate.n_blocks * features.visit_cost)
+
+
+def is_time_for_newton(engine, n_passes, gap, tol):
+    """Whether systems of Newton steps are less work than what is left of steps of one block.
+
+    Passes of Newton steps are as many, or fewer, and each takes half as long.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+        For which they pay, after `n_passes` that began at phi(y).
+    gap : float
+        The sum of all gaps, about.
+    tol : float
+    """
+    if n_passes < FIRST_NEWTON_PASSES or gap <= tol:
+        return False
+    if tol <= 0.0:
+        return True
+    begun = objective_at_zero(engine.surrogate, engine.features, engine.weights)
+    fallen = np.log(begun / gap)
+    left = PASSES_LEFT + SLOWER * n_passes * np.log(gap / tol) / fallen if fallen > 0.0 else np.inf
+    n_columns = max(0, np.count_nonzero(engine.mu > NEWTON_SHARE) - engine.surrogate.n_blocks)
+    return left > DIRECTIONS * passes_of_system(engine, n_columns)
+
+
+class MomentumChoice:
+    """Decides when passes are accelerated by momentum, and when they no longer are.
+
+    From the first pass on for steps that are not smooth; for smooth surrogates once gaps fall
+    slowly; where vectors of momentum cost much once many passes are left; for kernels once the dual
+    stalls, and until that has not helped.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    accelerate : bool
+    keep_best : bool
+        Kernels are accelerated only then: what is returned is no average.
+    is_whole : bool
+        Whether passes are of steps of whole blocks that share few features.
+    """
+
+    def __init__(self, engine, accelerate, keep_best, is_whole):
+        self.engine, self.is_whole, self.work = engine, is_whole, 0.0
+        self.regime = None
+        is_smooth = engine.surrogate.is_smooth
+        if not accelerate or engine.averaging:
+            pass
+        elif engine.features.weight_norm() is None:
+            self.regime = "kernel" if keep_best else None
+        else:
+            self.work = cost_of_vectors(engine)
+            self.regime = (
+                "smooth" if is_smooth else "expensive" if self.work > LITTLE else "eager")
+        self.has_accelerated = False
+        self.last_dual, self.changed_at = -np.inf, (0, np.inf)
+        self.begin()
+
+    def leave_kernels(self):
+        """Passes are over working sets: momentum takes more of them over kernels there."""
+        self.regime = None if self.regime == "kernel" else self.regime
+
+    def begin(self):
+        """A run begins."""
+        # the gaps met in the last two passes
+        self.stale, self.is_settled = (np.inf, np.inf), False
+        if self.regime == "expensive":
+            self.changed_at = 0, np.inf
+
+    @property
+    def has_average(self):
+        """Whether accelerated passes return an average of weights."""
+        return self.regime not in (None, "kernel")
+
+    def is_due_at_start(self):
+        """Whether passes are accelerated from the first on: alpha may have become small."""
+        return self.has_average and self.engine.curvature > 0.0 and (
+            self.regime == "eager" or self.has_accelerated)
+
+    def is_due_after_pass(self, n_passes):
+        """Whether they are from here on, by the gaps met in the pass."""
+        if not self.has_average or self.is_settled:
+            return False
+        # in the first pass: later steps are shorter
+        self.engine.measure_curvature()
+        return self.engine.curvature > 0.0 and (
+            self.regime == "eager" or self.regime == "smooth" and self._is_slow(n_passes))
+
+    def changes(self, n_passes, raw, gap, tol, is_accelerated):
+        """Whether passes change between plain and accelerated ones, by a certificate."""
+        if self.regime == "kernel":
+            since = n_passes - self.changed_at[0]
+            rise, self.last_dual = raw.dual - self.last_dual, raw.dual
+            if is_accelerated:
+                if since < LATE_PASSES:
+                    return False
+                changes = gap > HELPED * self.changed_at[1]
+            elif since < STALLED_PASSES or rise >= STALLED * raw.gap:
+                return False
+            else:
+                changes = True
+            self.changed_at = n_passes, gap
+            return changes
+        if self.regime != "expensive" or is_accelerated or self.is_settled:
+            return False
+        # whether many more passes are to come without, as gaps have fallen lately
+        passes, before = self.changed_at
+        since = n_passes - passes
+        if passes > 0 and since < 2 * GAP_EVERY:  # one certificate says little
+            return False
+        self.changed_at = n_passes, gap
+        rate = np.log(before / gap) / since
+        still = np.log(gap / tol) if tol > 0.0 else np.inf
+        return still > MANY_PASSES * (1.0 + self.work) * rate
+
+    def kappa(self):
+        """The strength of the centre for passes from here on; 0 where momentum does not pay."""
+        engine = self.engine
+        engine.measure_curvature()
+        self.is_settled = True
+        kappa = best_kappa(engine.alpha, engine.curvature, engine.surrogate.is_smooth)
+        if kappa > 0.0:
+            self.has_accelerated = True
+            kappa = whole_kappa(engine.alpha) if self.is_whole else kappa
+        return kappa
+
+    def _is_slow(self, n_passes):
+        """Whether a smooth problem needs momentum: most are solved before that helps.
+
+        By what is left of the gaps met two passes ago: steps that come down by a third in each pass
+        are there before momentum has gathered.
+        """
+        before, last = self.stale
+        self.stale = last, self.engine.stale_gap()
+        share = SLOW if n_passes > FIRST_PASSES else SLOW_AT_FIRST
+        return self.stale[1] > share**2 * before
+
+    def state(self):
+        """All that later choices depend on."""
+        return (
+            self.last_dual, *self.changed_at, *self.stale, self.is_settled, self.has_accelerated)
+
+    def restore(self, numbers):
+        """Restore what `state` gave."""
+        self.last_dual, passes, gap, *stale, settled, accelerated = numbers
+        self.changed_at, self.stale = (int(passes), gap), tuple(stale)
+        self.is_settled, self.has_accelerated = bool(settled), bool(accelerated)
+
+
+class Schedule:
+    """What each pass is: its sampling, step, cache, momentum or Newton steps.
+
+    Parameters
+    ----------
+    engine : BlockCoordinateEngine
+    sampling, step, accelerate, cache, cache_F, cache_nu, auto, keep_best
+        As in `solve`.
+
+    Attributes
+    ----------
+    name : str
+        Of the step of the last pass, as histories have it.
+    kind : Step
+        Of the next pass.
+    momentum : MomentumChoice
+    fresh_share : float
+        What was left of the gaps met during a pass, steps being made, at the last certificate.
+    """
+
+    def __init__(
+        self, engine, sampling, step, accelerate, cache, cache_F, cache_nu, auto, keep_best,
+    ):
+        self.engine, self.sampling = engine, sampling
+        self.policy = AutoPolicy(engine, MOST_ATOMS, cache_F, cache_nu) if auto else None
+        if auto:
+            step, cache = "exact" if self.policy.kind == Step.BLOCK else "line_search", None
+        self.fixed = step_kind(step, engine.surrogate)
+        self.is_whole = self.fixed == Step.BLOCK and is_roomy(engine)
+        self.name = step if cache is None else f"{step}+cache"
+        if cache is not None or self.fixed in (Step.PAIRWISE, Step.AWAY):
+            most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
+            engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
+        self.momentum = MomentumChoice(engine, accelerate, keep_best, self.is_whole)
+        self.has_newton = (
+            auto and keep_best and accelerate and not self.is_whole and newton_pays(engine))
+        self.is_newton, self.fresh_share = False, 1.0
+        # passes at the last certificate, the stale gap when all gaps were last looked at, and
+        # whether the next pass is a sweep
+        self.last_check, self.at_refresh, self.is_sweep = 0, 0.0, False
+
+    @property
+    def kind(self):
+        return self.fixed if self.policy is None else self.policy.kind
+
+    def begin(self):
+        """A run begins."""
+        self.last_check = 0
+        self.momentum.begin()
+
+    def begin_passes(self, sweep_first):
+        """The passes of a run begin; sweep_first: no block has been looked at."""
+        self.is_sweep = self.sampling == "gap" and sweep_first
+        self.at_refresh = self.engine.stale_gap()
+
+    def next_pass(self):
+        """The sampling and the step of the next pass; atoms and cache are in the engine then."""
+        sampling = Sampling.PERMUTATION if self.is_sweep else SAMPLINGS[self.sampling]
+        if self.policy is not None and not self.is_newton:
+            self.policy.begin()
+            self.name = self.policy.name
+            sampling = Sampling.PERMUTATION if self.is_whole else sampling
+        return sampling, self.kind
+
+    def end_pass(self):
+        """The pass has ended: count its work."""
+        if self.policy is not None and not self.is_newton:
+            self.policy.end()
+
+    def is_time_for_newton(self, n_passes, stale, tol):
+        """Whether Newton steps begin, the gaps met in the last pass adding up to `stale`."""
+        if not self.has_newton or self.is_newton:
+            return False
+        # a pass by gaps has used up some of those that it went by
+        is_fair = (
+            self.is_sweep or self.sampling != "gap" or stale > SWEEP_BELOW * self.at_refresh)
+        if is_fair and is_time_for_newton(self.engine, n_passes, stale, tol):
+            self.is_newton, self.name = True, "semismooth"
+            return True
+        return False
+
+    def met(self, stale):
+        """The gaps met in the last pass add up to this: decide whether the next one is a sweep."""
+        if self.is_sweep:
+            self.at_refresh, self.is_sweep = stale, False
+        elif self.sampling == "gap":
+            # once the gaps it goes by are mostly used up, draws go to blocks that have
+            # nothing left to gain: a sweep looks at all of them again, and steps
+            self.is_sweep = stale <= SWEEP_BELOW * self.at_refresh
+
+    def is_check_due(self, n_passes, stale, tol):
+        """Whether a certificate is made after this pass, be it not the last."""
+        if self.is_newton:
+            return n_passes % NEWTON_GAP_EVERY == 0 or stale <= tol
+        # after a certificate that fell short the next early one waits, or slow fits
+        # would make one every pass
+        since = n_passes - self.last_check
+        early = stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
+        return n_passes % GAP_EVERY == 0 or early and not self.engine.averaging
+
+    def told(self, gap):
+        """Note a certified gap; whether steps become others, of which momentum knows nothing."""
+        if self.policy is None or self.is_newton:
+            return False
+        before = self.policy.name
+        self.policy.told(gap)
+        return self.policy.name != before and not self.policy.keeps_atoms
+
+    def checked(self, n_passes):
+        """A certificate has refreshed all gaps."""
+        self.last_check = n_passes
+        self.at_refresh, self.is_sweep = self.engine.stale_gap(), False
+
+    def state(self):
+        """All that later passes depend on."""
+        numbers = (
+            self.fresh_share, self.last_check, self.at_refresh, self.is_sweep,
+            *self.momentum.state())
+        state = {"numbers": np.array(numbers, dtype=np.float64)}
+        if self.policy is not None:
+            state["policy"] = self.policy.state()
+        return state
+
+    def restore(self, state):
+        """Restore what `state` gave."""
+        self.fresh_share, last, self.at_refresh, sweep, *momentum = state["numbers"].tolist()
+        self.last_check, self.is_sweep = int(last), bool(sweep)
+        self.momentum.restore(momentum)
+        if self.policy is not None:
+            self.policy.restore(state["policy"])
