@@ -307,16 +307,16 @@ from fastm4n.solvers.blocks.driver import Driver
 
 X, y = np.load(sys.argv[1]).values()
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
-run_pass = Driver._pass
+run_pass = Driver.run_pass
 
-def counted(self, sampling):
+def counted(self):
     global passes
     passes += 1
     if passes == 12:
         os.kill(os.getpid(), signal.SIGKILL)
-    run_pass(self, sampling)
+    run_pass(self)
 
-Driver._pass = counted
+Driver.run_pass = counted
 for lives in range(1, 9):
     passes, child = 0, os.fork()
     if child == 0:

@@ -26,14 +26,14 @@ class State(dict):
     Solvers return it in their `Solution` and take it as `start`. Every entry may be missing:
 
     - ``mu``: the dual point, flat, in the layout of the outputs.
-    - ``alpha``: the regularisation that `mu` was found under, an array without dimensions.
+    - ``alpha``: the regularisation of `mu`, an array without dimensions.
     - ``concave``: lower bounds of h_b(mu_b), for surrogates that cannot compute them from `mu`.
     - ``average/NAME``: weights other than w(mu), by the names of the feature map's state.
-    - ``curvature``: the mean curvature of the blocks that goes with these weights, or the strength
-      of the centre if ``is_proximal`` is true: proximal points found them.
-    - ``surrogate/NAME``: what oracles keep from call to call; solvers do not look at it.
+    - ``curvature``: the mean curvature of the blocks that goes with these weights. If
+      ``is_proximal`` is true, it is the strength of the centre of proximal points.
+    - ``surrogate/NAME``: arrays of the oracles, opaque to solvers.
 
-    Checkpoints hold the state of an unfinished run in the same form, under names of the solver's
+    Checkpoints store an unfinished run in the same form, under names of the solver's
     own: see `FitCheckpoint`.
     """
 
@@ -59,7 +59,7 @@ class State(dict):
         return part("average", self) or None
 
     def shrink(self, alpha: float) -> float:
-        """The factor of mu - phi(y) for another alpha: under a smaller one w stays what it was."""
+        """Factor of mu - phi(y) under another alpha. For a smaller alpha, w does not change."""
         return min(1.0, alpha / float(self["alpha"]))
 
     def scaled(self, factor: float) -> State:
@@ -76,9 +76,9 @@ class State(dict):
 class Solution:
     """The result of a solver: a feasible dual point and a certificate of the weights.
 
-    The weights are in the features of the problem. `state` starts a later solve; it has no `mu` if
-    the dual point was not stored. `intercepts` are those of a problem that does not penalise them,
-    which the features do not hold.
+    The features of the problem have the weights. `state` starts a later solve. It has no `mu` if
+    the dual point was not stored. `intercepts` are given for problems that do not penalise them,
+    and are not among the weights.
     """
 
     state: State
@@ -172,10 +172,10 @@ class Solver(NamesParameters, BaseEstimator):
             Solver.known[cls.__name__] = cls
 
     def check(self) -> None:
-        """Raise a ValueError for options that make no sense by themselves."""
+        """Raise a ValueError for invalid options."""
 
     def refusal(self, problem: Any) -> str | None:
-        """Why this solver cannot solve a problem, in a sentence; None if it can.
+        """Reason why this solver cannot solve a problem, a sentence, or None.
 
         Parameters
         ----------
@@ -205,22 +205,22 @@ class Solver(NamesParameters, BaseEstimator):
         Parameters
         ----------
         problem : Problem
-            One that `refusal` does not refuse. Its features are left with the weights.
+            A problem without a `refusal`. The features are left with the weights.
         options : Options
         start : State or None
             The state of an earlier solution, in the layout of this problem.
         monitor : Monitor
-            Where certificates are reported; it keeps checkpoints.
+            Receives certificates and writes checkpoints.
 
         Returns
         -------
         solution : Solution
-            After Ctrl-C the best that was certified until then, `interrupted` being set.
+            After Ctrl-C the best certified one, with `interrupted` set.
 
         Raises
         ------
         KeyboardInterrupt
-            If nothing was certified before Ctrl-C.
+            If Ctrl-C came before the first certificate.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `solve`.")
 

@@ -68,10 +68,9 @@ class Certificate:
 
 
 def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
-    """What `EngineState.certify_range` tells of all blocks: five arrays, and the largest term.
+    """Results of `EngineState.certify_range` for all blocks: five arrays, and the largest term.
 
-    With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
-    beside those of a dual point.
+    With only_needed, arrays that `certify` does not use are empty, which saves memory.
 
     Raises
     ------
@@ -102,9 +101,9 @@ def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
 
 
 def scaled_dual(height, pull):
-    """The best dual value between phi(y) and a dual point of sum_b p_b h_b = height.
+    """The best dual value between phi(y) and a dual point with sum_b p_b h_b = height.
 
-    Its w has alpha / 2 ||w||^2 = pull; h is concave and zero at phi(y): the largest
+    Its w has alpha / 2 ||w||^2 = pull. As h is concave and zero at phi(y), this is the largest
     s height - s^2 pull with s in [0, 1].
     """
     if height >= 2.0 * pull or not pull > 0.0:
@@ -115,17 +114,15 @@ def scaled_dual(height, pull):
 def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
-    Or any other w: `apart` then is Omega(w) + Omega*(z) - <w, z>, by which P(w) - D(mu) over alpha
-    is more than the sum of the block gaps, and Omega*(z), z being that of mu; see `Penalty`.
+    For any other w, `apart` has Omega(w) + Omega*(z) - <w, z> and Omega*(z) for the z of mu. The
+    first, times alpha, is the excess of P(w) - D(mu) over the sum of the block gaps. See `Penalty`.
 
-    Every block is scored and its oracle value bounded from above, so that the gap bounds
-    P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
-    depend on their number.
+    Every block is scored and its oracle value bounded from above, so the gap bounds
+    P(w) - P* whatever the solver did.  Threads do not change the sums.
 
-    `bound` is the best dual value between phi(y) and mu, as far as h is known there: h_b is
-    concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) is at least
-    s H - alpha Omega*(s z(mu)), H = sum_b p_b h_b(mu_b), which for ||w||^2 / 2 is largest at
-    s = H / (alpha ||w(mu)||^2).
+    `bound` is the best known dual value between phi(y) and mu. As h_b is concave and zero at
+    phi(y_b), D(phi(y) + s (mu - phi(y))) is at least s H - alpha Omega*(s z(mu)) with H = sum_b p_b
+    h_b(mu_b). For ||w||^2 / 2 it is largest at s = H / (alpha ||w(mu)||^2).
 
     Parameters
     ----------
@@ -134,9 +131,9 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     n_jobs : int
     apart : tuple of float, default=None
     concave : ndarray, default=None
-        Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
+        Lower bounds of h_b(mu_b). By default those of the engine's own dual point.
     only_primal : bool, default=False
-        Whether w has nothing to do with mu: there is no dual value then.
+        Whether w is unrelated to mu. There is no dual value then.
     """
     loss, gap, heights, inner, shift, largest = certificate_terms(
         engine, mu, n_jobs, concave, True)
@@ -194,9 +191,9 @@ def _is_indefinite(engine, mu, norm):
 
 
 def with_exact_primal(found, surrogate, features, weights, alpha):
-    """A certificate whose primal value, a bound from above, is made that of the features' w.
+    """The certificate with the exact primal value of the features' w instead of an upper bound.
 
-    Where the penalty is ||w||^2 / 2, of which `found` has the norm.
+    For the penalty ||w||^2 / 2, with the norm in `found`.
     """
     losses = np.empty(surrogate.n_blocks)
     losses_at(surrogate, features, losses)
@@ -209,13 +206,13 @@ def with_exact_primal(found, surrogate, features, weights, alpha):
 
 
 def certify_average(engine, n_jobs=1):
-    """The averaged dual point of the fixed step and its certificate; w is left as it was."""
+    """The averaged dual point of the fixed step and its certificate. w does not change."""
     mu = engine.averaged_mu()
     return mu, certify_elsewhere(engine, mu, n_jobs)
 
 
 def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
-    """Certificate of another dual point and w of it; the engine's w is left as it was."""
+    """Certificate of another dual point and its w. The engine's w does not change."""
     state = engine.features.state()
     try:
         engine.rebuild_weights(mu)
@@ -225,18 +222,18 @@ def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
 
 
 def objective_at_zero(surrogate, features, weights):
-    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
+    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: the unit of tolerances.
 
-    One where there are no costs, so that it can be divided by.
+    It is one without costs, to divide by it.
     """
     value = float(np.sum(weights * surrogate.largest(features.size)))
     return value if value > 0.0 else 1.0
 
 
 def certify_zero(engine, n_jobs=1):
-    """phi(y) and the certificate of w = 0 (within its bounds); w is left as it was.
+    """phi(y) and the certificate of w = 0 (within its bounds). w does not change.
 
-    Its `primal` is the objective there, bounded from above: `objective_at_zero` where w has neither
+    Its `primal` is an upper bound of the objective. It equals `objective_at_zero` if w has neither
     bounds nor an offset, and costs are not all zero.
     """
     state = engine.features.state()
@@ -257,10 +254,10 @@ def rests_at_zero(features):
 
 
 def certify_cleared(engine, n_jobs=1):
-    """The weights of `certify_zero`, as a state, and a certificate whose objective is of them.
+    """The weights of `certify_zero`, as a state, and a certificate of their objective.
 
-    The engine's own dual point serves, which takes no memory for another: the objective does not
-    depend on it. w is left as it was.
+    It uses the engine's own dual point, to save memory: the objective does not
+    depend on it. w does not change.
     """
     state = engine.features.state()
     try:

@@ -47,9 +47,9 @@ class Pace:
 
     @contextmanager
     def sparing(self, file):
-        """Make a warning of what the system has against writing to this file, once for each reason.
+        """Turn errors of writing this file into warnings, once for each reason.
 
-        A checkpoint is insurance: what it is of goes on, and the next one is tried in its time.
+        A failed checkpoint does not stop the computation. The next one is tried in its time.
         """
         try:
             yield
@@ -64,17 +64,17 @@ class Pace:
 
 
 def fingerprint(estimator, data, idle=IDLE, **options):
-    """A short text for each thing that the numbers of a fit, or of a path, depend on.
+    """A hash of everything that determines the numbers of a fit or a path, by name.
 
     Parameters
     ----------
     estimator : estimator
     data : dict
-        What is fitted to, by name.
+        Arrays of the fit, by name.
     idle : tuple of str
         Parameters of the estimator to leave out.
     **options
-        What else matters.
+        Other values that matter.
     """
     parts = dict(data)
     for name, value in estimator.get_params().items():
@@ -108,41 +108,40 @@ def check_fingerprint(where, header, wanted, what):
 
 @contextmanager
 def checkpointing(file):
-    """Keep the state of the fit in this block in a file, every few seconds.
+    """Save the state of the fit in this block to a file, every few seconds.
 
-    A fit that was killed goes on from there when the same block is run again, with the same result
-    to the bit as of a fit without this block. (Up to rounding where the values of a kernel do not
-    fit in `cache_size`, as they are computed anew.) The file is removed when the block ends without
-    an exception; where no fit has used it, it stays as it was. Where it cannot be written any more,
-    as the disk is full, there is a warning, and the fit goes on and tries again later; the state
-    that was written before stays.
+    If a fit was killed, run the same block again: it continues, and the result is the same to the
+    bit as without this block. (Values of a kernel that do not fit into `cache_size` are recomputed,
+    with other rounding.) The file is removed when the block ends without an exception. It stays as
+    it is if no fit has used it. If it cannot be written, for example on a full disk, there is a
+    warning, and the fit continues and tries again later. The state written before stays.
 
     Parameters
     ----------
     file : str or path
-        It is not there yet, or is the checkpoint of the same fit: of the same data and parameters.
+        A new file, or the checkpoint of the same fit: of the same data and parameters.
 
     Raises
     ------
     ValueError
-        By the fit, if the file holds the checkpoint of another fit, or ``fit_intercept="free"``,
-        whose fits are made of many and keep no state.
+        By the fit, if the file is the checkpoint of another fit, or for ``fit_intercept="free"``,
+        which has no checkpoints.
     ModelFileError
         By the fit, if the file is damaged.
     OSError
-        By the fit before its first pass, if no file can be made there.
+        By the fit before its first pass, if no file can be created there.
 
     Warns
     -----
     RuntimeWarning
-        If a state could not be written later on, or the file not be removed at the end; once for
+        If a state could not be written later on, or the file not be removed at the end. Once for
         each reason.
 
     Notes
     -----
-    A block is for one fit, in its own thread; fits in other threads or processes, such as those
-    of ``GridSearchCV(n_jobs=2)``, are not kept. Writing takes about 3 % of the time at most. For
-    paths there is the `checkpoint` of :func:`regularization_path`.
+    A block is for one fit, in its own thread. Fits in other threads or processes, such as those
+    of ``GridSearchCV(n_jobs=2)``, are not saved. Writing takes about 3 % of the time at most. Paths
+    have the parameter `checkpoint` of :func:`regularization_path`.
 
     Examples
     --------
@@ -201,7 +200,7 @@ def keeping(estimator, data):
 
 
 def claim_file(made):
-    """``made(file)`` of the file that `checkpointing` has, kept as its checkpoint; else None."""
+    """The checkpoint ``made(file)`` of the file of `checkpointing`, or None outside of it."""
     file, used = _file.get()
     if file is None:
         return None
@@ -233,11 +232,11 @@ class FitCheckpoint:
 
     @property
     def solver(self):
-        """What has written the file; None if there is none."""
+        """Name of the solver that wrote the file, or None."""
         return None if self.found is None else self.found[0].get("solver")
 
     def resume(self, driver, history):
-        """Bring back the state of the file; whether there is one."""
+        """Restore the state of the file, and return whether there is one."""
         if self.found is None:
             return False
         header, arrays = self.found
@@ -266,5 +265,5 @@ class FitCheckpoint:
                 write_arrays(self.file, FIT, header, arrays, finite=False)
 
     def saving(self):
-        """What is made of errors while the state is written."""
+        """Context for errors while the state is written."""
         return self.pace.sparing(self.file)

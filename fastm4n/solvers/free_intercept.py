@@ -1,14 +1,14 @@
 """An intercept without regularisation, by the proximal-point method.
 
-With a constant feature of value c the intercept is a weight, b = c w_0, and is penalised
-by alpha / 2 ||b / c||^2.  To be rid of the penalty the problem is solved again and again
+With a constant feature of value c the intercept is a weight, b = c w_0, with the penalty
+alpha / 2 ||b / c||^2.  To remove it, the problem is solved repeatedly
 with the penalty centred at the last intercept,
 
     min_{w, b}  sum_p p_b S(w' x_b + b, y_b) + alpha/2 ||w||^2 + alpha/2 ||(b - b_t) / c||^2,
 
-each time warm-started.  The dual of the problem without the penalty has one constraint
-more, sum_b p_b (phi(y_b) - mu_b) = 0; a dual point that nearly satisfies it is mixed with
-a constant one so that it does, and certifies the gap.
+each time from the last solution.  The dual of the problem without the penalty has one constraint
+more, sum_b p_b (phi(y_b) - mu_b) = 0. A dual point that nearly satisfies it is mixed with
+a constant one to satisfy it, and certifies the gap.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fastm4n.solvers.history import Monitor
 
 
 def balancing(mean, pi):
-    """The smallest theta, and q, with (1 - theta) mean + theta q = pi; q is None where theta is 0.
+    """The smallest theta, and q, with (1 - theta) mean + theta q = pi. q is None for theta = 0.
 
-    With r = pi - mean a q in the simplex needs theta / (1 - theta) >= max_j -r_j / pi_j.
+    With r = pi - mean, q in the simplex requires theta / (1 - theta) >= max_j -r_j / pi_j.
 
     Parameters
     ----------
     mean, pi : ndarray of shape (n_labels,)
-        Points of the simplex; pi > 0.
+        Points of the simplex, with pi > 0.
     """
     r = pi - mean
     r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
@@ -44,15 +44,15 @@ def balancing(mean, pi):
 
 
 def balance(mu, truth, p):
-    """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
+    """The balanced dual point (1 - theta) mu + theta q, for the smallest such theta.
 
-    Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
-    force on it; see `balancing`.
+    Balanced means sum_b p_b mu_b = pi = sum_b p_b truth_b: the intercept has no
+    force on it. See `balancing`.
 
     Parameters
     ----------
     mu, truth : ndarray of shape (n_blocks, n_labels)
-        Points of the simplex; every label occurs in truth.
+        Points of the simplex. Every label occurs in truth.
     p : ndarray of shape (n_blocks,)
         Weights summing to one.
 
@@ -67,20 +67,20 @@ def balance(mu, truth, p):
 class FreeIntercept(Solver, register=False):
     """Proximal steps in the intercept around another solver, for an intercept without a penalty.
 
-    Features have a constant feature of value ``problem.free_intercept``, and outputs are labels,
+    The features have a constant feature of value ``problem.free_intercept``. Outputs are labels,
     each of which occurs. The larger the value, the longer the proximal steps.
 
     Parameters
     ----------
     inner : Solver
-        Of the problem with a penalty on the intercept.
+        Solver of the problem with a penalty on the intercept.
     """
 
     def __init__(self, inner):
         self.inner = inner
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         if problem.modulus == 0.0:
             return (
                 f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
@@ -89,7 +89,7 @@ class FreeIntercept(Solver, register=False):
         return self.inner.refusal(self._penalised(problem))
 
     def cost(self, problem, options):
-        """As of `Solver`: passes are those of `inner`, with a few certificates more."""
+        """As in `Solver`: passes are those of `inner`, plus a few certificates."""
         return self.inner.cost(self._penalised(problem), options)
 
     def _penalised(self, problem):
@@ -99,7 +99,7 @@ class FreeIntercept(Solver, register=False):
         return problem
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; the history has a row for each proximal step."""
+        """As in `Solver`. The history has a row for each proximal step."""
         if monitor.checkpoint is not None:
             raise ValueError(
                 "checkpointing keeps no state of a fit with fit_intercept='free'; use a large "

@@ -30,10 +30,10 @@ def tqdm_bar(verbose, **options):
 
 
 class Progress:
-    """A tqdm bar where tqdm is installed, lines in the log where it is not.
+    """A tqdm bar, or lines in the log without tqdm.
 
-    The bar goes from the first certified gap to tol on a logarithmic scale: gaps of linearly
-    convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
+    The bar runs from the first certified gap to tol on a logarithmic scale. Gaps of linearly
+    convergent solvers fill it evenly, which shows the remaining time. It never goes back. If
     tol is zero, it counts passes.
     """
 
@@ -109,7 +109,7 @@ class Monitor:
             options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
     def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
-        """Append a row to the history; returns whether the callback ends the fit."""
+        """Append a row to the history, and return whether the callback ends the fit."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
             self.seconds, oracle_calls, oracle_error, cache_hits, policy,
@@ -122,7 +122,7 @@ class Monitor:
 
     @contextmanager
     def running(self, run=None):
-        """Note Ctrl-C as `interrupted`; raise it if `run` is given and has no certificate yet."""
+        """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
         try:
             yield
         except KeyboardInterrupt:
@@ -147,7 +147,7 @@ class Monitor:
         self.start = time.perf_counter() - seconds
 
     def resume(self, run):
-        """Restore a run from the checkpoint; returns whether there was one."""
+        """Restore a run from the checkpoint, and return whether there was one."""
         return self.checkpoint is not None and self.checkpoint.resume(run, self)
 
     def keep(self, run):

@@ -2,23 +2,23 @@
 
     min_w sum_b p_b [max_mu min_nu <v_b, mu - phi(y_b)> + <mu, C nu>] + alpha / 2 ||w||^2,
 
-mu and nu being doubly stochastic, v_b = w' x_b: with potentials of rows and columns and slacks s
-and z of the two players of each game (`inference/_permutation_games.pyx`) the optimum is where
+with mu and nu doubly stochastic and v_b = w' x_b. Each game has potentials of rows and columns, and
+slacks s and z of its two players (`inference/_permutation_games.pyx`). At the optimum
 
     mu s = 0,  nu z = 0,  r = alpha w - sum_b p_b x_b (phi(y_b) - mu_b)' = 0.
 
-Newton's method follows mu s = nu z = tau to small tau, predictor and corrector [1]_. A step moves
-mu by R_b dv_b + what the products ask for, R_b being symmetric and positive semidefinite, so that
-what is left are equations of w,
+Newton's method follows mu s = nu z = tau to small tau, with predictor and corrector [1]_. A step
+moves mu by R_b dv_b plus a term of the products, with R_b symmetric and positive semidefinite. The
+remaining equations of w,
 
     (alpha + sum_b p_b x_b x_b' (x) R_b) dw = -r - sum_b p_b x_b dmu_b',
 
-for conjugate gradients, preconditioned by the Kronecker product of the second moments of x and the
-mean of R_b. A game whose own numbers would turn negative makes a shorter step than the others, and
-lifts the potentials of its rows for the scores: no game holds up the rest.
+are solved by conjugate gradients, preconditioned by the Kronecker product of the second moments of
+x and the mean of R_b. A game whose numbers would turn negative makes a shorter step than the
+others, and lifts the potentials of its rows for the scores. So no game delays the rest.
 
-The gap is that of every such point: each game's value is bounded by its potentials from above,
-min_nu <mu, C nu> from below. It is no more than
+Every such point has a gap: the potentials of each game bound its value from above, and
+min_nu <mu, C nu> bounds it from below. The gap is at most
 
     sum_b p_b (mu_b s_b + nu_b z_b) + ||r||^2 / (2 alpha).
 
@@ -92,17 +92,17 @@ class InteriorPoint(Solver):
     """An interior-point method for rankings under the max-min surrogate.
 
     A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"``, dense X and
-    ``penalty="l2"``, which ``solver="auto"`` takes by itself where there are more than a few items
-    and examples. Each pass is a step of Newton's method on the weights and on the games of all
-    examples at once, vectors of the processor holding several of them; some 10 to 30 passes reach
-    the tolerance. A fit begins at w = 0 whatever came before. Rounding may end it at gaps below
-    1e-4 of the objective at w = 0 under costs other than 0-1.
+    ``penalty="l2"``. ``solver="auto"`` takes it for more than a few items and examples. Each pass
+    is a step of Newton's method on the weights and on the games of all examples at once, several
+    games in each vector of the processor. About 10 to 30 passes reach the tolerance. A fit always
+    begins at w = 0. With costs other than 0-1, rounding may end it before gaps below 1e-4 of the
+    objective at w = 0.
 
     Parameters
     ----------
     max_products : int, default=500
-        Most products of conjugate gradients for each of the two systems of a pass. Where they are
-        more work than that the systems of later passes are factored.
+        Most products of conjugate gradients for each of the two systems of a pass. If factors of
+        the systems are less work, later passes use them.
 
     Examples
     --------
@@ -120,11 +120,11 @@ class InteriorPoint(Solver):
         self.max_products = max_products
 
     def check(self):
-        """As of `Solver`."""
+        """As in `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
@@ -157,10 +157,10 @@ class InteriorPoint(Solver):
         return None
 
     def cost(self, problem, options):
-        """As of `Solver`: `SHARE` of that of steps of blocks, if it was measured.
+        """As in `Solver`: `SHARE` times the work of steps of blocks, in the measured range.
 
-        That is for more than a few items and examples, tolerances that rounding allows, and systems
-        that are not too ill-conditioned.
+        The range is more than a few items and examples, tolerances that rounding allows, and
+        systems that are not too ill-conditioned.
         """
         outputs = problem.loss.outputs
         counts = outputs.layout.counts()
@@ -175,10 +175,10 @@ class InteriorPoint(Solver):
         return np.inf if is_ill else SHARE * PASSES * pass_work(problem)
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; max_iter counts steps.
+        """As in `Solver`. max_iter counts steps.
 
-        A fit begins at w = 0 whatever came before. Where steps get no further the solution has not
-        converged; under "auto" steps of blocks take over, from w = 0 again.
+        A fit always begins at w = 0. If steps stall, the solution has not
+        converged. Under "auto" steps of blocks then start from w = 0.
         """
         features = problem.features
         checkpoint = monitor.checkpoint
@@ -246,7 +246,7 @@ class _Run:
     # ------------------------------------------------------------------------- certificates
 
     def look(self):
-        """What is left of the equations of w, and the objective and dual value here."""
+        """Compute the objective and the dual value; returns the residual of the equations of w."""
         games = self.games
         games.spread(self.w)
         self.upper, self.lower = games.bounds()
@@ -269,7 +269,7 @@ class _Run:
         return self.alpha * self.w - pull
 
     def certify(self):
-        """Certify where the steps stand; what is left of the equations, and whether they end."""
+        """Certify; returns the residual of the equations of w, and whether the run ends."""
         left = self.look()
         ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
         if ends:
@@ -279,7 +279,7 @@ class _Run:
         return left, self.told()
 
     def told(self):
-        """Make the certificate known; whether the run ends."""
+        """Report the certificate, and return whether the run ends."""
         s = self.scale
         primal, dual, gap = self.best_primal, self.best_dual, self.gap
         if not np.isfinite(gap):
@@ -308,7 +308,7 @@ class _Run:
             self.finish()
 
     def state(self):
-        """What later steps depend on: a flat dict of arrays."""
+        """A flat dict of arrays for `restore`."""
         numbers = (
             self.n_steps, self.n_products, self.is_dear, self.least, self.at_least,
             self.best_primal, self.best_dual)
@@ -332,7 +332,7 @@ class _Run:
         self.told()
 
     def step(self, left):
-        """One step; whether it got further."""
+        """One step; returns whether it made progress."""
         games, p = self.games, self.p
         products, mass = games.products(), float(p.sum())
         behind = float(np.sum(left * left)) / (2.0 * self.alpha)
@@ -369,7 +369,7 @@ class _Run:
         return True
 
     def precondition(self):
-        """Take up the preconditioner of this step; whether there is one."""
+        """Compute the preconditioner of this step; returns whether there is one."""
         self.is_dear = self.is_dear or self.n_products > self.products_of_matrix()
         self.factor = None
         if self.is_dear:
@@ -389,7 +389,7 @@ class _Run:
         return True
 
     def products_of_matrix(self):
-        """How many products take as long as the matrix and its factors."""
+        """The number of products that cost as much as the matrix and its factors."""
         n, d, size = self.p.size, self.w.shape[0], self.size
         if d * size > MOST_UNKNOWNS:
             return np.inf
@@ -429,11 +429,11 @@ class _Run:
         return self.alpha * found + self.games.responded(found)
 
     def conjugate_gradients(self, right, pairs, aim):
-        """The solution dw, of which little is left in the gap beside `aim`, and pairs.
+        """The solution dw and pairs. The residual adds little to the gap compared with `aim`.
 
-        Pairs are of conjugate directions, as rows, the products with the matrix, and the inverses
-        of their energies: of an earlier call with the same matrix they give a start, and correct
-        the preconditioner so that it is exact along them (the block form of BFGS).
+        Pairs are conjugate directions, as rows, their products with the matrix, and the inverses
+        of their energies. Pairs of an earlier call with the same matrix give a start, and correct
+        the preconditioner: it becomes exact along them (the block form of BFGS).
         """
         found, rest, shape = np.zeros(right.shape), right.copy(), right.shape
         start, kept = float(np.sum(right * self.conditioned(right))), []

@@ -28,7 +28,7 @@ def inner(one, other):
 
 
 def minimise(objective, w, max_iter, on_iterate):
-    """Descend from w; the value never rises.
+    """Descend from w. The value never rises.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def minimise(objective, w, max_iter, on_iterate):
     max_iter : int
         Most evaluations.
     on_iterate : callable
-        ``on_iterate(n_evaluations, w, value, gradient)``, called where the descent begins and after
-        each step; a true result ends it.
+        ``on_iterate(n_evaluations, w, value, gradient)``, called at the start and after
+        each step. A true result ends the descent.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def keep_pair(pairs, moved, turned):
 
 
 def direction(gradient, pairs, first=None, cautious=True):
-    """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
+    """Minus the inverse of the Hessian estimated by the pairs, times the gradient.
 
     Parameters
     ----------
@@ -91,11 +91,10 @@ def direction(gradient, pairs, first=None, cautious=True):
     pairs : deque of tuple
         Of `keep_pair`.
     first : callable, default=None
-        ``first(state)`` is the product with that inverse where nothing is told of it, up to a
-        factor; by default the state itself.
+        ``first(state)`` is the product with a first estimate of that inverse, up to a
+        factor. By default it is the state itself.
     cautious : bool, default=True
-        Whether the step is of no more than unit length, but for that factor, where no pairs tell
-        how long it may be.
+        Whether the step without pairs is limited to unit length, up to that factor.
     """
     step, shares = times(-1.0, gradient), []
     for moved, turned, product in reversed(pairs):

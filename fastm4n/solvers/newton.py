@@ -1,18 +1,18 @@
 """Newton and quasi-Newton steps for linear models of single labels over dense features.
 
-Steps of blocks see one example at a time, and a column that is out of scale, or a mean far from
+Steps of blocks use one example at a time. A column out of scale, or a mean far from
 zero, makes their problem as ill-conditioned as a tiny alpha does. Steps on the weights of all
-examples can be made in a metric in which columns have no scale: that of the second moments, or the
-Hessian itself. Weights and certificates are those of the problem as it is posed.
+examples use a metric in which columns have no scale: that of the second moments, or the
+Hessian itself. Weights and certificates belong to the problem as given.
 
-Losses that are not smooth are smoothed by a temperature that falls (`label_losses`), Newton steps
-following the minimiser. With gl the gradient of the mean smoothed loss, mu the points of the
-simplex that it is of, the dual value of the problem *without* smoothing at mu is
+Losses that are not smooth are smoothed by a falling temperature (`LabelLosses`), and Newton steps
+follow the minimiser. With the gradient gl of the mean smoothed loss at mu, a point of the simplex
+for each block, the dual value of the problem *without* smoothing at mu is
 
     D(mu) = sum_b p_b h_b(mu_b) - ||gl||^2 / (2 alpha)
 
-and the objective without smoothing is known at w: the gap needs no other pass. It is what smoothing
-costs, and ||gl + alpha w||^2 / (2 alpha), which Newton steps bring to zero however small alpha is.
+and the objective without smoothing is known at w, so the gap needs no other pass. It is the excess
+by smoothing plus ||gl + alpha w||^2 / (2 alpha), which Newton steps bring to zero for any alpha.
 
 References
 ----------
@@ -62,7 +62,7 @@ INTEGRAL = 1e-12
 
 
 def kind_of(surrogate):
-    """Which of the losses above a surrogate is; None for others."""
+    """Name of the loss of a surrogate in `LabelLosses`; None for others."""
     outputs = surrogate.outputs
     if type(outputs) is not SimplexOutputs:
         return None
@@ -88,19 +88,19 @@ def _log_partition(scores, tau):
 class LabelLosses:
     """Mean losses of all blocks of a fit as functions of weights (n_labels, n_features + 1).
 
-    The last column is of the constant feature, and is there even if that is zero. The loss of a row
-    with scores v and label y is the maximum over the simplex of h(mu) + <v, mu - phi(y)>. With tau
-    times an entropy added it is smooth, no less, and no more than tau log k above:
+    The last column belongs to the constant feature, and exists even if that is zero. The loss of a
+    row with scores v and label y is the maximum over the simplex of h(mu) + <v, mu - phi(y)>. With
+    tau times an entropy added it is smooth, and larger by at most tau log k:
 
-    - log: logZ(v) - v_y; tau is 1, and h the entropy itself.
-    - max-margin: tau logZ((v + c_y) / tau) - v_y, with the costs c_y where y is true.
+    - log: logZ(v) - v_y, with tau = 1 and h the entropy itself.
+    - max-margin: tau logZ((v + c_y) / tau) - v_y, with the costs c_y for the true label y.
     - max-min, 0-1 cost: 1 + tau logZ(min(v, t) / tau) - v_y with sum_j (v_j - t)_+ = 1. The
       adversary's best mixture under the entropy is (v - t)_+ for every tau.
-    - max-min, absolute cost: half of tau logZ((v - i) / tau) + tau logZ((v + i) / tau), less v_y,
-      with i = 0 ... k - 1: the mean of two softmaxes, tilted to lower and to higher levels.
+    - max-min, absolute cost: half of tau logZ((v - i) / tau) + tau logZ((v + i) / tau), minus v_y,
+      with i = 0 ... k - 1. It is the mean of two softmaxes, tilted to lower and to higher levels.
 
     The gradient by v is mu - phi(y) with mu in the simplex. So every evaluation gives a dual point
-    with h(mu), that of the problem without smoothing, and the losses that are not smoothed.
+    with its h(mu) without smoothing, and the losses without smoothing.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class LabelLosses:
         return np.bincount(self.y, weights=self.p, minlength=self.k)
 
     def pull_of(self, point):
-        """sum_b p_b (point - phi(y_b)) x_b', one point for all blocks, but for the constant."""
+        """sum_b p_b (point - phi(y_b)) x_b' for one point, without the constant feature."""
         total = np.zeros((self.k, self.d))
         for start, stop, rows in self.chunks():
             apart = np.repeat(point[:, np.newaxis], stop - start, axis=1)
@@ -202,9 +202,9 @@ class LabelLosses:
         Returns
         -------
         smooth, loss, height : float
-            Of smoothed losses, those that are not, and h(mu).
+            Means of the smoothed losses, the losses, and h(mu).
         gradient : ndarray of the shape of weights
-            Of `smooth`.
+            Gradient of `smooth`.
         """
         smooth = loss = height = 0.0
         gradient = np.zeros(weights.shape)
@@ -231,7 +231,7 @@ class LabelLosses:
         return smooth, loss, height, gradient
 
     def _losses(self, scores, y, tau):
-        """Losses without the true score, smoothed, h(mu) and mu; of log the second and last."""
+        """Losses, smoothed ones (without the true score), h(mu), mu. Log: second and last."""
         kind = self.kind
         if kind == "log":
             return None, _log_partition(scores, 1.0), None, scores
@@ -262,9 +262,9 @@ class LabelLosses:
     def hessian(self, weights, tau=1.0, damping=0.0, most_rows=None):
         """Second derivatives of `smooth`: (n_labels, n_features + 1, n_labels, n_features + 1).
 
-        Of max-min with the 0-1 cost, which has kinks, it is that of the piece that weights lie on,
-        mixed with a share `damping` of what bounds that of all pieces from above. With most_rows it
-        is the mean of every so many blocks where all are more.
+        Max-min with the 0-1 cost has kinks. The second derivatives of the piece at the weights are
+        then mixed with a share `damping` of an upper bound for all pieces. With most_rows they are
+        means over a regular sample of so many blocks.
         """
         k, d = self.k, self.d + 1
         total, mass, bent = np.zeros((k * d, k * d)), 0.0, np.zeros((k, d, d))
@@ -287,7 +287,7 @@ class LabelLosses:
         return total / mass
 
     def label_hessian(self, weights, most_rows):
-        """Of log, the part of `hessian` that is of one label: (n_labels, d + 1, d + 1)."""
+        """Diagonal blocks of `hessian` for log, one for each label: (n_labels, d + 1, d + 1)."""
         d = self.d + 1
         total, mass = np.zeros((self.k, d, d)), 0.0
         for rows, p, y in self._some(most_rows, self.step):
@@ -369,17 +369,17 @@ class LabelNewton(Solver):
     """Newton and quasi-Newton steps for linear models of single labels over dense features.
 
     A `solver` of `MulticlassClassifier` and `OrdinalClassifier` with ``kernel="linear"`` and
-    ``penalty="l2"``, which ``solver="auto"`` takes by itself where it is the faster one: under
-    ``surrogate="log"``, and where features are out of scale or their means are far from zero.
-    Steps do not depend on the scale of columns, nor on their correlation. Every pass looks at all
-    examples: it evaluates the objective, or its second derivatives. "log" begins with quasi-Newton
-    steps (L-BFGS in the metric of second moments); "max_margin" and "max_min" are smoothed, less
+    ``penalty="l2"``. ``solver="auto"`` takes it when it is faster: under
+    ``surrogate="log"``, and for features out of scale or with means far from zero.
+    Steps depend neither on the scale of columns nor on their correlation. Every pass evaluates the
+    objective, or its second derivatives, on all examples. "log" begins with quasi-Newton
+    steps (L-BFGS in the metric of second moments). "max_margin" and "max_min" are smoothed, less
     and less, and the gap is certified for the problem without smoothing.
 
     Parameters
     ----------
     quasi_steps : int, default=80
-        Most quasi-Newton steps of "log"; Newton steps follow.
+        Most quasi-Newton steps of "log", before Newton steps follow.
 
     Examples
     --------
@@ -395,11 +395,11 @@ class LabelNewton(Solver):
         self.quasi_steps = quasi_steps
 
     def check(self):
-        """As of `Solver`."""
+        """As in `Solver`."""
         check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         if problem.chunks is not None or problem.road == "partitions":
             return self.refused("holds all data in memory")
@@ -427,11 +427,10 @@ class LabelNewton(Solver):
         return None
 
     def cost(self, problem, options):
-        """As of `Solver`: `LITTLE` of that of steps of blocks for "log" over few columns.
+        """As in `Solver`: `LITTLE` times the work of steps of blocks for "log" over few columns.
 
-        A pass costs a fraction of one of blocks there. Else it is `MUCH`, less than blocks take
-        for columns out of scale or means far from zero. Later calls of `partial_fit` go on with
-        steps of blocks.
+        Otherwise it is `MUCH` times that work, less than blocks need for columns out of scale or
+        means far from zero. Later calls of `partial_fit` continue with steps of blocks.
         """
         features, is_log = problem.features, kind_of(problem.loss) == "log"
         if options.is_warm and problem.road == "calls":
@@ -444,9 +443,9 @@ class LabelNewton(Solver):
         return np.inf if is_large or features.n_features > MOST_COLUMNS else MUCH * work
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; max_iter counts passes over all blocks.
+        """As in `Solver`. max_iter counts passes over all blocks.
 
-        Where the problem has no penalty on the intercept, the certificate is of that problem.
+        If the problem has no penalty on the intercept, neither has the certificate.
         """
         surrogate, features = problem.loss, problem.features
         weights, alpha, tol = problem.weights, options.alpha, options.gap
@@ -477,7 +476,7 @@ class LabelNewton(Solver):
 
 
 def _scaled_factor(matrix):
-    """L and s with matrix = diag(s) L L' diag(s), but for what rounding makes it less than that."""
+    """L and s with matrix = diag(s) L L' diag(s), up to a ridge if it is indefinite."""
     scale = np.sqrt(np.diagonal(matrix))
     scale[scale == 0.0] = 1.0
     matrix = matrix / scale / scale[:, np.newaxis]
@@ -491,7 +490,7 @@ def _scaled_factor(matrix):
 
 
 class _Point:
-    """Weights, and what is known of them."""
+    """Weights with their objective, dual point and gradient."""
 
     def __init__(self, run, weights, tau):
         self.weights, self.tau = weights, tau
@@ -547,7 +546,7 @@ class _Run:
     def dual_point(self, point):
         """sum_b p_b h_b and the sum of squares of alpha w(mu) at the dual point of `point`.
 
-        Where the intercept has no penalty, at that point balanced: h is concave.
+        Without a penalty on the intercept they belong to the balanced point, by concavity of h.
         """
         height, pull = point.height, point.pull[:, :-1]
         constant = point.pull[:, -1]
@@ -562,7 +561,7 @@ class _Run:
         return float(height), float(np.sum(pull * pull))
 
     def told(self, point):
-        """Certify a point; whether the run ends."""
+        """Certify a point, and return whether the run ends."""
         scores = self.longest * float(np.sqrt(np.sum(point.weights * point.weights)))
         self.slack = max(self.slack, OF_SCORES * scores)
         if self.best is None or point.primal < self.best_primal:
@@ -588,7 +587,7 @@ class _Run:
             block_gaps=np.zeros(self.losses.n), norm=self.best.square, bound=dual, height=height)
 
     def share_of_smoothing(self, point):
-        """What a gap at this point would be if the gradient were zero."""
+        """The gap at this point if the gradient were zero."""
         # of the gap of the smoothed problem, <w, pull> and the two penalties make up a square
         pull, free = self.penalised * point.pull, (1.0 - self.penalised) * point.pull
         held = self.penalised * point.gradient
@@ -599,7 +598,7 @@ class _Run:
     # ------------------------------------------------------------------------- steps
 
     def solve(self, weights):
-        """Passes from these weights on; the best are in `best`, and `certificate` is of them."""
+        """Passes from these weights on. The best are in `best`, with their `certificate`."""
         if not self.monitor.resume(self):
             self.begin(weights)
         while not self.is_done:
@@ -632,7 +631,7 @@ class _Run:
             self.quasi_newton()
 
     def state(self):
-        """What later steps depend on: a flat dict of arrays."""
+        """A flat dict of arrays for `restore`."""
         best, c = self.best, self.certificate
         numbers = (
             self.n_passes, self.name == "newton", self.number, self.damping, self.best_primal,
@@ -663,7 +662,7 @@ class _Run:
         self.name = "newton" if is_newton else "quasi_newton"
 
     def search(self, at, step):
-        """`at` moved by step, or by a share of it; None where rounding is left."""
+        """`at` moved by step, or by a share of it. None if only rounding remains."""
         slope, size = float(np.sum(at.gradient * step)), 1.0
         for tries in range(MOST_TRIES):
             to = self.point(at.weights + size * step, at.tau)
@@ -683,7 +682,7 @@ class _Run:
         return None
 
     def metric(self):
-        """The inverse of what the Hessian is taken for at first, of one label."""
+        """Inverse of the first approximation of the Hessian of one label."""
         bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
         return self._inverse(bound + np.diag(self.alpha * self.penalised))
 
@@ -710,7 +709,7 @@ class _Run:
         return min(self.losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
 
     def use_second(self, weights, is_whole):
-        """Let the metric be that of second derivatives at these weights, of all or by label."""
+        """Use second derivatives at these weights as the metric, for all weights or by label."""
         losses, rows = self.losses, self.rows_of_second()
         self.metric_at, self.metric_is_whole = weights, is_whole
         if is_whole:
@@ -741,7 +740,7 @@ class _Run:
             self.pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
 
     def newton(self):
-        """A Newton step, and less smoothing where it gains little beside what that adds."""
+        """A Newton step. The temperature falls if the step gains little compared with smoothing."""
         if self.n_passes + 2 > self.max_iter:
             self.is_done = True
             return
@@ -767,7 +766,7 @@ class _Run:
         return -self.solved(self.factor(hessian), at.gradient)
 
     def factor(self, hessian):
-        """The factor of second derivatives of the mean loss, those of the penalty being added."""
+        """The factor of second derivatives of the mean loss and the penalty."""
         k, d = hessian.shape[:2]
         # what is the same for all labels makes no difference to the losses: steps have nothing of
         # it, and the matrix need not be singular there
@@ -777,7 +776,7 @@ class _Run:
         return _scaled_factor(hessian)
 
     def solved(self, factor, found):
-        """The inverse of a matrix of all weights, by its factor, times those of `found`."""
+        """The inverse of a matrix of all weights, given by its factor, times `found`."""
         factor, scale = factor
         solution = cho_solve((factor, True), found.ravel() / scale, check_finite=False) / scale
         return solution.reshape(found.shape)

@@ -95,7 +95,7 @@ class OutOfCore(Solver):
         self.accelerate = accelerate
 
     def check(self) -> None:
-        """As of `Solver`."""
+        """As in `Solver`."""
         check_number("memory", self.memory, low=0)
         check_choice("step", self.step, STEPS)
         check_choice("sampling", self.sampling, SAMPLINGS)
@@ -106,7 +106,7 @@ class OutOfCore(Solver):
             check_number("visits", self.visits, low=0, integer=True)
 
     def refusal(self, problem: Any) -> str | None:
-        """As of `Solver`."""
+        """As in `Solver`."""
         if problem.road == "partitions":  # members hold theirs in memory
             return None if self.work_folder is None else (
                 "solver=OutOfCore(work_folder=...) is not supported for data in partitions: use "
@@ -123,13 +123,13 @@ class OutOfCore(Solver):
         return None
 
     def cost(self, problem: Any, options: Options) -> float:
-        """As of `Solver`: that of steps of blocks in memory."""
+        """As in `Solver`: that of steps of blocks in memory."""
         return PASSES * problem.weights.size * problem.features.visit_cost
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
-        """As of `Solver`."""
+        """As in `Solver`."""
         return problem.chunks.solve(
             problem.weights, options.alpha, seed=options.seed, n_jobs=options.n_jobs,
             monitor=monitor)

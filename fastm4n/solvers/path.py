@@ -2,7 +2,7 @@ r"""The regularisation path: solutions for all alpha, one after the other, on on
 
 The optimum :math:`P^\star(\alpha)` is concave in alpha, and the objective
 :math:`P_\alpha(w) = R(w) + \alpha\, \Omega(w)` of fixed weights is affine.  So the dual
-values at two breakpoints bound how far the weights of either are from the optimum anywhere between
+values at two breakpoints bound the error of the weights of either anywhere between
 them, and a path of small gap everywhere needs few breakpoints.
 """
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
-    from fastm4n.solvers.blocks.driver import Driver
     from fastm4n.surrogates._base import Surrogate
 
 N_NUMBERS = 9
@@ -35,22 +34,22 @@ N_NUMBERS = 9
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """What is known of one alpha of a path.
+    """Solution for one alpha of a path.
 
     Attributes
     ----------
     alpha : float
     loss, norm : float
-        R(w), bounded from above, and 2 Omega(w), which is ||w||^2 without a further penalty: the
+        R(w), bounded from above, and 2 Omega(w), which is ||w||^2 without a further penalty. The
         objective is loss + alpha / 2 norm.
     l1 : float
-        Of norm / 2 what is proportional to w.
+        The part of norm / 2 that is proportional to w.
     dual : float
         A lower bound of the optimum.
     concave : float
         sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
     passes, oracle_calls, cache_hits : int
-        Made so far, from the start of the path.
+        Counted from the start of the path.
     """
 
     alpha: float
@@ -99,8 +98,8 @@ def largest_gap(upper, lower):
 def smallest_alpha(point, eps):
     """The smallest alpha down to which the weights of `point` have a gap of at most eps.
 
-    The dual value falls to no less than 0, its value at phi(y), with alpha; so the gap is affine
-    in alpha, and the loss at alpha = 0.
+    The dual value falls with alpha to its value at phi(y), 0, or stays above it. So the gap is
+    affine in alpha, and the loss at alpha = 0.
     """
     if point.loss <= eps:
         return 0.0
@@ -147,7 +146,7 @@ class PathFollower:
     Parameters
     ----------
     driver : Driver
-        Of an engine that has not been used; its step must be that of a line search.
+        Of a new engine, with a step by line search.
     eps : float
         Gap that the path may have anywhere, relative to the objective at w = 0.
     kappa : float
@@ -155,32 +154,32 @@ class PathFollower:
     max_iter : int
         Most passes of a breakpoint.
     alphas : ndarray, default=None
-        The breakpoints, decreasing; chosen by the follower by default.
+        The breakpoints, decreasing. By default the follower chooses them.
     alpha_max, alpha_min : float, default=None
-        The first breakpoint, and the last; None for `start`'s and the default, above which a path
-        ends whose weights are good enough for every smaller alpha.
+        The first and the last breakpoint. By default a path ends when its weights are good enough
+        for every smaller alpha.
     certified : bool
-        Whether gaps are certified. If not, stale ones take their place, and `loss` is no bound.
+        Whether gaps are certified. If not, stale gaps are used, and `loss` is no bound.
     warm_start : bool
-        Whether a breakpoint starts from the last one; without, on a grid, from phi(y).
+        Whether a breakpoint starts from the last one. If not, on a grid, it starts from phi(y).
     rounded : bool
-        Whether weights are kept in float32: what is known of a breakpoint then is of those.
+        Whether weights are stored in float32. The numbers of breakpoints then belong to these.
 
     Attributes
     ----------
     points : list of Breakpoint
     at_rest : float
-        The objective at w = 0, which is the loss there; None before the first breakpoint is begun.
+        The objective at w = 0, which is the loss there. None before the first breakpoint is begun.
     eps : float
-        Absolute gap that the path may have anywhere; None until `at_rest` is known.
+        Absolute gap that the path may have anywhere. None until `at_rest` is known.
     on_step : callable or None
-        Called whenever `state` may be taken within a breakpoint: after passes and certificates.
+        Called whenever `state` may be called within a breakpoint: after passes and certificates.
     goes_to_end : bool
-        Whether the path goes on to `alpha_min` where its weights are good enough already.
+        Whether the path continues to `alpha_min` even if its weights are good enough before.
     converged : bool
-        Whether all breakpoints came to the gap that they were to have.
+        Whether all breakpoints reached their gap.
     complete : bool
-        Whether there is no more breakpoint.
+        Whether there is no further breakpoint.
     """
 
 
@@ -218,7 +217,7 @@ class PathFollower:
     # ---------------------------------------------------------------------- breakpoints
 
     def advance(self):
-        """The next breakpoint, w being that of it; None if there is none."""
+        """The next breakpoint with its w in the features, or None at the end."""
         # not longer than this, or the two would hold each other, and all matrices
         self.driver.on_pass = lambda driver: self._step_done()
         try:
@@ -289,10 +288,10 @@ class PathFollower:
         return point
 
     def _unit(self, point):
-        """An alpha of the order of the problem's, whatever the scale of the features.
+        """An alpha of the order of the problem's, independent of the scale of the features.
 
-        Under it the minimum along the slope of the loss at w = 0 takes off about all of the loss;
-        or half of what it takes off at most, where bounds keep it from doing so.
+        Under it the minimum along the slope of the loss at w = 0 removes about all of the loss, or
+        half of the largest possible decrease if there are bounds.
         """
         if self._furthest(point) == 0.0:
             return point.alpha
@@ -302,10 +301,10 @@ class PathFollower:
         return point.alpha / scale if 0.0 < scale < inf else point.alpha
 
     def _furthest(self, point):
-        """<w, z> for the z of `point` and w = prox of a large number times z; without prox ||z||^2.
+        """<w, z> for the z of `point` and w = prox of a large number times z. Without prox ||z||^2.
 
-        It is zero where w = 0 whatever alpha is, the engine being at `point`. Where terms of z
-        cancel it has rounding, which under an alpha that is small enough is any w.
+        It is zero if w = 0 for every alpha. The engine is at `point`. If terms of z cancel, z is
+        rounding, which gives an arbitrary w under a small alpha.
         """
         engine = self.engine
         holds_weights = engine.features.weight_norm() is not None
@@ -323,7 +322,7 @@ class PathFollower:
     def _best_scale(self, height, point):
         """The u of largest u height - alpha Omega*(u z), for the z of `point`.
 
-        The engine is there; where w = 0 whatever u is, any is as good, and it is infinite.
+        The engine is at `point`. u is infinite if w = 0 for every u.
         """
         if self.penalised:
             return self.engine.features.best_scale(height / point.alpha)
@@ -409,8 +408,8 @@ class PathFollower:
     def gap_at_rest(self, point):
         """Gap of the weights of a breakpoint times its alpha / alpha, for an infinite alpha.
 
-        A penalty keeps w(mu) from being proportional to 1 / alpha; that the optimum does not fall
-        as alpha grows is known all the same. Of alpha Omega(w) what is proportional to w stays.
+        With a penalty w(mu) is not proportional to 1 / alpha, and the bound uses that the optimum
+        does not fall as alpha grows. The part of alpha Omega(w) that is proportional to w stays.
         """
         dual = point.dual if self.penalised else point.concave
         return max(0.0, self.at_rest + point.alpha * point.l1 - dual)
@@ -426,7 +425,7 @@ class PathFollower:
         return self._once(look)
 
     def _once(self, step):
-        """What step() gives; where a state was restored that was taken after it, what it gave."""
+        """The result of step(), or its earlier result if a state taken after it was restored."""
         if self._to_replay:
             return self._to_replay.pop(0)
         self._found.append(step())
@@ -485,9 +484,9 @@ class PathFollower:
     # ------------------------------------------------------------------------ the engine
 
     def _move(self, alpha, point):
-        """Go to alpha, the engine being at `point`; returns whether its gaps are only guesses.
+        """Change alpha, from `point`; returns whether the gaps become guesses.
 
-        Where a run of a restored state goes on the engine is there.
+        A run of a restored state is at alpha already.
         """
         if self.driver.is_running:
             return False
@@ -506,7 +505,7 @@ class PathFollower:
         return min(1.0, self._best_scale(point.concave, point) * alpha / point.alpha)
 
     def _run(self, tol, **options):
-        """Passes; whether the gap, or the stale one, came to tol."""
+        """Run passes, and return whether the gap, or the stale one, reached tol."""
         driver, self._tol = self.driver, tol
         driver.run(tol, self.max_iter, certified=self.certified, **options)
         self.passes += driver.n_passes
@@ -524,7 +523,7 @@ class PathFollower:
         return self.driver.certificate.gap if self.certified else self.engine.stale_gap()
 
     def _fall_back_to_zero(self):
-        """Have w = 0 in the place of weights that are worse; the dual value is what it was."""
+        """Replace weights that are worse by w = 0. The dual value stays."""
         engine, certificate = self.engine, self.driver.certificate
         if engine.features.weight_norm() is not None:
             # mu stays, and the next run begins with the w of it
@@ -540,9 +539,9 @@ class PathFollower:
             block_losses=losses, norm=0.0, l1=0.0)
 
     def _point(self, looked=None, last=None):
-        """What is known where the engine stands, and from the last breakpoint.
+        """The breakpoint of the engine's point, with bounds of the last breakpoint.
 
-        looked is what a look has just told, in place of the driver's last certificate.
+        `looked` replaces the driver's last certificate.
         """
         engine = self.engine
         if self.certified:
@@ -585,7 +584,7 @@ class PathFollower:
 
     @contextmanager
     def stored_weights(self):
-        """The features hold the weights as they are kept, in float32 if they are rounded."""
+        """Context in which the features have the stored weights, in float32 if they are rounded."""
         if not self.rounded:
             yield
             return
@@ -651,31 +650,31 @@ def solve_path(
     """Solve for a sequence of decreasing alpha, certified for every alpha between them.
 
     The problem is that of `fastm4n.solvers.solve`. Between two neighbouring breakpoints the better
-    of their two weights has a gap of at most eps; so has a multiple of the first weights above
-    the first breakpoint (:func:`fastm4n.regularization_path` has the details, for estimators).
+    of their two weights has a gap of at most eps. Above the first breakpoint a multiple of its
+    weights has (:func:`fastm4n.regularization_path` has the details, for estimators).
 
     Parameters
     ----------
     surrogate, features, weights
         As in `solve`.
     eps : float
-        Gap that the path may have anywhere, relative to the objective at w = 0; below 1.
+        Gap that the path may have anywhere, relative to the objective at w = 0. Below 1.
     kappa : float in (0, 1)
         Each breakpoint is solved to a relative gap of at most kappa * eps.
     alpha_min, alpha_max : float, default=None
-        The ends of the path; by default it begins where w = 0 is nearly optimal, and ends where the
-        loss is at most eps, or before that at 1e-3 times a scale that is measured.
+        The ends of the path. By default it begins where w = 0 is nearly optimal. It ends where the
+        loss is at most eps, or at 1e-3 times an alpha measured from the data.
     max_iter : int
-        Most passes of a breakpoint. The path ends where they do not suffice: the gap of the
-        last breakpoint is then above eps.
+        Most passes of a breakpoint. If they do not suffice the path ends, and the gap of the
+        last breakpoint is above eps.
     sampling, step, accelerate, seed, n_jobs
-        As in `solve`; all but step="fixed".
+        As in `solve`, without step="fixed".
 
     Yields
     ------
     point : Breakpoint
-        With `alpha`, `loss`, `norm`, `dual` and `gap`; `features` hold its weights until the next
-        one is asked for.
+        With `alpha`, `loss`, `norm`, `dual` and `gap`. `features` have its weights until the next
+        breakpoint.
 
     Examples
     --------

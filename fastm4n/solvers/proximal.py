@@ -5,23 +5,23 @@ problem is solved with a quadratic term around a centre,
 
     w^{k+1} = argmin_w  P(w) + alpha a / 2 ||w - c_k||^2,
 
-a pass or a few for each centre, which then moves to w^{k+1} and a step beyond, by Nesterov's
-momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a, so that
-the engine runs as for any other penalty: only z is shifted.
+with one or a few passes for each centre, which then moves to w^{k+1} and a step beyond, by
+Nesterov's momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a.
+The engine runs as for any other penalty, with z shifted.
 
-Weights of t_j = 0 have Omega_j = w_j^2 / 2, without which the dual would have a constraint for
+Weights of t_j = 0 have Omega_j = w_j^2 / 2. Without it the dual would have a constraint for
 each of them that no point meets exactly.
 
-The dual of the problem itself asks for |z_j(mu)| <= t_j where t_j > 0.  Mixing mu with the truth,
+The dual of the problem itself requires |z_j(mu)| <= t_j for t_j > 0.  Mixing mu with the truth,
 s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
 
     D >= s sum_b p_b h_b(mu_b) - alpha / 2 sum_{t_j = 0} (s z_j)^2,   s <= min_j t_j / |z_j|,
 
-whatever mu is.  That is the bound that is reported.  The weight that is farthest from what it asks
-for sets s, so that the bound is loose at first: weights are mostly much better than it says.
+for any mu.  This is the reported bound.  The weight with the most violated constraint
+sets s, and the bound is loose in the first passes. Weights are mostly much better than it.
 
-With a quadratic term, m / 2 ||w||^2, the centre's has a - m, and momentum is no more than what is
-best for an objective of that convexity.  The dual is then smooth, and its bound sharp in the end.
+With a quadratic term, m / 2 ||w||^2, the centre's has a - m, and momentum is limited to the best
+value for an objective of that convexity.  The dual is then smooth, and its bound sharp in the end.
 
 References
 ----------
@@ -35,7 +35,7 @@ import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, Solver, State
-from fastm4n.solvers.blocks.block_coordinate import begin, can_be_told
+from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
 from fastm4n.surrogates import Log
@@ -64,7 +64,7 @@ class Sparse:
     ----------
     penalties : dict of str to Penalty
     modulus : float, default=0.0
-        m; where it is zero, weights of threshold zero have 1.
+        m. If it is zero, weights of threshold zero have 1.
     """
 
 
@@ -176,7 +176,7 @@ class Sparse:
 
 
 class Centre:
-    """The centre and the momentum; the feature map holds z + a c, less what is quadratic anyhow.
+    """Centre and momentum. The feature map has z + a c minus the quadratic terms of the penalty.
 
     Parameters
     ----------
@@ -202,9 +202,9 @@ class Centre:
         return max(penalty.modulus, penalty.free_modulus if penalty.has_free else 0.0)
 
     def shift(self, a, sign):
-        """Add to z sign times what the centre adds to it, or take it away.
+        """Add sign times the term of the centre to z.
 
-        Free weights have the quadratic term that they have, which counts for one of a.
+        The quadratic term of free weights counts as part of a.
         """
         for name, (raw, _) in self.engine.features.live().items():
             for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
@@ -254,8 +254,8 @@ class Centre:
 def small_modulus(problem, options):
     """The quadratic share of the penalty if `ProximalPoints` solve the problem, else None.
 
-    Without a quadratic term there is no other way; with a small one they are the faster way to
-    sparse CRFs.
+    They are the only solver without a quadratic term, and the faster one for sparse CRFs with a
+    small one.
     """
     if problem.modulus == 0.0:
         return 0.0
@@ -268,8 +268,8 @@ class ProximalPoints(Solver, register=False):
     """Proximal points around steps of blocks, for little or no quadratic term in the penalty.
 
     Without one, weights of t_j = 0 have w_j^2 / 2. A fit ends at a certified gap of tol, or when it
-    is settled: the objective has come down by less than a tenth of tol in 20 passes, and the
-    proximal problem is solved as well. With a quadratic term only the gap counts.
+    is settled: the objective fell by less than a tenth of tol in 20 passes, and the
+    proximal problem is solved too. With a quadratic term only the gap counts.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ class ProximalPoints(Solver, register=False):
         self.inner = inner
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         if self.inner.step == "fixed" and problem.modulus == 0.0:
             return (
                 f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
@@ -288,13 +288,13 @@ class ProximalPoints(Solver, register=False):
         return self.inner.refusal(problem)
 
     def cost(self, problem, options):
-        """As of `Solver`: a pass is one of `inner`."""
+        """As in `Solver`: passes are those of `inner`."""
         return self.inner.cost(problem, options)
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; `converged` if settled as well. Blocks come in random order."""
+        """As in `Solver`, with `converged` for settled fits too. Blocks come in random order."""
         loss, features, of_inner = problem.loss, problem.features, self.inner.options()
-        is_told = not options.keep_dual and start is None and can_be_told(
+        is_told = not options.keep_dual and start is None and dual_on_demand(
             loss, features, of_inner["step"], of_inner["cache"])
         engine = begin(
             loss, features, problem.weights, options.alpha, start, options.seed,
@@ -350,7 +350,7 @@ class _Fit:
         features.restore(here)
 
     def look(self):
-        """Certify where the passes stand; whether the objective has risen."""
+        """Certify the current point; returns whether the objective rose."""
         engine, penalty = self.engine, self.penalty
         # of the problem with the centre's term, whose values are not those of this one
         found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
@@ -395,7 +395,7 @@ class _Fit:
             before[-1] - value <= SETTLED * self.tol)
 
     def state(self):
-        """What later passes depend on: a flat dict of arrays."""
+        """A flat dict of arrays for `restore`."""
         points = self.points
         numbers = (
             self.n_passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a,

@@ -5,14 +5,14 @@ With maxima smoothed at temperatures tau_b,
     F(w) = sum_b p_b [tau_b log sum_y exp((<v_b, phi(y)> + c_b(y)) / tau_b) - <v_b, phi(y_b)>]
            + alpha / 2 ||w||^2
 
-has the gradient alpha (w - w(mu)), mu being the marginals, and lies above P by no more than
+has the gradient alpha (w - w(mu)) with the marginals mu, and exceeds P by at most
 sum_b p_b tau_b H(mu_b).  Costs c_b are those of the true labels under the max-margin surrogate.
-Under max-min they are those of distributions nu of an adversary, which sweeps of exact steps
-make smallest: F is convex in w and nu together.  The log surrogate is smooth as it is.
+Under max-min they are expected costs under distributions nu of an adversary. Sweeps of exact steps
+in nu minimise F, which is convex in w and nu together.  The log surrogate is smooth as it is.
 
-L-BFGS minimises F, and the temperature is halved as it gets on.  Viterbi gives P(w) with each
-evaluation, and mixtures of the dual points that were met bound the optimum from below (`Planes`),
-so that the certificate is of the problem as posed, whatever the temperature.
+L-BFGS minimises F while the temperature is halved.  Viterbi gives P(w) with each
+evaluation, and mixtures of the dual points bound the optimum from below (`Planes`). So the
+certificate belongs to the problem without smoothing, whatever the temperature.
 
 References
 ----------
@@ -63,17 +63,17 @@ class QuasiNewton(Solver):
     """L-BFGS on smoothed maxima, for few and long outputs under the plain L2 penalty.
 
     A `solver` of `SequenceTagger`, and of the other estimators whose outputs have marginals, with
-    linear features: under "max_margin" and "log"; under "max_min" of sequences with the 0-1 cost.
-    Every pass looks at all examples, and makes one sweep of sum-product and one of Viterbi along
-    each. Where examples are many, `BlockFrankWolfe` gets on much faster; where they are few and
-    long, its steps of a whole example at a time are too coarse, and this one takes its place under
-    ``solver="auto"``. The gap is certified for the loss as it is, without smoothing.
+    linear features. It supports "max_margin" and "log", and "max_min" of sequences with the 0-1
+    cost. Every pass makes one sweep of sum-product and one of Viterbi along each example. For many
+    examples `BlockFrankWolfe` is much faster. For few and long ones its steps of a whole example at
+    a time are too coarse, and ``solver="auto"`` takes this solver. The gap is certified for the
+    loss without smoothing.
 
     Parameters
     ----------
     memory : int, default=60
-        Most steps that the Hessian is estimated by, and most dual points that certificates are
-        made of; fewer are kept where weights are very many.
+        Most steps that estimate the Hessian, and most dual points in certificates. Fewer are stored
+        if there are very many weights.
 
     Examples
     --------
@@ -91,11 +91,11 @@ class QuasiNewton(Solver):
         self.memory = memory
 
     def check(self):
-        """As of `Solver`."""
+        """As in `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
@@ -123,11 +123,11 @@ class QuasiNewton(Solver):
         return None
 
     def cost(self, problem, options):
-        """As of `Solver`: as many evaluations as blocks take passes, each with its pairs.
+        """As in `Solver`: as many evaluations as blocks take passes, each with its pairs.
 
-        Pairs are fewer if weights are many: their work is at most that of the evaluation. A fit
-        that starts from another, or that a later one starts from, is left to steps of blocks, and
-        single labels to `LabelNewton`.
+        If there are many weights, fewer pairs are stored: their work is at most that of the
+        evaluation. Steps of blocks are for fits that start from another or that a later one starts
+        from, and `LabelNewton` is for single labels.
         """
         is_single = problem.loss.outputs.layout.max_parts == 1
         if options.keep_dual or options.is_warm or is_single:
@@ -136,7 +136,7 @@ class QuasiNewton(Solver):
         return PASSES * (work + min(work, PAIR_COST * FEWEST * n_weights(problem.features)))
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; max_iter counts passes over all blocks, which are evaluations."""
+        """As in `Solver`. max_iter counts evaluations, which are passes over all blocks."""
         features = problem.features
         if start is not None:
             # w of an earlier dual point
@@ -303,7 +303,7 @@ class _Run:
         self.is_done = self.certify(moved)
 
     def state(self):
-        """What later steps depend on: a flat dict of arrays."""
+        """A flat dict of arrays for `restore`."""
         c, batch = self.certificate, self.batch
         numbers = self.n_passes, self.n_steps, self.sweeps, self.tau, self.slack, c.dual, c.bound
         return {
@@ -332,7 +332,7 @@ class _Run:
         self.certificate = self.certified(self.at, bound)
 
     def is_too_smooth(self, point):
-        """Whether what smoothing adds is as much as what is left to gain at this temperature."""
+        """Whether the excess by smoothing is as large as the remaining gain at this temperature."""
         self.n_steps += 1
         if self.is_smooth or self.n_steps < STEPS or self.tau <= LEAST:
             return False
@@ -346,7 +346,7 @@ class _Run:
         return self.evaluate(point.w)
 
     def search(self, point):
-        """The next point, with its pair; None where none gains enough."""
+        """The next point, with its pair, or None if no step gains enough."""
         self.features.restore(direction(point.gradient, self.pairs, self.first))
         # without what is no weight of this map
         step = self.features.state()
@@ -379,10 +379,10 @@ class _Run:
 
 
 def first_hessian(features):
-    """The inverse of a matrix like the Hessian, up to a factor, as a function of states; or None.
+    """The inverse of an approximate Hessian, up to a factor, as a function of states, or None.
 
-    Of rows of weights that meet columns of features: of their second moments, or the diagonal of
-    these where features are many; of all others it is the identity.
+    Rows of weights that belong to columns of features use the second moments of these, or their
+    diagonal if there are many features. All other weights use the identity.
     """
     X = rows_in_use(features)
     if X is None or X.shape[0] == 0 or X.shape[1] == 0:

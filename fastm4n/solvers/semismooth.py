@@ -1,12 +1,12 @@
-"""Semismooth Newton steps on w for max-margin over single labels, where w has few numbers.
+"""Semismooth Newton steps on w for max-margin over single labels and few weights.
 
-Where alpha is small, steps of one block at a time undo each other, and it takes many passes until
-the labels are settled that each block's dual point has a share in. The proximal-point method takes
-all blocks at once: under the penalty sigma / 2 sum_b p_b ||mu_b - m_b||^2 around the last dual
-point m the dual problem becomes a smooth one in w, whose Newton steps take a system of as many
-unknowns as w has numbers, or as there are labels beyond the first of blocks that are at several.
-With sigma halved and m moved whenever that is solved well enough, some ten to thirty passes do for
-a gap of 1e-4. Each tells P(w) and D(mu).
+For small alpha, steps of one block undo those of others, and many passes are needed until
+the support of each block's dual point is settled. The proximal-point method takes
+all blocks at once. Under the penalty sigma / 2 sum_b p_b ||mu_b - m_b||^2 around the last dual
+point m, the dual problem becomes smooth in w. Its Newton steps need a system with an unknown for
+each weight, or for each label beyond the first in the supports of all blocks.
+Sigma is halved and m moves when that problem is solved well enough. About ten to thirty passes
+reach a gap of 1e-4. Each computes P(w) and D(mu).
 
 References
 ----------
@@ -39,19 +39,19 @@ LEAST_SHORTER, MOST_SHORTER = 0.1, 0.8
 
 
 class SemismoothNewton:
-    """Newton steps on one engine, from where it stands; in the place of its `Acceleration`.
+    """Newton steps on one engine from its current point, with the interface of `Acceleration`.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        For which it `pays`, holding w to begin with; from here on it holds w, and w(mu) beside it.
+        With `newton_pays`. Its feature map has w, and from here on w(mu) too.
 
     Attributes
     ----------
     primal, dual : float
         P(w) and D(mu) at the last pass.
     work : float
-        Multiply-adds of all directions, about.
+        Approximate multiply-adds of all directions.
     """
 
 
@@ -115,7 +115,7 @@ class SemismoothNewton:
         self.value, self.primal, self.dual, self.left = self.blocks.run(w_is_new)
 
     def offer(self, best, keep_dual):
-        """Let `best` take notice of the last pass; returns what is left of the gap."""
+        """Compare the last pass with `best`; returns the gap."""
         if self.primal < best.primal:
             best.primal, best.kept = self.primal, self.average()
         if self.dual > best.dual:
@@ -128,7 +128,7 @@ class SemismoothNewton:
     # ---------------------------------------------------------- in the place of `Acceleration`
 
     def after_pass(self):
-        """Nothing is left to do."""
+        """Do nothing."""
 
     def told(self, gap):
         """Certificates are of no other point than those that passes tell of."""

@@ -23,28 +23,28 @@ FRESH_PASSES = 20
 
 
 class Best:
-    """The best weights and the best dual value that were certified of one problem.
+    """Best certified weights and best dual value of one problem.
 
-    The two are of different points: primal - dual bounds what is left to gain all the same. What
-    the engine stands at is kept only when it moves on.
+    They belong to different points, and primal - dual still bounds the error of the weights. The
+    point of the engine is copied only when the engine moves on.
 
     Parameters
     ----------
     keeps_heights : bool, default=True
-        Whether dual points are asked for, with which h_b go.
+        Whether h_b is stored with dual points.
 
     Attributes
     ----------
     primal, dual : float
     slack : float
-        The largest of the certificates that were offered.
+        Largest `slack` of the certificates.
     kept : dict, ndarray or None
-        The weights of `primal`, as a state of the feature map, or their dual point where weights
-        are not held; None where the engine stands at them.
+        Weights of `primal`, as a state of the feature map, or their dual point for a kernel. None
+        if the engine is at them.
     concave : ndarray
-        Lower bounds of h_b where `kept` is a dual point.
+        Lower bounds of h_b if `kept` is a dual point.
     mu, heights : ndarray or None
-        A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
+        Copy of the dual point of `dual` and h_b there. `mu` is None if the engine is at it.
     """
 
     def __init__(self, keeps_heights=True):
@@ -52,19 +52,19 @@ class Best:
         self.forget()
 
     def forget(self):
-        """Begin anew, from the dual point phi(y)."""
+        """Start again from the dual point phi(y)."""
         self.primal, self.dual, self.slack = np.inf, 0.0, 0.0
         self.kept = self.concave = self.mu = self.heights = None
 
     def state(self):
-        """All that later passes depend on, for `restore`; nothing of it is changed in place."""
+        """Arrays for `restore`. None of them is changed in place."""
         return {
             "values": np.array([self.primal, self.dual, self.slack]),
             "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
         }
 
     def restore(self, state, kept, mu, heights):
-        """Bring back the arrays of `state`; the others are of the form that its own have."""
+        """Restore the arrays of `state`. The other arguments give shapes and dtypes."""
         self.primal, self.dual, self.slack = state["values"].tolist()
         forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
         there = {name.partition("/")[0] for name in state}
@@ -72,7 +72,7 @@ class Best:
             setattr(self, name, formed(form, name, state) if name in there else None)
 
     def offer(self, certificate, kept=None):
-        """Take notice of a certificate, of where the engine stands or of what is to be kept."""
+        """Compare a certificate of the engine's point, or of `kept`, with the best."""
         concave = certificate.concave if self.keeps_heights else None
         self.slack = max(self.slack, certificate.slack)
         if certificate.bound >= self.dual:
@@ -83,7 +83,7 @@ class Best:
             self.concave = concave
 
     def improved(self, certificate):
-        """The certificate with the best values in the place of its own."""
+        """The certificate with the best primal and dual values."""
         primal, dual = certificate.primal, certificate.dual
         is_better = self.primal < primal or self.dual > dual + certificate.rounding
         if not is_better:
@@ -94,30 +94,30 @@ class Best:
 
 
 class Certifier:
-    """Certificates of where the passes of an engine stand, and what is returned of them.
+    """Certificates of the current point of an engine, and the solution that a run returns.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
     n_jobs : int
     keep_best : bool
-        Whether the best certified weights are returned, w = 0 among them, and not those where the
-        passes ended. For runs under one alpha.
+        Whether to return the best certified weights, w = 0 included, instead of the last ones. For
+        runs under one alpha.
     keep_dual : bool
-        With keep_best, whether the dual point of the best dual value is returned. A copy is kept of
-        it where passes are accelerated.
+        With keep_best, whether to return the dual point of the best dual value. Accelerated passes
+        keep a copy of it.
 
     Attributes
     ----------
     acceleration : Acceleration, SemismoothNewton or None
-        How the passes are made.
+        Momentum or Newton steps of the passes.
     best : Best or None
     certificate : Certificate or None
         The last one.
     updated_passes : int
-        Passes since w was last built afresh.
+        Passes since w was last computed from mu.
     certified_at : int
-        Visits made until the last certificate; -1 if there is none.
+        Visits made until the last certificate, -1 without one.
     """
 
     def __init__(self, engine, n_jobs, keep_best, keep_dual):
@@ -128,14 +128,14 @@ class Certifier:
 
     @property
     def by_dual(self):
-        """Whether a dual point is returned, and the weights are those of it."""
+        """Whether the result is a dual point and its w(mu)."""
         return self.engine.averaging or self.engine.features.weight_norm() is None
 
     def _certified(self):
         return certify(self.engine, self.engine.mu, self.n_jobs)
 
     def certify(self):
-        """The point where the passes stand, and its certificate; gaps are refreshed."""
+        """Current point and its certificate. Gaps of all blocks are refreshed."""
         engine = self.engine
         self.certificate, self.certified_at = None, -1  # its numbers of blocks take memory
         if self.acceleration is None:
@@ -149,9 +149,9 @@ class Certifier:
         return engine.mu, certificate
 
     def look(self, tol, is_last):
-        """Certify what would be returned; the certificates of the passes, first and last.
+        """Certify the result; returns the first and the last certificate of the engine's point.
 
-        They differ if w had to be built afresh in between.
+        They differ if w had to be computed from mu in between.
         """
         engine = self.engine
         point, raw = self.certify()
@@ -255,7 +255,7 @@ class Certifier:
         return best.improved(certificate)
 
     def settled(self):
-        """The point that is returned, w being left at what goes with it, and its certificate."""
+        """The returned point and its certificate. The features are left with its weights."""
         engine, best = self.engine, self.best
         if self.acceleration is not None and self.certified_at != engine.n_visits:
             self.acceleration.mend()
@@ -289,7 +289,7 @@ class Certifier:
         return self.point, self.certificate
 
     def state(self):
-        """What later passes depend on, for `restore`; nothing is changed."""
+        """Arrays of best weights and momentum, for `restore`. The certifier is not changed."""
         best, state = self.best, {}
         kept = None if best is None else (best.kept, best.mu)
         if best is not None and self.certified_at == self.engine.n_visits:
@@ -322,13 +322,22 @@ _COLUMNS = "heights", "entropies", "shares", "unused"
 
 
 class Planes:
-    """The last dual points: their heights and weights.
+    """Lower bounds of the optimum by mixtures of the last dual points.
+
+    With h_k <= sum_b p_b h_b(mu_k) and z_k = w(mu_k), as h is concave and zero at phi(y),
+
+        D(sum_k c_k mu_k) >= sum_k c_k h_k - alpha / 2 ||sum_k c_k z_k||^2
+
+    for c >= 0 with sum_k c_k <= 1.
+
+    Any c gives a bound, and the quadratic program need not be solved exactly. A single dual point
+    is scaled towards phi(y). No bound is negative.
 
     Parameters
     ----------
     alpha : float
     size : int
-        Most that are kept; then the one that has been unused for longest goes.
+        Maximum number of points. The point that has been unused for longest is dropped.
 
     Attributes
     ----------
@@ -346,15 +355,15 @@ class Planes:
         self.unused = np.zeros(0)
 
     def add(self, height, z, inner, entropy=0.0):
-        """Keep a dual point.
+        """Store a dual point.
 
         Parameters
         ----------
         height : float
         z : object
-            Kept, and only handed to inner(z, other).
+            Passed to inner(z, other), and not used otherwise.
         entropy : float
-            What a smoothed height is larger by; see `bound`.
+            Excess of a smoothed height; see `bound`.
         """
         if len(self.points) == self.size:
             self._drop(int(np.argmax(self.unused)))
@@ -370,13 +379,13 @@ class Planes:
         self.shares, self.unused = np.append(self.shares, 0.0), np.append(self.unused, 0.0)
 
     def state(self):
-        """What later bounds depend on."""
+        """Arrays for `restore`."""
         return {
             **flat("points", listed(self.points)), "products": self.products,
             **{name: getattr(self, name) for name in _COLUMNS}}
 
     def restore(self, form, state):
-        """Bring back what `state` gave; points are of the form of `form`."""
+        """Restore the arrays of `state`; `form` has the shapes of points."""
         found = [formed(form, "", {f"/{k}": a for k, a in one.items()})
                  for one in items_of("points", state)]
         n = len(found)
@@ -409,8 +418,8 @@ class Planes:
 def largest(heights, matrix, start):
     """c >= 0 with sum c <= 1 that makes heights' c - c' matrix c / 2 large, from a feasible start.
 
-    By active sets: each step is Newton's among those of c that are not zero, as far as it is
-    feasible; then one more is let in. matrix is positive semidefinite.
+    An active-set method. Each step is Newton's among the positive entries of c, cut off at the
+    boundary. Then one more entry becomes positive. `matrix` is positive semidefinite.
     """
     n = heights.size
     # the last is phi(y), which makes the sum one

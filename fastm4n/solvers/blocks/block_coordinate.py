@@ -1,4 +1,4 @@
-"""Fits by the block-coordinate solver: what is solved, and what is returned."""
+"""Fits by the block-coordinate solver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastm4n.surrogates._base import Surrogate
 
 
-def can_be_told(surrogate, features, step, cache):
+def dual_on_demand(surrogate, features, step, cache):
     """Whether passes from phi(y) need not hold the dual point, as the surrogate tells it.
 
     Which takes one more sum-product a visit, and saves two thirds of the memory.
@@ -48,11 +48,11 @@ def solve(
         \min_w \sum_b p_b \big[\max_{\mu} h_b(\mu) + \langle v_b, \mu - \varphi(y_b)\rangle\big]
         + \alpha \Omega(w), \qquad v_b = w^\top \Phi(x_b),
 
-    with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or what the penalty of the feature map says,
-    through its dual, one block at a time.  The gap of all blocks is refreshed every 10
-    passes, and as soon as the gaps met during a pass, reduced as at the last refresh, add up to
-    no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep
-    over all blocks in random order, and makes another whenever the gaps it goes by have halved.
+    with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or the penalty of the feature map, through its
+    dual, one block at a time.  The gap of all blocks is refreshed every 10 passes. It is also
+    refreshed as soon as the gaps met during a pass, reduced as at the last refresh, add up to at
+    most `tol`. Only a refreshed gap stops the solver.  Gap sampling begins with a sweep over all
+    blocks in random order, and makes another whenever its gaps have halved.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ def solve(
     alpha : float
         Regularisation.
     start : State, default=None
-        `state` of an earlier solution; phi(y), where w = 0, by default.
+        `state` of an earlier solution; phi(y) with w = 0 by default.
     sampling : {"gap", "uniform", "permutation"}
     step : {"line_search", "pairwise", "away", "exact", "fixed"}
-        The last two know no atoms.
+        The last two use no atoms.
     accelerate : bool
-        Whether passes are accelerated where alpha is small beside the curvature.
+        Whether passes are accelerated if alpha is small compared with the curvature.
     cache : int, default=None
-        Most atoms that are kept of a block, for the oracle to be asked less often.
+        Most atoms stored for a block, which save oracle calls.
     cache_F, cache_nu : float
-        An atom at hand will do where it gains cache_F of the block's gap when the oracle was
-        last asked, and cache_nu of the mean gap when all were last looked at.
+        A stored atom is used if it gains cache_F of the block's gap at its last oracle call, and
+        cache_nu of the mean gap at the last refresh.
     auto : bool
-        Whether step and cache are chosen by counts of what passes did; see `AutoPolicy`.
+        Whether step and cache are chosen by counts of the work of passes; see `AutoPolicy`.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -87,22 +87,21 @@ def solve(
         Threads of passes and certificates.
     verbose : int
     callback : callable, default=None
-        Called with each row of the history as a dict; a true result stops the solver.
+        Called with each row of the history as a dict. A true result stops the solver.
     keep_on_interrupt : bool
-        Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
-        set, or is passed on.
+        Whether to return the solution so far after KeyboardInterrupt, with `interrupted` set,
+        instead of raising it.
     keep_best : bool
-        Whether the best certified weights and dual value are returned, or those of the last dual
-        point, as the papers have it.
+        Whether to return the best certified weights and dual value, instead of the last dual
+        point as in the papers.
     keep_dual : bool
-        Whether the dual point that is returned is that of the best dual value, which takes memory
-        for a second one where passes are accelerated, or the last one, if it is held at all: see
-        `can_be_told`.
+        Whether to return the dual point of the best dual value. Accelerated passes then need memory
+        for two. Otherwise the last one is returned, if it is stored at all: see `dual_on_demand`.
 
     Returns
     -------
     solution : Solution
-        With ``features`` left holding w(mu), or the average of accelerated passes.
+        The features are left with w(mu), or the average of accelerated passes.
 
     References
     ----------
@@ -138,7 +137,7 @@ def solve_blocks(
 ):
     """`solve` with a monitor."""
     averaging = step_kind(step, surrogate) == Step.FIXED
-    is_told = not keep_dual and start is None and can_be_told(surrogate, features, step, cache)
+    is_told = not keep_dual and start is None and dual_on_demand(surrogate, features, step, cache)
     engine = begin(
         surrogate, features, weights, alpha, start, seed, averaging, is_told=is_told)
     return solve_engine(

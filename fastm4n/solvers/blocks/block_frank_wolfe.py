@@ -44,7 +44,7 @@ def n_weights(features):
 
 
 def rows_in_use(features):
-    """The rows of X that blocks have, in its order; None for maps without X."""
+    """The rows of X used by blocks, in the order of X; None for maps without X."""
     X = getattr(features, "X", None)
     if X is None:
         return None
@@ -88,52 +88,51 @@ def is_coarse(problem):
 class BlockFrankWolfe(Solver):
     """Block-coordinate Frank-Wolfe, the solver of all estimators, with its options.
 
-    Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
-    default, is this with its default options, and changes `step` and `cache` where counts of work
-    say that it pays. For few and long outputs "auto" is `QuasiNewton`, for "log" over single labels
-    and for columns out of scale `LabelNewton`, for rankings under "max_min" `InteriorPoint`, and
-    under "max_margin" over single labels with few weights semismooth Newton steps follow after some
-    passes; where these have many weights, as of words, it makes exact steps, all examples in a new
-    random order each pass. The optimum does not depend on any of them, and the certified gap holds
-    for all: they decide how long a fit takes.
+    The default ``solver="auto"`` of every estimator is this solver with default options. It changes
+    `step` and `cache` if counts of work show an advantage. "auto" takes another solver for some
+    fits: `QuasiNewton` for few and long outputs, `LabelNewton` for "log" over single labels and for
+    columns out of scale, and `InteriorPoint` for rankings under "max_min". Under "max_margin" over
+    single labels with few weights, semismooth Newton steps follow after some passes. With many
+    weights, as for words, all examples have exact steps in a new random order each pass. Neither
+    the optimum nor the certified gap depends on these choices, only the time of a fit.
 
     Parameters
     ----------
     step : {"line_search", "pairwise", "away", "exact", "fixed"}, default="line_search"
-        "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
-        "log" by Newton's method, on sequences and permutations in the scores whose marginals the
-        dual point is).
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form. For "log" the
+        size is found by Newton's method, on sequences and permutations in the natural parameters.
         "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
-        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
-        keep each example's atoms; for "max_min" and "max_margin".
-        "exact" maximises the dual over the whole block, where that has a closed form (labels
-        under "max_margin", and under "max_min" with the 0-1 cost), and takes fewer, dearer passes.
+        "away" away from it if that gains more [2]_. Both reach small gaps in fewer passes, and
+        store each example's atoms. They are for "max_min" and "max_margin".
+        "exact" maximises the dual over the whole block, if that has a closed form (labels
+        under "max_margin", and under "max_min" with the 0-1 cost). Its passes are fewer and more
+        expensive.
         "fixed" is the step 2n / (t + 2n) of [1]_ with averaging, but not for "log" on sequences
         and permutations.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
-        Which example is next: with probability proportional to its last known gap [2]_,
-        uniformly, or all in a new random order each pass.
+        Order of examples: with probability proportional to the last known gap [2]_,
+        uniform, or all in a new random order each pass.
     accelerate : bool, default=True
-        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
-        many times fewer passes there (see the user guide). The weights are then an average
-        of the latest ones, and their gap is certified all the same. Without, examples of equal
-        inputs and opposite outputs undo each other's steps: their gap takes a number of passes
-        that grows as 1 / alpha.
+        Whether passes are accelerated by momentum if alpha is small compared with the curvature.
+        They are then many times fewer (see the user guide). The weights are an average
+        of the latest ones, and their gap is certified too. Without momentum, examples of equal
+        inputs and opposite outputs undo each other's steps, and the number of passes grows
+        as 1 / alpha.
     cache : int, default=None
-        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
-        need not be asked where the best of them gains enough [2]_; None for no cache.
+        Most atoms (outputs, or mixtures of them) stored for an example. The oracle is not called if
+        the best of them gains enough [2]_. None for no cache.
     cache_F : float, default=0.25
-        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
-        asked, and `cache_nu` of the mean gap. In (0, 1].
+        An atom gains enough if it gains `cache_F` of the example's gap at the last oracle call,
+        and `cache_nu` of the mean gap. In (0, 1].
     cache_nu : float, default=0.01
-        The share of the mean gap, when the gaps of all were last looked at, that an atom has to
+        The share of the mean gap, at the last refresh of all gaps, that an atom has to
         gain. In (0, 1].
     oracle : {"exact", "mirror_prox"}, default="exact"
-        How "max_min" oracles are solved: in closed form, as a matrix game, or for sequences and
-        permutations by column generation, as exactly as the gap needs; or by the saddle-point
-        mirror prox of [1]_, for comparison. The certified gap does not depend on it.
+        Method of "max_min" oracles. "exact" is a closed form, a matrix game, or for sequences and
+        permutations column generation, as exact as the gap needs. "mirror_prox" is the saddle-point
+        method of [1]_, for comparison. The certified gap does not depend on it.
     oracle_iter : int, default=None
-        Iterations of mirror prox; by default 20, and for sequences 10 times their length.
+        Iterations of mirror prox. By default 20, and for sequences 10 times their length.
 
     See Also
     --------
@@ -148,7 +147,7 @@ class BlockFrankWolfe(Solver):
 
     Examples
     --------
-    Its parameters are reached from the estimator, so that a grid search can choose them:
+    A grid search can choose its parameters:
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
@@ -182,12 +181,12 @@ class BlockFrankWolfe(Solver):
         self.oracle_iter = oracle_iter
 
     def check(self):
-        """Refuse options that make no sense by themselves.
+        """Refuse invalid options.
 
         Raises
         ------
         ValueError
-            Naming the option and what to write in its place.
+            Naming the option and its valid values.
         """
         check_choice("step", self.step, STEPS)
         check_choice("sampling", self.sampling, SAMPLINGS)
@@ -208,7 +207,7 @@ class BlockFrankWolfe(Solver):
             )
 
     def refusal(self, problem):
-        """As of `Solver`."""
+        """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
             return (
@@ -232,10 +231,10 @@ class BlockFrankWolfe(Solver):
         return None
 
     def cost(self, problem, options):
-        """As of `Solver`: passes times `pass_work`.
+        """As in `Solver`: the number of passes times `pass_work`.
 
-        Passes are `PASSES`, and `COARSE` or `ILL_CONDITIONED` times as many if outputs are few and
-        long or columns out of scale.
+        Passes are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
+        if columns are out of scale.
         """
         factor = 1.0
         if is_out_of_scale(problem, options.alpha):
@@ -245,7 +244,7 @@ class BlockFrankWolfe(Solver):
         return factor * PASSES * pass_work(problem)
 
     def solve(self, problem, options, start, monitor):
-        """As of `Solver`; max_iter counts passes of as many visits as there are examples."""
+        """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
         return solve_blocks(
             problem.loss, problem.features, problem.weights, options.alpha, start, monitor,
             seed=options.seed, n_jobs=options.n_jobs, auto=options.auto, keep_best=True,

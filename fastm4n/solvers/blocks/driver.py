@@ -18,7 +18,7 @@ from fastm4n.solvers.semismooth import SemismoothNewton
 
 
 class Driver:
-    """Passes over the blocks of one engine, certificates, and when to stop.
+    """Passes over the blocks of one engine, with certificates, until the gap is small enough.
 
     Parameters
     ----------
@@ -26,22 +26,22 @@ class Driver:
     sampling, step, n_jobs, accelerate, cache, cache_F, cache_nu, auto
         As in `solve`.
     on_check : callable, default=None
-        Called as on_check(driver, certificate, oracle_error) after each certificate; a true
+        Called as on_check(driver, certificate, oracle_error) after each certificate. A true
         result stops the run.
     keep_best, keep_dual : bool
-        As of `Certifier`.
+        As in `Certifier`.
 
     Attributes
     ----------
     schedule : Schedule
-        What passes are.
+        Kinds of passes.
     certifier : Certifier
-        What is returned.
+        Certificates and the result.
     on_pass, on_end : callable or None
-        Called as on_pass(driver) after each pass but the last of a run, and as on_end(driver) when
-        a run has ended: `state` may be taken.
+        Called as on_pass(driver) after each pass except the last of a run, and as on_end(driver) at
+        the end of a run. `state` may be called in them.
     is_running : bool
-        Whether a run has begun and not ended; after `restore` the next one goes on with it.
+        Whether a run has begun and not ended. After `restore` the next `run` continues it.
     n_passes : int
         Passes of the last run.
     """
@@ -88,14 +88,12 @@ class Driver:
         max_iter : int
             Most passes of this run.
         look_first : bool
-            Whether a certificate is made before the first pass: a warm start may have nothing
-            left to do.
+            Whether to certify before the first pass: a warm start may be good enough.
         sweep_first : bool
-            Whether gap sampling begins with a sweep: it has no gaps to go by before every block
-            has been looked at.
+            Whether gap sampling begins with a sweep. It needs the gaps of all blocks.
         certified : bool
-            If not, there are no certificates, and the run ends as soon as the gaps met during a
-            pass, steps not being counted, add up to no more than tol.
+            If false, there are no certificates. The run ends as soon as the gaps met during a
+            pass add up to at most tol, whatever the steps gained.
         """
         if not self.is_running:  # else it was restored
             self.n_passes, self._calls_before = 0, self.engine.oracle_calls
@@ -119,7 +117,7 @@ class Driver:
             self.is_running = False
 
     def _step(self, tol, max_iter, certified):
-        """One pass, and a certificate when it is time; whether the run is done."""
+        """One pass, and a certificate if it is due; returns whether the run is done."""
         engine, schedule = self.engine, self.schedule
         self._calls_before = engine.oracle_calls
         self.run_pass()
@@ -156,7 +154,7 @@ class Driver:
         self.schedule.end_pass()
 
     def check(self, tol, is_last):
-        """Certify where the engine stands; returns whether the run is done."""
+        """Certify the current point; returns whether the run is done."""
         engine, schedule, certifier = self.engine, self.schedule, self.certifier
         stale = engine.stale_gap()
         first, raw = certifier.look(tol, is_last)
@@ -181,7 +179,7 @@ class Driver:
         return gap <= tol or stopped
 
     def settled(self):
-        """The point that is returned, w being left at what goes with it, and its certificate."""
+        """The returned point and its certificate, with its weights in the features."""
         return self.certifier.settled()
 
     # ------------------------------------------------------------------ momentum, Newton steps
@@ -206,7 +204,7 @@ class Driver:
             self._change_momentum()
 
     def _change_momentum(self, centre=None):
-        """Accelerate the passes from here on if that pays, or no longer."""
+        """Start momentum if it pays, or stop it."""
         engine, certifier = self.engine, self.certifier
         if certifier.acceleration is not None:
             engine.settle()
@@ -230,7 +228,7 @@ class Driver:
     # ------------------------------------------------------------------ states
 
     def renew(self):
-        """Forget what was learnt of a run whose engine was restored since."""
+        """Reset the numbers of a run after the engine was restored."""
         self.schedule.fresh_share, self.certifier.updated_passes = 1.0, 0
 
     def state(self):

@@ -1,18 +1,17 @@
 """Accelerated passes: the proximal-point method with extrapolation around the block solver.
 
-Where alpha is small the dual is ill-conditioned and steps of one block at a time undo each other.
-Passes are then made on the problem with the penalty
+For small alpha the dual is ill-conditioned, and steps of one block undo those of others. Passes
+then solve the problem with the penalty
 
     alpha / 2 ||w||^2 + kappa / 2 ||w - y||^2,
 
-which is better conditioned; its minimiser over the dual points so far is
-w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Under a penalty Omega
-other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman
+which is better conditioned. Its minimiser over the dual points so far is
+w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores use that w.  For another penalty Omega
+all points are those before prox: the term with kappa is the Bregman
 distance of Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with
 thresholds and bounds that are the same for every kappa.  Every few passes the
 centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The
-weights
-returned are an average of the latest w, and their gap is that of the problem without
+returned weights are an average of the latest w. Their gap is that of the problem without
 kappa: P(w) at the average, and D at the dual point mu.
 
 References
@@ -63,11 +62,11 @@ SWEEPS, IN_CACHE = 32.0, 1 << 16
 
 
 def best_kappa(alpha, curvature, is_smooth=False):
-    """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
+    """kappa for a mean curvature p_b ||Phi_b d||^2 of blocks, or 0 if alpha is not small.
 
-    Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
-    solved for exactly grows with kappa / alpha: their geometric mean has done well from
-    alpha = 0.1 to 1e-4 on words, classes and rankings.
+    Extrapolation gains by the root of 1 + kappa / alpha, and the loss by inexact points grows with
+    kappa / alpha. Their geometric mean works well from alpha = 0.1 to 1e-4 on words, classes and
+    rankings.
     """
     if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
@@ -75,16 +74,16 @@ def best_kappa(alpha, curvature, is_smooth=False):
 
 
 def whole_kappa(alpha):
-    """kappa for steps of whole blocks that share few features, under momentum after each pass.
+    """kappa for exact steps of blocks that share few features, with momentum after each pass.
 
-    Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
-    between alpha and two alpha passes are fewest, half of those without.
+    Their inner problem is equally easy under any kappa, and kappa sets how far the centre moves
+    beyond w. Passes are fewest, half of those without, for kappa between alpha and two alpha.
     """
     return WHOLE_RATIO * alpha
 
 
 def cost_of_vectors(engine):
-    """What momentum costs in a pass, as a share of what the pass does, by counts."""
+    """Work of momentum in a pass, as a share of the work of the pass, by counts."""
     features = engine.features
     n_numbers = sum(array.size for array in features.held().values())
     if n_numbers <= IN_CACHE:
@@ -100,23 +99,23 @@ def _swap(one, other):
 
 
 class Acceleration:
-    """The centre, the momentum and the average of accelerated passes over one engine.
+    """Centre, momentum and average of accelerated passes over one engine.
 
-    Weights are told by the arrays of the feature map's state, which is linear in them. Where a
-    feature map holds no weights w(mu) is returned and no average: what is kept of a kernel is mu.
+    Weights are the arrays of the feature map's state, which is linear in them. For a kernel, which
+    has no weights, mu is stored, and w(mu) is returned instead of an average.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
+        Its feature map has w(mu), and from here on the w of the problem with kappa.
     kappa : float
     centre : dict, default=None
         First y, a state of the feature map; w(mu) by default.
     n_jobs : int
         Threads that work on weights.
     is_whole : bool
-        Whether passes are of steps of whole blocks that share few features: the centre moves after
-        each of them, and w is soon better than an average of many.
+        Whether passes are exact steps of blocks that share few features. The centre then moves
+        after each pass, and w is soon better than an average of many.
     """
 
 
@@ -158,7 +157,7 @@ class Acceleration:
     # ------------------------------------------------------------------------- points
 
     def _mixed(self, of_mu, of_centre):
-        """What of_mu and of_centre come to in w."""
+        """The w of w(mu) and of the centre."""
         a, k = self.alpha, self.kappa
 
         def mix(out, m, c):
@@ -171,7 +170,7 @@ class Acceleration:
         return dict(zip(self.names, arrays, strict=True))
 
     def _now(self):
-        """Where the engine's w is: a copy."""
+        """Copy of the engine's w."""
         return list(self.engine.features.state().values())
 
     def _held(self):
@@ -237,10 +236,10 @@ class Acceleration:
             self.is_moving = False
 
     def told(self, gap):
-        """Take notice of a certified gap: points are solved for better where it is stuck.
+        """Use a certified gap: solve the inner problems better if it is stuck.
 
-        Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
-        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
+        If it grows and that does not help, kappa becomes smaller. This is not done for Frank-Wolfe
+        steps alone: their gaps rise and fall under any kappa.
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
@@ -253,11 +252,11 @@ class Acceleration:
         self.last_gap = gap
 
     def forget(self):
-        """Begin anew with what was learnt of steps that are made no longer."""
+        """Restart the choices that depend on the step, which has changed."""
         self.inner, self.last_gap = self._first_inner(), np.inf
 
     def state(self):
-        """Copies of all that later passes depend on beside the engine's state, for `restore`."""
+        """Copies of all arrays that later passes need, without those of the engine."""
         numbers = (
             self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
             self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
@@ -303,7 +302,7 @@ class Acceleration:
         self.put(self._mixed(self._now(), self.centre))
 
     def certified_afresh(self, certify):
-        """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
+        """Certificate of mu with w(mu) computed from mu, followed by `rebuild`."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
@@ -313,9 +312,9 @@ class Acceleration:
             self.put(self._mixed(self._now(), self.centre))
 
     def certified(self, certify):
-        """The certificate of the average and mu; the engine goes on from where it was.
+        """Certificate of the average and mu. The engine stays at its point.
 
-        certify(apart) is called with the feature map holding the average; see `certify` of the
+        certify(apart) is called while the feature map has the average; see `certify` of the
         solver.
         """
         if self.engine.features.weight_norm() is None:
@@ -353,7 +352,7 @@ class Acceleration:
         self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
 
     def certified_dual(self, certify):
-        """The certificate of w(mu), and those weights; the engine goes on from where it was."""
+        """Certificate of w(mu), and those weights. The engine stays at its point."""
         dual = self._of_mu(self._held())
         self.is_moving = True
         self._change_places(dual)
@@ -369,12 +368,11 @@ class Acceleration:
         return self._state([array.copy() for array in self.mean])
 
     def _apart(self):
-        """Of the average w, and of z = w(mu) before prox: two numbers.
+        """The numbers `apart` of `certify`, for the average w and z = w(mu) before prox.
 
-        By Omega(w) + Omega*(z) - <w, z> the gap over alpha is more than the sum of the block
-        gaps, and Omega*(z) is what the dual has less than sum p h, over alpha: without a penalty
-        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. The feature map holds the
-        average, and the array of the average what the map is to have again.
+        They are Omega(w) + Omega*(z) - <w, z> and Omega*(z). For Omega = ||w||^2 / 2 that is ||w -
+        z||^2 / 2 and ||z||^2 / 2. The feature map has the average, and the array of the average has
+        the weights of the map.
         """
         features = self.engine.features
         if features.has_plain_state():

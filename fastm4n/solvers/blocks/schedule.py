@@ -1,8 +1,8 @@
-"""The schedule of the block solver: what each pass is, and when certificates are due.
+"""Schedule of the block solver: what each pass is, and when gaps are certified.
 
 `Schedule` is the only place that decides steps and cache (`AutoPolicy`), momentum
 (`MomentumChoice`), semismooth Newton steps (`is_time_for_newton`), sampling and certificates. It
-goes by counts of work and by gaps; no clock is read, so that a fit is the same each time.
+uses counts of work and gaps, and no clock, so repeated fits are identical.
 """
 
 from __future__ import annotations
@@ -101,11 +101,10 @@ def step_kind(step, surrogate):
 
 
 def is_roomy(engine):
-    """Whether single labels have so many weights that steps of whole blocks get on best.
+    """Whether single labels have so many weights that exact steps of whole blocks are best.
 
-    Blocks then share few of their features, and few passes of such steps, in random order, come
-    to the dual optimum; where many blocks are to agree on few weights, the gap says better than an
-    order which of them to visit.
+    Blocks then share few of their features, and exact steps in random order reach the dual optimum
+    in few passes. If many blocks share few weights, sampling by gaps is better.
     """
     surrogate, features = engine.surrogate, engine.features
     if not surrogate.has_block_step or surrogate.outputs.layout.max_parts != 1:
@@ -117,23 +116,22 @@ def is_roomy(engine):
 
 
 class AutoPolicy:
-    """Chooses step and cache by counts: by the work of passes, and by what it does for the gap.
+    """Choice of step and cache by the counted work of passes and the decrease of the gap.
 
-    Single labels with many weights (`is_roomy`) have steps of whole blocks, in random order, and
-    kernels whose blocks have such steps in closed form make them, too; nothing else is tried. Where
-    atoms are labellings of many parts the first passes make pairwise steps with a cache, elsewhere
-    Frank-Wolfe steps, which max-min over single labels goes on with. Other fits that last longer
-    try another policy: the one that does more for the certified gap stays. The work of a pass is
-    the number of its visits times the feature map's `visit_cost`, and of its oracle calls times the
-    surrogate's `oracle_cost`, with allowances for what else a visit does, and for the atoms that
-    steps between them look at. No clock is read, so that a fit is the same each time. All trials
-    are passes of the fit. The log surrogate leaves nothing to choose.
+    Single labels with many weights (`is_roomy`) have exact steps in random order, and so have
+    kernels whose blocks have exact steps in closed form. They try nothing else. If atoms are
+    labellings of many parts, the first passes make pairwise steps with a cache. All others begin
+    with Frank-Wolfe steps, and max-min over single labels stays with them. Longer fits try another
+    policy, and the one that reduces the certified gap more for its work stays. The work of a pass
+    is its visits times the feature map's `visit_cost` plus its oracle calls times the surrogate's
+    `oracle_cost`, with allowances for the overhead of a visit and for atoms. All trials are passes
+    of the fit. There is no choice for the log surrogate.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
     most_atoms : int
-        Of a block without a cache.
+        Limit for a block without a cache.
     cache_F, cache_nu : float
         As in `solve`.
 
@@ -142,7 +140,7 @@ class AutoPolicy:
     name : str
         Policy of the next pass.
     work : float
-        Multiply-adds of all passes, about.
+        Approximate multiply-adds of all passes.
     """
 
     def __init__(self, engine, most_atoms, cache_F, cache_nu):
@@ -189,7 +187,7 @@ class AutoPolicy:
         return np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
 
     def restore(self, state):
-        """Bring back what `state` gave; the engine holds the active sets already."""
+        """Restore `state`, the engine having its active sets already."""
         values = json.loads(state.tobytes())
         if values.keys() != vars(self).keys() - {"engine"}:
             raise ValueError("the policy's state is of another version.")
@@ -253,10 +251,10 @@ class AutoPolicy:
         return max((i for i in range(check) if self.checks[i][0] <= passes), default=0)
 
     def _slope(self, first, last, policies):
-        """By how much the logarithm of the gap fell between two checks, to compare two policies.
+        """Decrease of the logarithm of the gap between two checks, to compare two policies.
 
-        For a multiply-add; or for a unit of the logarithm of all work, where line searches are
-        one of the two: as their gaps fall like 1 / work^r, that is r early and late.
+        It is per multiply-add, or per unit of the logarithm of all work if one of the two is line
+        searches: their gaps fall like 1 / work^r, and r is the same early and late.
         """
         (_, began, high), (_, ended, low) = self.checks[first], self.checks[last]
         work = math.log(ended / began) if LINE_SEARCH in policies else ended - began
@@ -301,16 +299,16 @@ def passes_of_system(engine, n_columns):
 
 
 def is_time_for_newton(engine, n_passes, gap, tol):
-    """Whether systems of Newton steps are less work than what is left of steps of one block.
+    """Whether the systems of Newton steps are less work than the remaining steps of blocks.
 
-    Passes of Newton steps are as many, or fewer, and each takes half as long.
+    Newton steps take at most as many passes, each in half the time.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        For which they pay, after `n_passes` that began at phi(y).
+        With `newton_pays`, after `n_passes` from phi(y).
     gap : float
-        The sum of all gaps, about.
+        Approximate sum of all gaps.
     tol : float
     """
     if n_passes < FIRST_NEWTON_PASSES or gap <= tol:
@@ -325,20 +323,20 @@ def is_time_for_newton(engine, n_passes, gap, tol):
 
 
 class MomentumChoice:
-    """Decides when passes are accelerated by momentum, and when they no longer are.
+    """Start and end of momentum.
 
-    From the first pass on for steps that are not smooth; for smooth surrogates once gaps fall
-    slowly; where vectors of momentum cost much once many passes are left; for kernels once the dual
-    stalls, and until that has not helped.
+    Steps that are not smooth have momentum from the first pass on. Smooth surrogates get it when
+    gaps fall slowly. If vectors of momentum are expensive, it starts when many passes remain.
+    Kernels get it when the dual stalls, and lose it if that does not help.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
     accelerate : bool
     keep_best : bool
-        Kernels are accelerated only then: what is returned is no average.
+        Required for momentum over kernels.
     is_whole : bool
-        Whether passes are of steps of whole blocks that share few features.
+        Whether steps are of whole blocks that share few features.
     """
 
     def __init__(self, engine, accelerate, keep_best, is_whole):
@@ -415,7 +413,7 @@ class MomentumChoice:
         return still > MANY_PASSES * (1.0 + self.work) * rate
 
     def kappa(self):
-        """The strength of the centre for passes from here on; 0 where momentum does not pay."""
+        """Strength of the centre for the next passes; 0 if momentum does not pay."""
         engine = self.engine
         engine.measure_curvature()
         self.is_settled = True
@@ -426,10 +424,10 @@ class MomentumChoice:
         return kappa
 
     def _is_slow(self, n_passes):
-        """Whether a smooth problem needs momentum: most are solved before that helps.
+        """Whether a smooth problem needs momentum: most are solved before it helps.
 
-        By what is left of the gaps met two passes ago: steps that come down by a third in each pass
-        are there before momentum has gathered.
+        Gaps are compared with those of two passes ago. Passes that remove a third of them finish
+        before momentum builds up.
         """
         before, last = self.stale
         self.stale = last, self.engine.stale_gap()
@@ -449,7 +447,7 @@ class MomentumChoice:
 
 
 class Schedule:
-    """What each pass is: its sampling, step, cache, momentum or Newton steps.
+    """Kind of each pass: sampling, step, cache, momentum or Newton steps.
 
     Parameters
     ----------
@@ -460,12 +458,12 @@ class Schedule:
     Attributes
     ----------
     name : str
-        Of the step of the last pass, as histories have it.
+        Step of the last pass, as in histories.
     kind : Step
-        Of the next pass.
+        Step of the next pass.
     momentum : MomentumChoice
     fresh_share : float
-        What was left of the gaps met during a pass, steps being made, at the last certificate.
+        Certified gap over the sum of the gaps met in the pass before, at the last certificate.
     """
 
     def __init__(
@@ -499,12 +497,12 @@ class Schedule:
         self.momentum.begin()
 
     def begin_passes(self, sweep_first):
-        """The passes of a run begin; sweep_first: no block has been looked at."""
+        """The passes of a run begin, with a sweep if no block was visited."""
         self.is_sweep = self.sampling == "gap" and sweep_first
         self.at_refresh = self.engine.stale_gap()
 
     def next_pass(self):
-        """The sampling and the step of the next pass; atoms and cache are in the engine then."""
+        """Sampling and step of the next pass. Active sets and cache of the engine are set up."""
         sampling = Sampling.PERMUTATION if self.is_sweep else SAMPLINGS[self.sampling]
         if self.policy is not None and not self.is_newton:
             self.policy.begin()
@@ -549,7 +547,7 @@ class Schedule:
         return n_passes % GAP_EVERY == 0 or early and not self.engine.averaging
 
     def told(self, gap):
-        """Note a certified gap; whether steps become others, of which momentum knows nothing."""
+        """Note a certified gap; returns whether the step changes."""
         if self.policy is None or self.is_newton:
             return False
         before = self.policy.name
