@@ -140,6 +140,17 @@ class Options:
         return self.tol * self.scale
 
 
+def packed(run: Any, names: tuple[str, ...]) -> FloatArray:
+    """The attributes of these names, numbers each, as an array."""
+    return np.array([getattr(run, name) for name in names], dtype=np.float64)
+
+
+def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
+    """Set the attributes of `packed`, with the types of their present values."""
+    for name, number in zip(names, numbers.tolist(), strict=True):
+        setattr(run, name, type(getattr(run, name))(number))
+
+
 def pass_work(problem: Any) -> float:
     """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
     return problem.weights.size * (

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fastm4n.base.threads import one_blas_thread
+
 logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
@@ -131,6 +133,16 @@ class Monitor:
             self.interrupted = True
         finally:
             self.progress.close()
+
+    def follow(self, run, *args):
+        """Take the steps of a run until it `is_done`, from its checkpoint or ``begin(*args)``."""
+        with self.running(run), one_blas_thread():
+            if not self.resume(run):
+                run.begin(*args)
+            while not run.is_done:
+                run.step()
+                if not run.is_done:
+                    self.keep(run)
 
     @property
     def seconds(self):

@@ -40,7 +40,7 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver, State, pass_work
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks.block_frank_wolfe import PASSES, BlockFrankWolfe
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import (
@@ -59,7 +59,7 @@ FIRST = 2.0
 # ones, in predictors and in steps; what slacks keep of what they were
 TO_BOUNDARY, SHORT_IN_PREDICTOR, SHORT, LEAST_SLACK = 0.99, 0.02, 0.05, 0.02
 # and that share in late steps whose systems are dear
-SHORT_WHERE_DEAR = 0.003
+SHORT_IF_EXPENSIVE = 0.003
 # conjugate gradients end where residuals have fallen by this in the preconditioner's norm, and what
 # they leave in the gap is below such a share of what the step aims at
 FALL, LEFT = 0.3, 0.3
@@ -207,6 +207,11 @@ class InteriorPoint(Solver):
             interrupted=monitor.interrupted)
 
 
+# of the state of a run
+NUMBERS_OF_RUN = (
+    "n_steps", "n_products", "is_expensive", "least", "at_least", "best_primal", "best_dual")
+
+
 class _Run:
     """One fit. Costs are scaled to a mean of one, and w with them."""
 
@@ -237,7 +242,7 @@ class _Run:
         self.moments = np.linalg.eigh((table.T * self.p) @ table)
         self.w, self.n_steps = np.zeros(self.truth.shape), 0
         # of the last step, and whether one has had too many: systems become ever harder
-        self.n_products, self.is_dear = 0, False
+        self.n_products, self.is_expensive = 0, False
         self.certificate, self.is_stuck = None, False
         # the best weights that were certified, w = 0 among them, and the best dual value
         self.best, self.best_primal, self.best_dual = self.w.copy(), self.at_zero, 0.0
@@ -309,19 +314,13 @@ class _Run:
 
     def state(self):
         """A flat dict of arrays for `restore`."""
-        numbers = (
-            self.n_steps, self.n_products, self.is_dear, self.least, self.at_least,
-            self.best_primal, self.best_dual)
         return {
-            "numbers": np.array(numbers), "games": self.games.state_of_games(), "w": self.w,
-            "best": self.best}
+            "numbers": packed(self, NUMBERS_OF_RUN), "games": self.games.state_of_games(),
+            "w": self.w, "best": self.best}
 
     def restore(self, state):
         """Bring back what `state` gave."""
-        (steps, products, dear, self.least, at_least, self.best_primal, self.best_dual) = (
-            state["numbers"].tolist())
-        self.n_steps, self.n_products, self.is_dear = int(steps), int(products), bool(dear)
-        self.at_least = int(at_least)
+        unpack(self, NUMBERS_OF_RUN, state["numbers"])
         self.games.restore(checked(self.games.state_of_games(), "games", state))
         self.w, self.best = (checked(self.w, name, state) for name in ("w", "best"))
 
@@ -361,7 +360,7 @@ class _Run:
         games.spread(dw)
         games.move(target, True, True)
         lengths = np.minimum(1.0, TO_BOUNDARY * games.boundaries())
-        size = float(np.quantile(lengths, SHORT_WHERE_DEAR if self.is_dear else SHORT))
+        size = float(np.quantile(lengths, SHORT_IF_EXPENSIVE if self.is_expensive else SHORT))
         if not (size > SHORTEST and np.all(np.isfinite(dw))):
             return False
         games.advance(np.minimum(lengths, size), size, LEAST_SLACK)
@@ -370,9 +369,9 @@ class _Run:
 
     def precondition(self):
         """Compute the preconditioner of this step; returns whether there is one."""
-        self.is_dear = self.is_dear or self.n_products > self.products_of_matrix()
+        self.is_expensive = self.is_expensive or self.n_products > self.products_of_matrix()
         self.factor = None
-        if self.is_dear:
+        if self.is_expensive:
             matrix = self.matrix()
             if np.all(np.isfinite(matrix)):
                 try:

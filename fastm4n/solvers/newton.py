@@ -33,11 +33,10 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from fastm4n.base.arrays import checked, flat, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import dearest_of
-from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
-from fastm4n.solvers.base import Solution, Solver, State, pass_work
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
 from fastm4n.solvers.blocks.schedule import LONGEST
@@ -457,9 +456,8 @@ class LabelNewton(Solver):
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
         if start is not None:
             run.n_passes = -1  # to look where a fit begins is no pass of it
-        with monitor.running(run), one_blas_thread():
-            at_first = np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T)
-            run.solve(at_first)
+        monitor.follow(
+            run, np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
         found = np.zeros(shape)
         found[: losses.d + 1, :k] = run.best.weights.T
         features.restore({"weights": found})
@@ -500,6 +498,11 @@ class _Point:
         self.smooth = smooth + 0.5 * run.alpha * self.square
         self.primal = loss + 0.5 * run.alpha * self.square
         self.gradient = self.pull + run.alpha * held
+
+
+# of the state of a run
+NUMBERS = (
+    "n_passes", "number", "damping", "best_primal", "best_dual", "slack", "smoothing")
 
 
 class _Run:
@@ -569,9 +572,7 @@ class _Run:
         height, square = self.dual_point(point)
         if self.losses.kind != "log":
             self.smoothing = self.share_of_smoothing(point)
-        dual = scaled_dual(height, square / (2.0 * self.alpha))
-        if dual > self.best_dual:
-            self.best_dual = dual
+        self.best_dual = max(self.best_dual, scaled_dual(height, square / (2.0 * self.alpha)))
         self.certify(height)
         stop = self.monitor.report(
             self.n_passes, self.certificate, self.name, self.n_passes * self.losses.n)
@@ -596,15 +597,6 @@ class _Run:
             np.sum(free * point.weights))
 
     # ------------------------------------------------------------------------- steps
-
-    def solve(self, weights):
-        """Passes from these weights on. The best are in `best`, with their `certificate`."""
-        if not self.monitor.resume(self):
-            self.begin(weights)
-        while not self.is_done:
-            self.step()
-            if not self.is_done:
-                self.monitor.keep(self)
 
     def begin(self, weights):
         """Look at the weights that the passes begin at."""
@@ -634,10 +626,10 @@ class _Run:
         """A flat dict of arrays for `restore`."""
         best, c = self.best, self.certificate
         numbers = (
-            self.n_passes, self.name == "newton", self.number, self.damping, self.best_primal,
-            self.best_dual, self.slack, self.smoothing, self.at.tau, best.tau, c.height)
+            self.name == "newton", self.at.tau, best.tau, c.height)
         return {
-            "numbers": np.array(numbers), "at": self.at.weights, "best": best.weights,
+            "run": packed(self, NUMBERS), "numbers": np.array(numbers), "at": self.at.weights,
+            "best": best.weights,
             **flat("metric", {} if self.metric_at is None else {
                 "at": self.metric_at, "is_whole": np.array(self.metric_is_whole)}),
             **flat("pairs", listed(
@@ -647,11 +639,11 @@ class _Run:
     def restore(self, state):
         """Bring back what `state` gave."""
         shape = np.zeros((self.losses.k, self.losses.d + 1))
-        (passes, is_newton, number, self.damping, self.best_primal, self.best_dual, self.slack,
-         self.smoothing, tau, best_tau, height) = state["numbers"].tolist()
+        is_newton, tau, best_tau, height = state["numbers"].tolist()
         self.at = _Point(self, checked(shape, "at", state), tau)
         self.best = _Point(self, checked(shape, "best", state), best_tau)
-        self.n_passes, self.number, self.is_done = int(passes), int(number), False
+        unpack(self, NUMBERS, state["run"])
+        self.is_done = False
         metric = part("metric", state)
         if metric:
             self.use_second(checked(shape, "at", metric), bool(metric["is_whole"]))
@@ -680,11 +672,6 @@ class _Run:
             least = -0.5 * slope * size / bend if 0.0 < bend < np.inf else 0.0
             size *= min(MOST_SHARE, max(LEAST_SHARE, least))
         return None
-
-    def metric(self):
-        """Inverse of the first approximation of the Hessian of one label."""
-        bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
-        return self._inverse(bound + np.diag(self.alpha * self.penalised))
 
     def _inverse(self, matrix):
         factor, scale = _scaled_factor(matrix)
@@ -725,7 +712,9 @@ class _Run:
         if self.number == self.quasi_steps:
             return self.go_over()
         if self.multiplied is None:
-            inverse = self.metric()
+            # the first approximation of the Hessian, of each label
+            bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
+            inverse = self._inverse(bound + np.diag(self.alpha * self.penalised))
             self.multiplied = lambda found: {"w": found["w"] @ inverse}
         self.look_for_second()
         at = self.at
@@ -744,7 +733,9 @@ class _Run:
         if self.n_passes + 2 > self.max_iter:
             self.is_done = True
             return
-        step = self.direction(self.at)
+        self.n_passes += 1
+        hessian = self.losses.hessian(self.at.weights, self.at.tau, self.damping)
+        step = -self.solved(self.factor(hessian), self.at.gradient)
         gain = -0.5 * float(np.sum(step * self.at.gradient))
         to = self.search(self.at, step)
         if to is not None:
@@ -758,12 +749,6 @@ class _Run:
                 self.is_done = self.told(self.at)
         elif to is None:
             self.is_done = True
-
-    def direction(self, at):
-        """The Newton step."""
-        self.n_passes += 1
-        hessian = self.losses.hessian(at.weights, at.tau, self.damping)
-        return -self.solved(self.factor(hessian), at.gradient)
 
     def factor(self, hessian):
         """The factor of second derivatives of the mean loss and the penalty."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
-from fastm4n.solvers.base import Solution, Solver, State
+from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
@@ -304,6 +304,11 @@ class ProximalPoints(Solver, register=False):
         return _Fit(driver, start, small_modulus(problem, options), monitor).run()
 
 
+# of the state of a fit
+NUMBERS = (
+    "n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
+
+
 class _Fit:
     """A fit: passes, centres, and the best that was certified of weights and of the dual."""
 
@@ -397,12 +402,9 @@ class _Fit:
     def state(self):
         """A flat dict of arrays for `restore`."""
         points = self.points
-        numbers = (
-            self.n_passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a,
-            self.most, self.since, points.a, points.theta, self.best is not None)
         best = {} if self.best is None else flat("best", self.best[0])
         return {
-            "numbers": np.array(numbers, dtype=np.float64),
+            "numbers": packed(self, NUMBERS), "points": packed(points, ("a", "theta")),
             "best_a": np.array(0.0 if self.best is None else self.best[1]),
             "primals": np.array(self.primals, dtype=np.float64).reshape(-1, 2), **best,
             **flat("centre", points.centre), **flat("last", points.last),
@@ -414,16 +416,16 @@ class _Fit:
         """Bring back what `state` gave."""
         engine, points = self.engine, self.points
         form, of_blocks = engine.features.state(), np.array(engine.concave)
-        (passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a, most,
-         since, a, points.theta, has_best) = state["numbers"].tolist()
-        self.n_passes, self.most, self.since = int(passes), int(most), int(since)
+        unpack(self, NUMBERS, state["numbers"])
+        unpack(points, ("a", "theta"), state["points"])
         self.primals = [(int(n), value) for n, value in state["primals"].tolist()]
         points.centre, points.last = (formed(form, name, state) for name in ("centre", "last"))
-        self.best = (formed(form, "best", state), float(state["best_a"])) if has_best else None
+        self.best = None
+        if part("best", state):
+            self.best = formed(form, "best", state), float(state["best_a"])
         for name in ("concave", "block_gaps"):
             setattr(self, name, checked(of_blocks, name, state) if name in state else None)
-        points.a = a
-        engine.features.set_modulus(a)
+        engine.features.set_modulus(points.a)
         self.driver.restore(part("driver", state))
 
     def run(self):

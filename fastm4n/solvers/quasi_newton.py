@@ -30,8 +30,7 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
-from fastm4n.base.threads import one_blas_thread
-from fastm4n.solvers.base import Solution, Solver, State, pass_work
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
 from fastm4n.solvers.blocks.best import Planes
 from fastm4n.solvers.blocks.block_coordinate import begin
@@ -145,8 +144,7 @@ class QuasiNewton(Solver):
                 with_average=False)
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
         run = _Run(problem, options, min(self.memory, max(FEWEST, most)), monitor)
-        with one_blas_thread():
-            return run.solve()
+        return run.solve()
 
 
 @dataclass
@@ -179,6 +177,10 @@ def _point_of(name, form, n_blocks, state):
     return _Point(
         formed(form, "w", state), *state["numbers"].tolist(),
         checked(of_blocks, "losses", state), checked(of_blocks, "heights", state), gradient)
+
+
+# of the state of a run
+NUMBERS = "n_passes", "n_steps", "sweeps", "tau", "slack"
 
 
 class _Run:
@@ -247,13 +249,7 @@ class _Run:
 
     def solve(self):
         monitor = self.monitor
-        with monitor.running(self):
-            if not monitor.resume(self):
-                self.begin()
-            while not self.is_done:
-                self.step()
-                if not self.is_done:
-                    monitor.keep(self)
+        monitor.follow(self)
         found = self.certificate
         if self.best.primal < found.primal:
             # an evaluation that was not certified is better
@@ -304,21 +300,19 @@ class _Run:
 
     def state(self):
         """A flat dict of arrays for `restore`."""
-        c, batch = self.certificate, self.batch
-        numbers = self.n_passes, self.n_steps, self.sweeps, self.tau, self.slack, c.dual, c.bound
         return {
-            "numbers": np.array(numbers), **_flat_point("at", self.at),
-            **_flat_point("best", self.best), **flat("planes", self.planes.state()),
+            "numbers": packed(self, NUMBERS), "bound": np.array(self.certificate.bound),
+            **_flat_point("at", self.at), **_flat_point("best", self.best),
+            **flat("planes", self.planes.state()),
             **flat("pairs", listed({"moved": a, "turned": b} for a, b, _ in self.pairs)),
             **flat("outputs", self.surrogate.outputs.state()),
-            **({} if self.is_smooth else {"nu": np.array(batch.nu)}),
+            **({} if self.is_smooth else {"nu": np.array(self.batch.nu)}),
         }
 
     def restore(self, state):
         """Bring back what `state` gave."""
         form = self.features.state()
-        passes, steps, sweeps, self.tau, self.slack, _, bound = state["numbers"].tolist()
-        self.n_passes, self.n_steps, self.sweeps = int(passes), int(steps), int(sweeps)
+        unpack(self, NUMBERS, state["numbers"])
         n = self.p.size
         self.at = _point_of("at", form, n, state)
         self.best = _point_of("best", form, n, state)
@@ -329,7 +323,7 @@ class _Run:
             formed(self.surrogate.outputs.state(), "outputs", state))
         if not self.is_smooth:
             np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
-        self.certificate = self.certified(self.at, bound)
+        self.certificate = self.certified(self.at, float(state["bound"]))
 
     def is_too_smooth(self, point):
         """Whether the excess by smoothing is as large as the remaining gain at this temperature."""

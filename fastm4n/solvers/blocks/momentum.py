@@ -28,6 +28,7 @@ import numpy as np
 
 from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces
+from fastm4n.solvers.base import packed, unpack
 
 # passes between two moves of the centre, at first and at most
 INNER_PASSES = 3
@@ -98,6 +99,12 @@ def _swap(one, other):
     other[:] = was
 
 
+# of the state of accelerated passes
+NUMBERS = (
+    "alpha", "kappa", "momentum", "inner", "n_passes", "last_gap", "is_solved", "since_move",
+    "last_dual", "wait", "since_look", "is_whole")
+
+
 class Acceleration:
     """Centre, momentum and average of accelerated passes over one engine.
 
@@ -119,19 +126,20 @@ class Acceleration:
     """
 
 
+    alpha = kappa = momentum = 0.0
+    last_gap, last_dual = np.inf, -np.inf
+    # wait and since_look count certificates
+    inner = n_passes = since_move = wait = since_look = 0
+    is_solved = is_moving = is_whole = False
+
     def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
         self.is_whole = is_whole
         self.inner = self._first_inner()
-        self.n_passes = 0
-        self.last_gap = np.inf
-        self.last_dual = -np.inf
-        self.wait = self.since_look = 0  # certificates
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
-        self.is_solved = False
         self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
 
@@ -143,8 +151,7 @@ class Acceleration:
 
         of_mu is w(mu), which may be the average itself.
         """
-        self.is_moving = True
-        self.kappa = kappa
+        self.is_moving, self.kappa = True, kappa
         root = np.sqrt(self.alpha / (self.alpha + kappa))
         self.momentum = (1.0 - root) / (1.0 + root)
         self.centre = [array.copy() for array in self.mean]
@@ -257,14 +264,9 @@ class Acceleration:
 
     def state(self):
         """Copies of all arrays that later passes need, without those of the engine."""
-        numbers = (
-            self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
-            self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
-            self.is_whole,
-        )
         points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
         return {
-            "numbers": np.array(numbers, dtype=np.float64),
+            "numbers": packed(self, NUMBERS),
             **{
                 f"{name}/{i}": array.copy()
                 for name, arrays in points.items() for i, array in enumerate(arrays)
@@ -278,15 +280,9 @@ class Acceleration:
         self.engine, self.n_jobs = engine, n_jobs
         now = engine.features.held()
         self.names = list(now)
-        (
-            self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
-            self.last_dual, wait, since_look, is_whole,
-        ) = state["numbers"].tolist()
+        unpack(self, NUMBERS, state["numbers"])
         if not 0.0 < self.alpha < np.inf:
             raise ValueError(f"alpha is {self.alpha}.")
-        self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
-        self.is_solved, self.is_moving, self.is_whole = bool(is_solved), False, bool(is_whole)
-        self.wait, self.since_look = int(wait), int(since_look)
         for name in ("mean", "centre", "moved_to"):
             setattr(self, name, [
                 checked(form, f"{name}/{i}", state).copy()

@@ -15,6 +15,7 @@ import numpy as np
 from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._semismooth import is_plain_dense
+from fastm4n.solvers.base import packed, unpack
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.momentum import best_kappa, cost_of_vectors, whole_kappa
 from fastm4n.solvers.certificates import objective_at_zero
@@ -352,7 +353,7 @@ class MomentumChoice:
             self.regime = (
                 "smooth" if is_smooth else "expensive" if self.work > LITTLE else "eager")
         self.has_accelerated = False
-        self.last_dual, self.changed_at = -np.inf, (0, np.inf)
+        self.last_dual, self.changed_at, self.gap_then = -np.inf, 0, np.inf
         self.begin()
 
     def leave_kernels(self):
@@ -362,9 +363,9 @@ class MomentumChoice:
     def begin(self):
         """A run begins."""
         # the gaps met in the last two passes
-        self.stale, self.is_settled = (np.inf, np.inf), False
+        self.before, self.stale, self.is_settled = np.inf, np.inf, False
         if self.regime == "expensive":
-            self.changed_at = 0, np.inf
+            self.changed_at, self.gap_then = 0, np.inf
 
     @property
     def has_average(self):
@@ -388,27 +389,26 @@ class MomentumChoice:
     def changes(self, n_passes, raw, gap, tol, is_accelerated):
         """Whether passes change between plain and accelerated ones, by a certificate."""
         if self.regime == "kernel":
-            since = n_passes - self.changed_at[0]
+            since = n_passes - self.changed_at
             rise, self.last_dual = raw.dual - self.last_dual, raw.dual
             if is_accelerated:
                 if since < LATE_PASSES:
                     return False
-                changes = gap > HELPED * self.changed_at[1]
+                changes = gap > HELPED * self.gap_then
             elif since < STALLED_PASSES or rise >= STALLED * raw.gap:
                 return False
             else:
                 changes = True
-            self.changed_at = n_passes, gap
+            self.changed_at, self.gap_then = n_passes, gap
             return changes
         if self.regime != "expensive" or is_accelerated or self.is_settled:
             return False
         # whether many more passes are to come without, as gaps have fallen lately
-        passes, before = self.changed_at
-        since = n_passes - passes
-        if passes > 0 and since < 2 * GAP_EVERY:  # one certificate says little
+        since = n_passes - self.changed_at
+        if self.changed_at > 0 and since < 2 * GAP_EVERY:  # one certificate says little
             return False
-        self.changed_at = n_passes, gap
-        rate = np.log(before / gap) / since
+        rate = np.log(self.gap_then / gap) / since
+        self.changed_at, self.gap_then = n_passes, gap
         still = np.log(gap / tol) if tol > 0.0 else np.inf
         return still > MANY_PASSES * (1.0 + self.work) * rate
 
@@ -429,21 +429,15 @@ class MomentumChoice:
         Gaps are compared with those of two passes ago. Passes that remove a third of them finish
         before momentum builds up.
         """
-        before, last = self.stale
-        self.stale = last, self.engine.stale_gap()
+        before, self.before, self.stale = self.before, self.stale, self.engine.stale_gap()
         share = SLOW if n_passes > FIRST_PASSES else SLOW_AT_FIRST
-        return self.stale[1] > share**2 * before
+        return self.stale > share**2 * before
 
-    def state(self):
-        """All that later choices depend on."""
-        return (
-            self.last_dual, *self.changed_at, *self.stale, self.is_settled, self.has_accelerated)
 
-    def restore(self, numbers):
-        """Restore what `state` gave."""
-        self.last_dual, passes, gap, *stale, settled, accelerated = numbers
-        self.changed_at, self.stale = (int(passes), gap), tuple(stale)
-        self.is_settled, self.has_accelerated = bool(settled), bool(accelerated)
+# of the state of a schedule
+OF_SCHEDULE = "fresh_share", "last_check", "at_refresh", "is_sweep"
+OF_MOMENTUM = (
+    "changed_at", "gap_then", "last_dual", "before", "stale", "is_settled", "has_accelerated")
 
 
 class Schedule:
@@ -561,18 +555,15 @@ class Schedule:
 
     def state(self):
         """All that later passes depend on."""
-        numbers = (
-            self.fresh_share, self.last_check, self.at_refresh, self.is_sweep,
-            *self.momentum.state())
-        state = {"numbers": np.array(numbers, dtype=np.float64)}
+        state = {
+            "numbers": packed(self, OF_SCHEDULE), "momentum": packed(self.momentum, OF_MOMENTUM)}
         if self.policy is not None:
             state["policy"] = self.policy.state()
         return state
 
     def restore(self, state):
         """Restore what `state` gave."""
-        self.fresh_share, last, self.at_refresh, sweep, *momentum = state["numbers"].tolist()
-        self.last_check, self.is_sweep = int(last), bool(sweep)
-        self.momentum.restore(momentum)
+        unpack(self, OF_SCHEDULE, state["numbers"])
+        unpack(self.momentum, OF_MOMENTUM, state["momentum"])
         if self.policy is not None:
             self.policy.restore(state["policy"])
