@@ -395,7 +395,7 @@ def test_files_of_something_else(always, tmp_path, monkeypatch):
     with pytest.raises(ModelFileError, match="cut off"), checkpointing(file):
         model.fit(X, y)
     free = MulticlassClassifier("max_margin", fit_intercept="free")
-    with pytest.raises(ValueError, match="fit_intercept='free'; use a large"), checkpointing(
+    with pytest.raises(ValueError, match="fit_intercept='free'. Use a large"), checkpointing(
             tmp_path / "free.fm4n"):
         free.fit(X, y)
     # outside of the block nothing is read

@@ -75,13 +75,13 @@ def data_of(cls, n=30, seed=0):
         ({"oracle": "column_generation"}, r"oracle must be one of \('exact', 'mirror_prox'\)"),
         ({"oracle_iter": 0, "oracle": "mirror_prox"}, "oracle_iter must be an integer > 0, got 0"),
         ({"sampling": "all"}, "sampling must be one of .*'permutation'.*, got 'all'"),
-        ({"surrogate": "log", "oracle": "mirror_prox"}, "it needs surrogate='max_min', got surrogate='log'"),
+        ({"surrogate": "log", "oracle": "mirror_prox"}, "needs surrogate='max_min', got surrogate='log'"),
         ({"step": "pair"}, "step must be one of .*'pairwise', 'away'.*, got 'pair'"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
-        ({"step": "fixed", "cache": 5}, "step='fixed' keeps no atoms to be cached"),
-        ({"surrogate": "log", "cache": 5}, "cache=5 is about atoms .* surrogate='log'"),
-        ({"surrogate": "log", "step": "pairwise"}, "step='pairwise' is about atoms"),
-        ({"surrogate": "log", "step": "away"}, "step='away' is about atoms"),
+        ({"step": "fixed", "cache": 5}, "step='fixed' has no atoms to cache"),
+        ({"surrogate": "log", "cache": 5}, "cache=5 needs atoms, and surrogate='log'"),
+        ({"surrogate": "log", "step": "pairwise"}, "step='pairwise' needs atoms"),
+        ({"surrogate": "log", "step": "away"}, "step='away' needs atoms"),
     ],
 )
 def test_bad_parameters(cls, parameters, message):

@@ -10,17 +10,16 @@ from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.surrogates._losses import losses_at
 
-# two values of the objective that differ by less than this share of their terms are equal
+# relative difference of two equal values of the objective (rounding)
 ROUNDING = 1e-14
 
-# a dual value above the primal one by more than this share of both is wrong, beyond rounding of the
-# scores, of which a certificate has this share of the largest, and of costs of one
+# largest excess of the dual over the primal value: relative to both, to the largest score, and
+# absolute (rounding)
 INCONSISTENT, OF_SCORES, OF_ONE = 1e-9, 1e-12, 1e-15
 
-# ||w||^2 may come out negative by this share of the largest that it could be at mu, by rounding
+# a negative ||w||^2 relative to its largest value at mu (rounding)
 NEGATIVE = 1e-9
-# scores are sums of updates, and keep the rounding of those that were undone since: what they have
-# of it is less than that of a w of this share of the largest norm at any dual point
+# rounding of undone updates in scores, as a share of the largest norm of w at any dual point
 UNDONE = 1e-5
 
 

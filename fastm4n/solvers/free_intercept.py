@@ -83,8 +83,8 @@ class FreeIntercept(Solver, register=False):
         """As in `Solver`."""
         if problem.modulus == 0.0:
             return (
-                f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
-                "need a quadratic term of the intercept; use a large number for fit_intercept, or "
+                f"{problem.said('fit_intercept')} needs a quadratic term, got "
+                f"{problem.said('penalty')}. Use a large number for fit_intercept, or "
                 "l1_ratio=0.99.")
         return self.inner.refusal(self._penalised(problem))
 
@@ -102,8 +102,8 @@ class FreeIntercept(Solver, register=False):
         """As in `Solver`. The history has a row for each proximal step."""
         if monitor.checkpoint is not None:
             raise ValueError(
-                "checkpointing keeps no state of a fit with fit_intercept='free'; use a large "
-                "number in its place, or fit without checkpoints.")
+                "checkpointing does not support fit_intercept='free'. Use a large number "
+                "instead, or fit without checkpoints.")
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
         truth = surrogate.outputs.truth().reshape(weights.size, -1)

@@ -53,38 +53,40 @@ from fastm4n.solvers.certificates import (
 from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import MaxMin
 
-# sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
+# first sum_b p_b (mu_b s_b + nu_b z_b) in units of the objective at w = 0
+# (benchmarks/label_ranker.py)
 FIRST = 2.0
-# how far a step goes towards the boundary; the share of games that would go beyond and make shorter
-# ones, in predictors and in steps; what slacks keep of what they were
+# share of the way to the boundary of a step, share of games with shorter steps in predictors and
+# in steps, and least factor of slacks (benchmarks/label_ranker.py)
 TO_BOUNDARY, SHORT_IN_PREDICTOR, SHORT, LEAST_SLACK = 0.99, 0.02, 0.05, 0.02
-# and that share in late steps whose systems are dear
+# the share of games with shorter steps once systems are expensive (benchmarks/label_ranker.py)
 SHORT_IF_EXPENSIVE = 0.003
-# conjugate gradients end where residuals have fallen by this in the preconditioner's norm, and what
-# they leave in the gap is below such a share of what the step aims at
+# conjugate gradients end when residuals fall by this factor in the preconditioner's norm and add
+# less than this share of the aim to the gap (benchmarks/label_ranker.py)
 FALL, LEFT = 0.3, 0.3
-# of them, most for a system, and directions that a second system of the same matrix has use for
+# most products for a system, and directions stored for a second system of the same matrix
+# (benchmarks/label_ranker.py)
 MOST_PRODUCTS, KEPT = 500, 50
-# what products keep in a step where the equations of w leave more in the gap than they
+# factor of tau while the equations of w lag behind the products (benchmarks/label_ranker.py)
 WAITING = 0.8
-# groups of games that the preconditioner's mean is of
+# groups of games in the mean of the preconditioner (benchmarks/label_ranker.py)
 SAMPLED = 16
-# where a step took more products than that many it is made of all games instead, and factored, in
-# matrix products that take so much less time for a multiply-add; most unknowns, and numbers of the
-# games that are taken at a time
+# time of a multiply-add in a matrix product, in units of that elsewhere; most unknowns of a
+# factored system; numbers of games in a tile (32 MiB) (benchmarks/label_ranker.py)
 BLAS, MOST_UNKNOWNS, TILE = 0.15, 1 << 12, 1 << 22
-# what the moves of a game take for each of its scores, in multiply-adds
+# multiply-adds of a move of a game for each of its scores (benchmarks/label_ranker.py)
 MOVE = 30.0
-# so many steps are to get further than the best before, and be no shorter
+# steps without progress before the run ends, and the shortest step (benchmarks/label_ranker.py)
 PATIENCE, SHORTEST = 8, 1e-3
-# most items, weights, and numbers of all games' matrices
+# most items, weights, and numbers in the matrices of all games (256 MiB)
 MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
-# multiply-adds compared with steps of blocks, at most
+# work in units of that of blocks, an upper bound (benchmarks/label_ranker.py)
 SHARE = 0.5
-# "auto" has it from so many items on, and numbers of all games' matrices
+# least items, and numbers in the matrices of all games, under "auto" (benchmarks/label_ranker.py)
 ITEMS, NUMBERS = 6, 1 << 13
-# under tolerances that rounding allows, and where alpha times the largest cost is no less than this
-# share of the mean square length of rows: else conjugate gradients take too many products
+# least tol under "auto", which rounding allows, and least alpha times the largest cost in units
+# of the mean square length of rows. Below, conjugate gradients take too many products
+# (benchmarks/label_ranker.py)
 LEAST_TOL, TINY = 3e-4, 2e-6
 
 
@@ -128,7 +130,7 @@ class InteriorPoint(Solver):
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("holds all data in memory")
+            return self.refused("needs all data in memory")
         if type(outputs) is not PermutationOutputs:
             return self.refused(f"is for LabelRanker, got {problem.taker}")
         if type(loss) is not MaxMin:

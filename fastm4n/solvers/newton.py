@@ -50,13 +50,13 @@ from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
-# numbers of scores that are worked on at a time, about, and least rows
+# approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
 AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
-# numbers of rows that are copied once, at most
+# most numbers of rows that are copied once (16 MiB)
 GATHERED = 1 << 21
-# numbers of rows multiplied by their scores at a time, about
+# approximate numbers of rows times their scores in a chunk (2 MiB)
 SPREAD = 1 << 18
-# a row whose second derivatives are less than this has none
+# rows with smaller second derivatives are left out (rounding)
 INTEGRAL = 1e-12
 
 
@@ -325,42 +325,39 @@ class LabelLosses:
         return diagonal, products
 
 
-# of the line search: the share of the slope that a step must gain, most steps that are shorter, and
-# the shares of the last one that the next may have
+# line search: share of the slope that a step must gain, most shorter steps, least and largest
+# factor between them (Nocedal and Wright, Numerical Optimization, chapter 3)
 SUFFICIENT, MOST_TRIES, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
-# pairs of differences that quasi-Newton steps go by
+# pairs of differences of quasi-Newton steps (benchmarks/logistic.py)
 MEMORY = 20
-# of the second moments about so much is in the second derivatives of the log loss by one label,
-# which are half of them at most
+# second derivatives of the log loss by one label, in units of the second moments: half of the
+# upper bound 1 / 2
 CURVATURE = 0.25
-# second moments are of no more rows than so many for each column
+# most rows for each column in the second moments (benchmarks/logistic.py)
 ROWS_A_COLUMN = 16
-# after so many quasi-Newton steps they give way to second derivatives: of all weights where that
-# costs no more multiply-adds than so many evaluations, else of each label by itself, and later;
-# where the gap is above the tolerance by this factor
+# quasi-Newton steps before second derivatives replace the metric: of all weights if they cost at
+# most so many evaluations, else of each label. Only if the gap exceeds the tolerance by the last
+# factor (benchmarks/logistic.py)
 LOOK_AGAIN, LOOK_LATER, MOST_EVALUATIONS, FAR = 3, 8, 40, 10.0
-# what is added to a matrix whose diagonal is one where it is singular by rounding, at first, and
-# by how much more each time
+# first ridge of a matrix of unit diagonal that is singular by rounding, and its growth
 RIDGE, MORE_RIDGE = 1e-13, 100.0
-# for each column these are of so many rows at least and at most, and between those of as many as
-# the multiply-adds of so many evaluations go to
+# rows for each column in these derivatives: least, most, and in between the work of so many
+# evaluations (benchmarks/logistic.py)
 LEAST_ROWS, MOST_ROWS, WORTH = 8, 32, 2.5
-# the temperature is multiplied by this where a Newton step would gain less than this share of what
-# smoothing adds to the objective; and no more where smoothing has less than the last share of the
-# gap that is asked for
+# factor of the temperature if a Newton step gains less than this share of the excess by
+# smoothing. It stays if smoothing makes up less than the last share of tol (benchmarks/scales.py)
 COOLER, SETTLED, SMOOTH_ENOUGH = 0.3, 0.1, 0.5
-# the damping of Newton steps across kinks: at first, and at least and most of it where a step has
-# become four times shorter; otherwise it is multiplied by the two factors
+# damping of Newton steps across kinks: first, and least and most after steps of less than a
+# quarter. The factors are those of full and of short steps (benchmarks/scales.py)
 DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.03, 1e-3, 0.3
 LESS_DAMPING, MORE_DAMPING = 0.3, 10.0
-# most weights of Newton steps, and most columns of quasi-Newton steps that "auto" makes: a visit of
-# a block costs many times a row of a product of matrices where columns are few, and they need more
-# passes, so that blocks are the faster ones elsewhere but where rows are long
+# most weights of Newton steps, most columns under "auto", and most columns for which a row of a
+# matrix product is many times cheaper than a visit of a block (benchmarks/logistic.py)
 MOST_WEIGHTS, MOST_COLUMNS, FEW_COLUMNS = 2000, 500, 40
-# "auto" makes no Newton steps of more weights than this where blocks are fewer than weights
+# most weights of Newton steps under "auto" if there are fewer blocks (benchmarks/scales.py)
 MANY_WEIGHTS = 500
-# multiply-adds compared with steps of blocks over columns of one scale: of "log" over few columns,
-# and else (benchmarks/scales.py)
+# work in units of that of blocks over columns of one scale: of "log" over few columns
+# (benchmarks/logistic.py), and else (benchmarks/scales.py)
 LITTLE, MUCH = 0.5, 3.0
 
 
@@ -401,7 +398,7 @@ class LabelNewton(Solver):
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("holds all data in memory")
+            return self.refused("needs all data in memory")
         if type(loss.outputs) is not SimplexOutputs:
             return self.refused(
                 f"is for MulticlassClassifier and OrdinalClassifier, got {problem.taker}")

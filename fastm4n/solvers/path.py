@@ -108,35 +108,36 @@ def smallest_alpha(point, eps):
     return point.alpha * (point.loss - eps) / (point.loss - point.gap)
 
 
-# from one breakpoint to the next alpha falls by this factor at first, and by the second at most
+# first and largest factor by which alpha falls from one breakpoint to the next
+# (benchmarks/path.py)
 FIRST_FACTOR = 3.0
 LARGEST_FACTOR = 5.0
-# The step aims at this share of what the gaps of two breakpoints leave of eps for the bend of the
-# optimum between them, and changes by a factor between these two
+# share of eps minus the gaps of two breakpoints that the bend of the optimum between them may
+# take, and range of the factor of a step (benchmarks/path.py)
 BEND_SHARE = 0.5
 STEP_CHANGES = 0.5, 1.5
-# A breakpoint that does not go with the last one is solved further, to a gap of no less than this
-# share of kappa eps; beyond, alpha comes closer to the last one
+# least share of kappa eps to which a breakpoint is solved again before alpha moves closer to the
+# last one (benchmarks/path.py)
 LEAST_TOL = 0.5
-# what a gap is aimed below a limit by, so that rounding does not miss it
+# factor of a limit of gaps, for rounding
 SAFETY = 0.98
-# alphas tried at the start are apart by this factor, and not more than so many
+# factor between the alphas tried at the start, and their number
 START_FACTOR = 8.0
 MOST_STARTS = 30
-# and so many that are as large a gap as is allowed, by the chord between two of those
+# most alphas tried by the chord between the last two of them
 MOST_CHORDS = 5
-# under a penalty the interval between the last two of them is halved so often
+# halvings of the interval between the last two of them with a penalty
 START_HALVINGS = 3
-# how much of eps inexact oracles may add to a certificate
+# share of eps that inexact oracles may add to a certificate
 CERTIFICATE_SHARE = 0.1
-# the default of alpha_min, in the unit of `alpha_unit`
+# the default of alpha_min, in units of `_unit` (benchmarks/path_ends.py)
 LEAST_ALPHA = 1e-3
-# w(mu) times this scale is as far as bounds let it go
+# scale of w(mu) at which all bounds are active
 LARGEST_SCALE = 1e15
-# Terms of z cancel where its norm is below this share of what it is without signs; the share of the
-# squared norm where that is a sum of terms of both signs, as without weights
+# terms of z cancel if its norm is below this share of its norm without signs, and for kernels if
+# its squared norm is below this share (rounding)
 CANCELLED, CANCELLED_SQUARE = 1e-11, 1e-13
-# So many numbers of a dual point are looked at, the others being like them: blocks are in no order
+# numbers of a dual point in a sample: blocks are in no order
 MOST_NUMBERS = 1000
 
 

@@ -40,20 +40,22 @@ from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
 from fastm4n.surrogates import Log
 
-# penalties whose quadratic term has this share or less (benchmarks/elastic_net.py)
+# largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
 SMALL_MODULUS = 0.05
-# a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
+# a, in units of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass over alpha
+# (benchmarks/elastic_net.py)
 SHARE = 0.007
-# most that a changes by from one centre to the next
+# largest factor of a from one centre to the next (benchmarks/elastic_net.py)
 FASTEST = 4.0
-# passes between two certificates
+# passes between two certificates (benchmarks/elastic_net.py)
 EVERY = 5
-# a fit is settled when the objective came down by less than SETTLED tol in so many passes
+# a fit is settled if the objective falls by less than this share of tol in so many passes
+# (benchmarks/elastic_net.py)
 SETTLED_PASSES, SETTLED = 20, 0.1
 TINY = np.finfo(float).tiny
-# most evaluations of the dual along the scale, beside that at one
+# most further evaluations of the dual along the scale, beyond that at one
 SEARCH = 8
-# shares of the largest feasible scale of z at which bounds may have the dual larger
+# shares of the largest feasible scale of z that are tried for the dual with bounds
 SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 
 
@@ -284,7 +286,7 @@ class ProximalPoints(Solver, register=False):
         if self.inner.step == "fixed" and problem.modulus == 0.0:
             return (
                 f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
-                "have; use step='line_search'.")
+                "have. Use step='line_search'.")
         return self.inner.refusal(problem)
 
     def cost(self, problem, options):

@@ -39,22 +39,23 @@ from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, wi
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
-# of the line search: the share of the slope that a step must gain, most cuts of a step, and the
-# shares that are left of it
+# line search: share of the slope that a step must gain, cuts of a step, least and largest factor
+# of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
 SUFFICIENT, MOST_CUTS, SMALLEST_CUT, LARGEST_CUT = 1e-4, 20, 1e-3, 0.5
-# steps between two halvings of the temperature, at least, and its first and least value, beside
-# what the costs of a part count
+# least steps between two halvings of the temperature, and its first and least value in units of
+# the cost of a part (benchmarks/long_sequences.py)
 STEPS, FIRST, LEAST = 5, 1.0, 1e-9
-# the temperature is halved where F - P is above this share of the gap
+# share of the gap above which F - P halves the temperature (benchmarks/long_sequences.py)
 SMOOTHED = 0.5
-# sweeps of steps in nu an evaluation, at first; twice as many where a line search is long, at most
+# sweeps in nu of an evaluation, first and most. They double after a line search of more
+# evaluations than the last number (benchmarks/long_sequences.py)
 SWEEPS, MOST_SWEEPS, LONG_SEARCH = 1, 16, 4
-# rows for each of the `MOST_COLUMNS` columns of features, at most, whose second moments the first
-# Hessian is made of, and what is added to the diagonal, relative to its mean
+# most rows for each column in the second moments of the first Hessian, and the ridge as a share
+# of their mean diagonal (benchmarks/scales.py)
 ROWS, RIDGE = 20, 0.01
-# numbers that pairs of L-BFGS and planes hold, at most, but for so many of each
+# most numbers in pairs of L-BFGS and planes (8 bytes each, 512 MiB), and least pairs
 MOST_NUMBERS, FEWEST = 1 << 26, 10
-# multiply-adds of a pair or plane for each weight, in a pass
+# multiply-adds of a pair or plane for each weight, in a pass (benchmarks/long_sequences.py)
 PAIR_COST = 8.0
 
 
@@ -98,7 +99,7 @@ class QuasiNewton(Solver):
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("holds all data in memory", "use solver='auto'")
+            return self.refused("needs all data in memory")
         if type(loss) not in (Log, MaxMargin, MaxMin):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
@@ -110,8 +111,8 @@ class QuasiNewton(Solver):
                 "instead")
         if isinstance(loss, MaxMin) and not outputs.has_tempered_game:
             return self.refused(
-                f"has no steps of the adversary for {said('surrogate', 'cost')} of "
-                f"{problem.outputs_in_words()}: sequences with the 0-1 cost have them")
+                f"supports 'max_min' for sequences with the 0-1 cost, got {said('cost')} and "
+                f"{problem.outputs_in_words()}")
         if problem.free_intercept is not None:
             return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
         if features.weight_norm() is None:

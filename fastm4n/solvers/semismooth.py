@@ -24,17 +24,18 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.solvers._semismooth import SmoothedBlocks
 from fastm4n.solvers.certificates import checked_gap, objective_at_zero
 
-# sigma at first, times the largest loss of w = 0, what it is multiplied by at each new centre, and
-# the least, times the first
+# first sigma in units of the largest loss at w = 0, its factor at each new centre, and the least
+# sigma in units of the first (benchmarks/semismooth.py)
 FIRST_SIGMA, LESS, LEAST = 0.5, 0.5, 1e-4
-# passes of one centre after which sigma is halved, and those, or a step of no length, after which
-# it is made so many times larger, the centre staying
+# most passes of one centre after which sigma falls, passes after which it rises while the centre
+# stays, and the factor of the rise (benchmarks/semismooth.py)
 FEW_TRIED, MOST_TRIED, MORE = 8, 20, 4.0
-# of the gap, what may be left of the problem under sigma when the centre moves
+# the centre moves when the problem under sigma is solved to this share of the gap
+# (benchmarks/semismooth.py)
 SOLVED = 0.1
-# the share of the slope that a step has to come down by, and the shortest step
+# share of the slope that a step must gain, and the shortest step
 ARMIJO, SHORTEST = 1e-4, 1e-3
-# of a step that was too long, the shares that the next one may have
+# least and largest factor of a step that was too long
 LEAST_SHORTER, MOST_SHORTER = 0.1, 0.8
 
 

@@ -18,7 +18,7 @@ from fastm4n.solvers.certificates import (
     rests_at_zero,
 )
 
-# passes whose updates leave no more rounding in w than building it afresh would
+# passes whose updates leave as much rounding in w as computing it from mu
 FRESH_PASSES = 20
 
 
@@ -313,9 +313,9 @@ class Certifier:
         self.certificate, self.certified_at = None, -1
 
 
-# steps of the quadratic program, at most, and what of a slope is none
+# most steps of the quadratic program, and relative slope of an optimum (rounding)
 MOST_STEPS, FLAT = 200, 1e-12
-# what is added to the diagonal, relative to it: planes may be combinations of others
+# ridge relative to the diagonal: planes may be combinations of others (rounding)
 RIDGE = 1e-12
 # what there is of each point beside itself
 _COLUMNS = "heights", "entropies", "shares", "unused"

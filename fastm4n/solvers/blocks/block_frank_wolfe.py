@@ -22,19 +22,18 @@ ORACLES = ("exact", "mirror_prox")
 
 # passes of steps of blocks to a relative gap of 1e-4: the median of benchmarks/counts.py
 PASSES = 43.0
-# how many times as many passes they take for few and long outputs (benchmarks/long_sequences.py),
-# and at least for columns out of scale (benchmarks/scales.py)
+# factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
+# scale (benchmarks/scales.py)
 COARSE, ILL_CONDITIONED = 2.0, 4.0
-# outputs of so many parts on average are long, and few if they are no more than this share of that:
-# under the log surrogate, whose steps of whole blocks are good ones, and else
-# (benchmarks/long_sequences.py)
+# least mean number of parts of long outputs, and most examples in units of it, under the log
+# surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
-# under mean costs so few parts for each weight are separable almost without mistakes, which
-# steps of whole blocks find sooner (benchmarks/long_sequences.py)
+# parts for each weight below which mean costs are almost separable, and exact steps are faster
+# (benchmarks/long_sequences.py)
 SEPARABLE = 1.0 / 3.0
-# columns are out of scale if alpha n is less than this share of the mean over outputs of the sum
-# of squares of their parts' features, for single labels of the mean square length of rows
-# (benchmarks/scales.py); rows of more columns are not looked at
+# columns are out of scale if alpha n is less than this share of the mean sum of squares of an
+# output's features, of single labels of the mean square length of rows. X of more columns is not
+# examined (benchmarks/scales.py)
 OUT_OF_SCALE, OUT_OF_SCALE_SIMPLE, MOST_COLUMNS = 1e-6, 1e-3, 1000
 
 
@@ -202,32 +201,29 @@ class BlockFrankWolfe(Solver):
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         if self.cache is not None and self.step in ("exact", "fixed"):
             raise ValueError(
-                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
-                "step='line_search', 'pairwise' or 'away'."
-            )
+                f"step={self.step!r} has no atoms to cache. Use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'.")
 
     def refusal(self, problem):
         """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
-            return (
-                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
-                f"got {surrogate}.")
+            return f"oracle='mirror_prox' needs surrogate='max_min', got {surrogate}."
         if loss.is_smooth and (self.step in ("pairwise", "away") or self.cache):
             what = f"cache={self.cache!r}" if self.cache else f"step={self.step!r}"
             return (
-                f"{what} is about atoms with weight, and the dual points of {surrogate} lie "
-                "inside the polytope, not between atoms; use step='line_search' without a cache.")
+                f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
+                "cache.")
         # visits of rounds over partitions are line searches, whatever the step
         if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
             return (
-                "step='exact' needs a closed-form maximiser of the dual over a whole example, "
-                f"which {problem.said('surrogate', 'cost')} of {problem.taker} does not have; use "
+                "step='exact' needs a closed-form step, which "
+                f"{problem.said('surrogate', 'cost')} of {problem.taker} does not have. Use "
                 "step='line_search'.")
         if self.step == "fixed" and loss.has_natural_step:
             return (
-                "step='fixed' averages dual points, and the entropy at an average does not follow "
-                f"from its marginals for {surrogate} of {problem.taker}; use step='line_search'.")
+                f"step='fixed' averages dual points, which {surrogate} of {problem.taker} does not "
+                "allow. Use step='line_search'.")
         return None
 
     def cost(self, problem, options):

@@ -30,35 +30,32 @@ from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces
 from fastm4n.solvers.base import packed, unpack
 
-# passes between two moves of the centre, at first and at most
+# passes between two moves of the centre, first and most (benchmarks/momentum.py)
 INNER_PASSES = 3
 MOST_INNER_PASSES = 30
-# what kappa is multiplied by where that is not enough, with more passes than so many
+# factor of kappa if more passes than this between moves do not suffice (benchmarks/momentum.py)
 LESS, WELL_SOLVED = 0.7, 15
-# the average is over about this many of the latest passes
+# latest passes in the average (benchmarks/momentum.py)
 AVERAGED = 10
-# where single labels make steps of whole blocks and have many weights: kappa / alpha, and passes
-# that the average is over; their points are solved for well enough by one pass
+# kappa / alpha for exact steps over many weights, and passes in their average. One pass solves an
+# inner problem well enough (benchmarks/crammer_singer.py)
 WHOLE_RATIO, WHOLE_AVERAGED = 1.5, 2
-# a gap that has not come down to this share of the last calls for more passes between moves
+# factor of the gap between certificates above which there are more passes between moves
 ENOUGH = 0.9
-# the problem with kappa is solved, and the centre moves at once, when its gap is less than this
-# share of the last certified one
+# share of the last certified gap at which the inner problem is solved and the centre moves
 SOLVED = 0.01
-# most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
-# 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
+# largest kappa / alpha, which multiplies inner errors in w(mu). On 3 sequences of 1500 letters
+# 1e4 does not converge (benchmarks/long_sequences.py)
 MOST_RATIO = 1e3
-# w(mu) may be better than the average where the dual rose by less than this share of the gap from
-# one certificate to the next; where it is not, the next look waits twice as long, at most so long
+# w(mu) is certified if the dual rose by less than this share of the gap since the last
+# certificate. If it is no better, the wait doubles up to so many certificates
 RISEN = 0.1
 MOST_CHECKS = 8
-# alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
-# log surrogate, which is smooth and needs momentum later. Trees of poses need it at 0.02 (8 passes
-# with it, 53 without); words at 0.01 to 0.02 take a seventh more passes
+# alpha is small below this share of the curvature, for Frank-Wolfe steps and for the log
+# surrogate, which needs momentum later (benchmarks/momentum.py)
 SMALL, SMALL_FOR_SMOOTH = 0.5, 0.05
-# What momentum keeps is gone through about so often in a pass, which is little where it stays in a
-# cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
-# each other's way less, and momentum is worth while where so many passes are to come without
+# passes over the vectors of momentum in a pass, and numbers that fit a cache (512 kB)
+# (benchmarks/momentum.py)
 SWEEPS, IN_CACHE = 32.0, 1 << 16
 
 

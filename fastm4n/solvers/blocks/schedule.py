@@ -27,59 +27,58 @@ STEPS = {
     "pairwise": Step.PAIRWISE, "away": Step.AWAY,
 }
 
-# most atoms of a block without a cache; more are merged
+# most atoms of a block without a cache. More are merged
 MOST_ATOMS = 1000
-# passes between two refreshes of all gaps, as in the experiments of Osokin et al. (2016)
+# passes between two refreshes of all gaps, as in Osokin et al. (2016)
 GAP_EVERY = 10
-# gap sampling sweeps over all blocks, in random order, when the gaps it goes by add up to less than
-# this share of what they were when all were last looked at (benchmarks/policies.py)
+# gap sampling sweeps over all blocks, in random order, when its gaps add up to less than this
+# share of their sum at the last refresh (benchmarks/policies.py)
 SWEEP_BELOW = 0.5
-# passes of Newton steps between two certificates: they compute the gap themselves
+# Newton passes between two certificates: they compute the gap themselves
 NEWTON_GAP_EVERY = 30
 
-# the share of its gaps that a pass leaves where a smooth problem is slow: of the first passes, and
-# after them, for the first say less of those that follow
+# share of its gaps that a pass leaves if a smooth problem is slow: in so many first passes, and
+# after them (benchmarks/conll2000.py)
 SLOW_AT_FIRST, FIRST_PASSES, SLOW = 0.87, 4, 0.8
-# kernels are accelerated from the first certificate after so many passes without, by which the
-# dual has risen by less than this share of the gap
+# kernels are accelerated after so many passes, if the dual rises by less than this share of the
+# gap between certificates (benchmarks/kernel_machines.py)
 STALLED_PASSES, STALLED = 40, 0.05
-# and no longer where so many passes have not brought the gap below this share
+# momentum over kernels ends if so many passes leave more than this share of the gap
+# (benchmarks/kernel_machines.py)
 LATE_PASSES, HELPED = 100, 0.8
-# momentum waits where its vectors cost more than this share of a pass, as features are many and
-# rare, until so many passes are to come without (benchmarks/momentum.py)
+# momentum waits if its vectors cost more than this share of a pass, until so many passes are
+# expected without it (benchmarks/momentum.py)
 LITTLE, MANY_PASSES = 0.05, 40.0
-# a factorisation of all of H may take as many multiply-adds as so many passes
+# most work of a factor of the Hessian, in passes (benchmarks/semismooth.py)
 MOST_PASSES = 12
-# passes of steps of one block before the first
+# passes of steps of blocks before the first Newton step (benchmarks/semismooth.py)
 FIRST_NEWTON_PASSES = 8
-# then the systems of so many directions are to be less work than the passes that are left: so many,
-# and so many times as many as at the rate until now, as gaps fall ever more slowly
+# Newton steps begin if so many directions are less work than the remaining passes: a constant
+# plus so many times as many as at the rate until now (benchmarks/semismooth.py)
 DIRECTIONS, PASSES_LEFT, SLOWER = 12.0, 2.0, 2.0
-# labels with such a share are in those systems: less is what earlier steps have left
+# least share of a label in the systems of Newton steps (benchmarks/semismooth.py)
 NEWTON_SHARE = 0.01
-# most of the square length of a row: H, and its factors, are to be finite
+# largest square length of a row, for a finite Hessian
 LONGEST = 1e100
 
 LINE_SEARCH, EXACT = "line_search", "exact"
 PAIRWISE, CACHED = "pairwise", "pairwise+cache"
 
-# a trial of another policy begins after so many passes, where outputs are single labels after so
-# many, and the next one after so many times as many
+# passes before the first trial of another policy, for single labels, and factor of the passes
+# until the next one (benchmarks/auto.py)
 FIRST_TRIAL, FIRST_SIMPLE_TRIAL, MORE_PASSES = 30, 60, 4
-# passes of a trial, after which it is judged by the later of them, at least; and those that it is
-# judged by and compared with
+# least passes of a trial, and passes over which slopes are compared (benchmarks/auto.py)
 TRIAL_PASSES, JUDGED_PASSES = 30, 20
-# the share of the slope of line searches that is enough for steps between the atoms of outputs of
-# many parts: they have few atoms when their trial begins, and more later
+# share of the slope of line searches that is enough for steps between atoms of outputs of many
+# parts, which have few atoms in their trial (benchmarks/auto.py)
 ENOUGH = 0.7
-# atoms of a block that the cache keeps
+# atoms of a block in the cache (benchmarks/policies.py)
 CACHE = 50
-# what a visit costs beside its scores, in multiply-adds, and what it costs more where it has to do
-# with atoms: so much, and so much for each part of a labelling, each number of a mixture of
-# labellings of several parts, or each of one of single labels
+# multiply-adds of a visit without its scores, and of its atoms: constant, for each part of a
+# labelling, for each number of a mixture of labellings, and of one of single labels
+# (benchmarks/auto.py)
 VISIT, ATOMS, PARTS, NUMBERS, SIMPLE = 300.0, 300.0, 8.0, 8.0, 24.0
-# weights for each block from which on blocks are little in each other's way; with fewer, and a
-# small alpha, momentum has to go further than steps of whole blocks take it
+# weights for each block above which exact steps need no momentum (benchmarks/crammer_singer.py)
 ROOMY = 3.5
 
 
@@ -87,17 +86,13 @@ def step_kind(step, surrogate):
     """The engine's step for the estimators' `step` under this surrogate."""
     if step == "exact" and not surrogate.has_block_step:
         raise ValueError(
-            "step='exact' needs a closed-form maximiser of the dual over a block, which "
-            f"{type(surrogate).__name__} over {type(surrogate.outputs).__name__} does not have "
-            "(single labels have it for 'max_margin', and for 'max_min' with the 0-1 cost); use "
-            "step='line_search'."
-        )
+            "step='exact' needs a closed-form step, which "
+            f"{type(surrogate).__name__} over {type(surrogate.outputs).__name__} does not have. "
+            "Use step='line_search'.")
     if step == "fixed" and surrogate.has_natural_step:
         raise ValueError(
-            f"step='fixed' averages dual points, and h of {type(surrogate).__name__} at an average "
-            f"is not known from the marginals of {type(surrogate.outputs).__name__}; use "
-            "step='line_search' with surrogate='log' or 'boost'."
-        )
+            f"step='fixed' averages dual points, which {type(surrogate).__name__} of "
+            f"{type(surrogate.outputs).__name__} does not allow. Use step='line_search'.")
     return STEPS[step]
 
 
