@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -210,14 +211,21 @@ def certify_average(engine, n_jobs=1):
     return mu, certify_elsewhere(engine, mu, n_jobs)
 
 
+@contextmanager
+def weights_restored(features):
+    """Context after which the features have the weights of before: a copy, which it gives."""
+    state = features.state()
+    try:
+        yield state
+    finally:
+        features.restore(state)
+
+
 def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
     """Certificate of another dual point and its w. The engine's w does not change."""
-    state = engine.features.state()
-    try:
+    with weights_restored(engine.features):
         engine.rebuild_weights(mu)
         return certify(engine, mu, n_jobs, concave=concave)
-    finally:
-        engine.features.restore(state)
 
 
 def objective_at_zero(surrogate, features, weights):
@@ -235,13 +243,10 @@ def certify_zero(engine, n_jobs=1):
     Its `primal` is an upper bound of the objective. It equals `objective_at_zero` if w has neither
     bounds nor an offset, and costs are not all zero.
     """
-    state = engine.features.state()
-    try:
+    with weights_restored(engine.features):
         engine.features.clear()
         origin = engine.at_truth()
         return origin.mu, certify(origin, origin.mu, n_jobs)
-    finally:
-        engine.features.restore(state)
 
 
 def rests_at_zero(features):
@@ -258,11 +263,8 @@ def certify_cleared(engine, n_jobs=1):
     It uses the engine's own dual point, to save memory: the objective does not
     depend on it. w does not change.
     """
-    state = engine.features.state()
-    try:
+    with weights_restored(engine.features) as state:
         engine.features.clear()
         found = certify(engine, engine.mu, n_jobs, only_primal=True)
         # z = 0: unlike copies, zeros take no memory before they are written to
         return {name: np.zeros(array.shape) for name, array in state.items()}, found
-    finally:
-        engine.features.restore(state)

@@ -19,7 +19,7 @@ from fastm4n.base.arrays import flat, part
 from fastm4n.base.checks import check_relative_gap
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.certificates import certify, weights_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -590,12 +590,9 @@ class PathFollower:
             yield
             return
         features = self.engine.features
-        state = features.state()
-        features.restore({name: array.astype(np.float32) for name, array in state.items()})
-        try:
+        with weights_restored(features) as state:
+            features.restore({name: array.astype(np.float32) for name, array in state.items()})
             yield
-        finally:
-            features.restore(state)
 
     # --------------------------------------------------------------------------- states
 

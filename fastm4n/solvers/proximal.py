@@ -37,7 +37,7 @@ from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.certificates import Certificate, certify, checked_gap
+from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
 from fastm4n.surrogates import Log
 
 # largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
@@ -325,10 +325,9 @@ class _Fit:
         average = None
         if start is not None and start.average is not None and start["is_proximal"]:
             average = start.average
+        centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
         if average is not None and shapes == {n: w.shape for n, w in average.items()}:
             centre, a = average, float(start["curvature"]) * float(start["alpha"]) / engine.alpha
-        else:
-            centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
         self.points = Centre(engine, self.penalty, a, centre)
         self.is_new = average is None
         self.n_passes, self.inner, self.last = 0, np.inf, np.inf
@@ -346,15 +345,14 @@ class _Fit:
 
     def look_at_rest(self):
         """Take the weights nearest to zero for the best until others are better."""
-        features, here = self.engine.features, self.engine.features.state()
-        features.clear()
-        losses = certify(
-            self.engine, self.engine.mu, self.n_jobs, only_primal=True).block_losses
-        value = self.penalty.value(features.live())
-        self.primal = float(np.sum(np.asarray(self.engine.weights) * losses))
-        self.primal += self.engine.alpha * value
-        self.best = features.state(), self.points.a
-        features.restore(here)
+        engine, features = self.engine, self.engine.features
+        with weights_restored(features):
+            features.clear()
+            losses = certify(engine, engine.mu, self.n_jobs, only_primal=True).block_losses
+            value = self.penalty.value(features.live())
+            self.primal = float(np.sum(np.asarray(engine.weights) * losses))
+            self.primal += engine.alpha * value
+            self.best = features.state(), self.points.a
 
     def look(self):
         """Certify the current point; returns whether the objective rose."""

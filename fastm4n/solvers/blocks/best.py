@@ -182,8 +182,7 @@ class Certifier:
             and best.improved(certificate).gap > done_at
             and self.acceleration.is_dual_ahead(certificate)
         ):
-            of_dual, weights = self.acceleration.certified_dual(
-                self._certified)
+            of_dual, weights = self.acceleration.certified_dual(self._certified)
             self.acceleration.compared(of_dual.primal < certificate.primal)
             best.offer(of_dual, weights)
         return best.improved(certificate)
@@ -206,8 +205,7 @@ class Certifier:
                 kept = best.kept, best.concave
             best.forget()
         if self.by_dual and self.acceleration is not None:
-            point, certificate = engine.mu, self.acceleration.certified_afresh(
-                self._certified)
+            point, certificate = engine.mu, self.acceleration.certified_afresh(self._certified)
         else:
             point, certificate = self.certify()
         if kept is not None:

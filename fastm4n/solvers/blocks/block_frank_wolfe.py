@@ -248,7 +248,5 @@ class BlockFrankWolfe(Solver):
 
     def options(self):
         """Arguments of `solve` and `Driver`."""
-        return dict(
-            step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),
-            cache=self.cache, cache_F=self.cache_F, cache_nu=self.cache_nu,
-        )
+        names = "step", "sampling", "accelerate", "cache", "cache_F", "cache_nu"
+        return {name: getattr(self, name) for name in names}

@@ -13,7 +13,7 @@ from fastm4n.solvers.blocks._working_sets import WorkingSets
 from fastm4n.solvers.blocks.best import Certifier
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import Schedule
-from fastm4n.solvers.certificates import certify
+from fastm4n.solvers.certificates import certify, weights_restored
 from fastm4n.solvers.semismooth import SemismoothNewton
 
 
@@ -195,10 +195,9 @@ class Driver:
                 self._change_momentum(average)
             if self.acceleration is None and best is not None:
                 # no point to go on from, but one that may be returned
-                of_mu = engine.features.state()
-                engine.features.restore(average)
-                found = certify(engine, engine.mu, self.certifier.n_jobs, only_primal=True)
-                engine.features.restore(of_mu)
+                with weights_restored(engine.features):
+                    engine.features.restore(average)
+                    found = certify(engine, engine.mu, self.certifier.n_jobs, only_primal=True)
                 best.offer(found, average)
         elif momentum.is_due_at_start():
             self._change_momentum()

@@ -24,6 +24,8 @@ References
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from fastm4n.base.arrays import checked
@@ -317,12 +319,18 @@ class Acceleration:
                 return certify(None)
             finally:
                 self.put(now)
-        self.is_moving = True
-        self._change_places(self.mean)
-        try:
+        with self._holding(self.mean):
             return certify(self._apart())
+
+    @contextmanager
+    def _holding(self, arrays):
+        """Context in which these are the weights of the feature map."""
+        self.is_moving = True
+        self._change_places(arrays)
+        try:
+            yield
         finally:
-            self._change_places(self.mean)
+            self._change_places(arrays)
             self.is_moving = False
 
     def _change_places(self, arrays):
@@ -347,13 +355,8 @@ class Acceleration:
     def certified_dual(self, certify):
         """Certificate of w(mu), and those weights. The engine stays at its point."""
         dual = self._of_mu(self._held())
-        self.is_moving = True
-        self._change_places(dual)
-        try:
+        with self._holding(dual):
             found = certify()
-        finally:
-            self._change_places(dual)
-            self.is_moving = False
         return found, self._state(dual)
 
     def average(self):
