@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 import pytest
+from fastm4n.tasks.chain_chunks import chain_problem
+from fastm4n.tasks.vector_chunks import vector_problem
 from killed_fits import (
     Killed,
     assert_sigkill_changes_no_bit,
@@ -36,8 +38,6 @@ from fastm4n.solvers import dual_store
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
-from fastm4n.tasks.chain_chunks import chain_problem
-from fastm4n.tasks.vector_chunks import vector_problem
 
 SURROGATES = ("max_margin", "max_min", "log")
 

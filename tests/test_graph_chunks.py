@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fastm4n.tasks.graph_chunks import graph_problem
 from graph_cases import random_graphs, with_random_factors
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -11,7 +12,6 @@ from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
 from fastm4n.penalties import L2
-from fastm4n.tasks.graph_chunks import graph_problem
 
 SURROGATES = ("max_margin", "max_min", "log")
 DATA = {

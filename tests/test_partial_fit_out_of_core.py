@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
+from fastm4n.tasks.chain_chunks import ChainChunks
 from killed_fits import Killed, writing_kills
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code, started
@@ -36,7 +37,6 @@ from fastm4n.datasets import rows_from_batches
 from fastm4n.estimators import _base
 from fastm4n.solvers import dual_store
 from fastm4n.solvers.dual_store import DualStore
-from fastm4n.tasks.chain_chunks import ChainChunks
 
 SURROGATES = ("max_margin", "max_min", "log")
 X, Y = sequences(60)

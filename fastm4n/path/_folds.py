@@ -89,15 +89,14 @@ def _prepared(estimator, X, y, sample_weight, parts, n_jobs, verbose, options):
             if shared is None:
                 template = clone(estimator)
                 template._check_parameters()
-                shared = template._shared(X)
-                noted = template._noted()
+                shared, noted = template._task_class(template).shared(X)
             try:
                 run.prepare(shared, y, _weights_of(part, weights, n), None)
             except ValueError as error:
                 if part is None:
                     raise
                 raise ValueError(f"Training part of fold {k - 1}: {error}") from error
-        run.template.__dict__.update(noted)
+        run.noted = noted
         yield run
         del run
 

@@ -30,6 +30,7 @@ from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.history import tqdm_bar
 from fastm4n.solvers.path_follower import PathFollower
 from fastm4n.tasks.kernels import named_kernel
+from fastm4n.tasks.pieces import Memory
 
 logger = logging.getLogger("fastm4n")
 
@@ -108,6 +109,8 @@ class Run:
         self.points, self.weights, self.seconds = [], [], []
         # time since the last breakpoint in processes that were killed, and in this one since when
         self.spent, self.start = 0.0, 0.0
+        # fitted attributes of features that were made before
+        self.noted = {}
 
     def prepare(self, X, y, sample_weight, lengths):
         """Make the problem of the data, and a follower; returns X as problems are made of it."""
@@ -138,11 +141,12 @@ class Run:
                 "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
                 "another."
             )
-        more = {} if lengths is None else {"lengths": lengths}
-        if more and "lengths" not in signature(template._problem).parameters:
+        if lengths is not None and "lengths" not in signature(template.fit).parameters:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
-        X, *args = template._read(X, y, sample_weight, *more.values())
-        problem = self.problem = template._problem(X, *args)
+        template._check_parameters()
+        task = template._task_class(template)
+        pieces = task.read(Memory(X, y, sample_weight, lengths))
+        problem = self.problem = task.problem(pieces)
         problem.owner, features = template, problem.features
         reason = solver.refusal(problem)
         if reason is not None:
@@ -168,7 +172,7 @@ class Run:
             certified=self.method != "heuristic", warm_start=self.warm_start,
             rounded=size > FLOAT32_ABOVE,
         )
-        return X
+        return pieces.X
 
     def fingerprint(self, X, y, sample_weight, lengths):
         """A short text for each thing that the breakpoints depend on."""
@@ -286,7 +290,7 @@ class Run:
 
     def _path(self):
         follower = self.follower
-        common = {**self.template._noted(), **self.problem.common}
+        common = {**self.problem.common, **self.noted}
         return RegularizationPath(
             self.template, common, self.points, self.weights, self.seconds, eps=self.eps,
             method=self.method,

@@ -1,19 +1,91 @@
-"""Problems of data that are read chunk by chunk: what is common to rows, sequences and graphs."""
+"""Data of a fit: in memory, in a folder that is read chunk by chunk, or of several calls.
+
+`Memory` holds one piece. `Chunked` reads a piece at a time, and keeps what is made of it.
+"""
 
 import copy
 import hashlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.array_files import read_arrays, understood
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.checkpoints import IDLE, fingerprint
+from fastm4n.data._ragged import cut
+from fastm4n.data._sequences import Sequences
+from fastm4n.data.disk._arrays import leaves_room
+from fastm4n.data.disk._rows import Rows, rows_from_batches
+from fastm4n.data.disk._sequences import pieces as pieces_of
+from fastm4n.penalties._penalties import is_pure_l1
+from fastm4n.solvers.base import Solution
+from fastm4n.solvers.certificates import Certificate
+from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
 from fastm4n.solvers.chunks import Chunks, Kind
-from fastm4n.solvers.dual_store import DualStore
+from fastm4n.solvers.dual_store import ENDED, STATE, DualStore
 from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.tasks.calls import Joined
-from fastm4n.tasks.earlier_calls import Calls, Left
+from fastm4n.tasks.places import n_examples
 from fastm4n.tasks.problem import Blocks
+
+
+class Memory(NamedTuple):
+    """Data in memory: the arguments of `fit`."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    lengths: Any = None
+    allowed: Any = None
+
+    in_memory = True
+
+
+class Folder(NamedTuple):
+    """Data that are read chunk by chunk.
+
+    Attributes
+    ----------
+    X, y, sample_weight, lengths
+        Arguments of `fit`.
+    estimator : estimator
+        Its parameters name the fit in files.
+    solver : OutOfCore
+    call : Call or None
+        The call of `partial_fit` that has given them.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    lengths: Any
+    estimator: Any
+    solver: Any
+    call: Any
+
+    in_memory = False
+
+
+class Call(NamedTuple):
+    """A call of `partial_fit`.
+
+    Attributes
+    ----------
+    seen : Seen
+        The data of all calls, this one included.
+    before : Seen or None
+        The data of earlier calls.
+    state : dict, Left or None
+        What the last call has left.
+    """
+
+    seen: Any
+    before: Any
+    state: Any
+
+
+# ------------------------------------------------------------------- rows in pieces
 
 # rows of the first piece that is read, by which the size of the others is told
 FIRST_ROWS = 256
@@ -222,13 +294,13 @@ class LabelFile:
         return more
 
 
-class EstimatorChunks(Chunks):
+class Chunked(Chunks):
     """The chunks of an estimator's data; a subclass reads them.
 
     Parameters
     ----------
-    estimator : estimator
-    solver : OutOfCore
+    task : Task
+    folder : Folder
     X : container of examples, or Joined
         Of estimators with `partial_fit`.
 
@@ -258,11 +330,12 @@ class EstimatorChunks(Chunks):
     _for_next = (
         "store", "work_folder", "digests", "is_canonical", "sizes", "edges", "total", "left")
 
-    def __init__(self, estimator, solver, X=None):
-        self.estimator, self.solver = estimator, solver
+    def __init__(self, task, folder, X=None):
+        solver = folder.solver
+        self.task, self.solver, self.estimator = task, solver, folder.estimator
         if X is not None:
             self.X = X if isinstance(X, Joined) else Joined([X])
-        self.calls = Calls.of(estimator, solver)
+        self.calls = Calls.of(folder)
         self.goes_on = self.calls is not None
         self.last = self.calls.last if self.goes_on else None
         self.digest, self.digests = Digest(), []
@@ -449,9 +522,9 @@ def same_chunks(edges, before):
     return max(0, (int(differ[0]) if differ.size else n) - 1)
 
 
-def unsupported(estimator):
+def unsupported(task):
     """What of the parameters fits by chunks do not have, or None."""
-    given = estimator.get_params(deep=False)
+    given = vars(task)
     for name, plain in (
         ("order", 1), ("constraints", None), ("kernel", "linear"), ("warm_start", False),
     ):
@@ -462,26 +535,24 @@ def unsupported(estimator):
         return "inference='soft'"
     if isinstance(given["fit_intercept"], str):
         return f"fit_intercept={given['fit_intercept']!r}"
-    return f"penalty={given['penalty']!r:.80}" if estimator._is_pure_l1() else None
+    return f"penalty={given['penalty']!r:.80}" if is_pure_l1(given["penalty"]) else None
 
 
-def check_supported(estimator, allowed=None):
-    """Refuse parameters that fits by chunks do not have."""
-    found = "allowed" if allowed is not None else unsupported(estimator)
-    if found is not None:
-        raise ValueError(
-            f"{found} is not supported by fits that read the data in chunks: leave it as it is by "
-            "default, or use solver=BlockFrankWolfe(), in memory.")
-
-
-def out_of_core(estimator, X, allowed=None):
-    """The `OutOfCore` by which the estimator fits X, or None for a fit in memory."""
-    solver = estimator.solver
+def out_of_core(task, X, allowed=None):
+    """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
+    solver = task.solver
+    found = "allowed" if allowed is not None else None
     if isinstance(solver, OutOfCore):
-        return solver
+        found = found or (unsupported(task) if task.reads_chunks else None)
+        if found is not None:
+            raise ValueError(
+                f"{found} is not supported by fits that read the data in chunks: leave it as it "
+                "is by default, or use solver=BlockFrankWolfe(), in memory.")
+        return solver if task.reads_chunks else None
     size, default = getattr(X, "n_bytes_on_disk", None), OutOfCore()
     is_large = size is not None and size > default.memory * 2**20
-    if is_large and isinstance(solver, str) and allowed is None and not unsupported(estimator):
+    if is_large and task.reads_chunks and isinstance(solver, str) and found is None and (
+            not unsupported(task)):
         return default
     return None
 
@@ -491,3 +562,378 @@ def check_readable(X):
     check = getattr(X, "check", None)
     if callable(check):
         check()
+
+
+# ------------------------------------------------------------------- several calls
+
+class Seen:
+    """The data of all calls of `partial_fit`, and the classes that they are of.
+
+    Attributes
+    ----------
+    X, y : Joined
+    weights : ndarray of shape (n_examples,)
+    classes : ndarray or None
+    vectorizer : SequenceVectorizer or None
+        What has made X of attributes.
+    """
+
+    def __init__(self, X, y, weights, classes, vectorizer=None):
+        self.X, self.y, self.weights, self.classes = X, y, weights, classes
+        self.vectorizer = vectorizer
+
+    def with_more(self, more, taker):
+        """These and other data, for the estimator of that name."""
+        for name in ("X", "y"):
+            (old, was_sparse), (new, is_sparse) = (
+                getattr(data, name).form for data in (self, more))
+            if old != new:
+                old_width, width = (shape[0] if shape else "no" for shape in (old, new))
+                raise ValueError(
+                    f"{name} has {width} features, but {taker} is expecting {old_width} features "
+                    "as input, as in earlier calls of partial_fit.")
+            if is_sparse != was_sparse and isinstance(more.X.parts[0], Sequences):
+                raise ValueError(
+                    f"{name} is {'sparse' if is_sparse else 'dense'}, and was not in earlier calls "
+                    "of partial_fit; give one kind.")
+        return Seen(
+            self.X.with_more(more.X), self.y.with_more(more.y),
+            np.concatenate([self.weights, more.weights]), self.classes, more.vectorizer)
+
+    def widened(self, vectorizer):
+        """The same data with columns of zeros behind them, for what a vectorizer has more."""
+        parts = []
+        for given in self.X.parts:
+            rows = given.values
+            rows = type(rows)(
+                (rows.data, rows.indices, rows.indptr),
+                shape=(rows.shape[0], vectorizer._n_features_out))
+            parts.append(Sequences._of_checked(rows, given.offsets))
+        return Seen(Joined(parts), self.y, self.weights, self.classes, vectorizer)
+
+    def together(self):
+        """The same data in one given each, in memory where they were several."""
+        X, y = (Joined([joined.together()]) for joined in (self.X, self.y))
+        return Seen(X, y, self.weights, self.classes, self.vectorizer)
+
+
+# rows that are looked at once
+AT_ONCE = 1 << 16
+
+
+class Away:
+    """What is in a folder, by the folder's name; a pickle of it does not ask for the folder.
+
+    Parameters
+    ----------
+    given : StoredSequences or Rows
+    """
+
+    def __init__(self, given):
+        self.reopen = given.__reduce__()
+        self.kind = form_of(given)
+
+    def opened(self):
+        make, arguments = self.reopen
+        return make(*arguments)
+
+
+class Joined:
+    """Containers of examples, one after another.
+
+    A slice of one of them is its own slice, and reads nothing of what is on disk; one of several is
+    put together in memory. A pickle holds the folders of what is on disk, which are opened when
+    they are asked for.
+
+    Parameters
+    ----------
+    parts : list of containers
+        `Sequences`, arrays, CSR matrices, `Rows`, or lists.
+
+    Attributes
+    ----------
+    bounds : ndarray of shape (n_parts + 1,)
+        Where each given begins.
+    """
+
+    def __init__(self, parts):
+        self._parts = list(parts)
+        self.bounds = cut([n_examples(given) for given in self._parts])
+
+    def __getstate__(self):
+        parts = [Away(given) if hasattr(given, "folder") else given for given in self._parts]
+        return {"_parts": parts, "bounds": self.bounds}
+
+    @property
+    def parts(self):
+        """The containers."""
+        for i, given in enumerate(self._parts):
+            if isinstance(given, Away):
+                with explained(i):
+                    self._parts[i] = given.opened()
+        return self._parts
+
+    def __len__(self):
+        return int(self.bounds[-1])
+
+    def with_more(self, more):
+        """These and the examples of another one."""
+        joined = Joined([])
+        joined._parts = self._parts + more._parts
+        joined.bounds = np.concatenate([self.bounds, self.bounds[-1] + more.bounds[1:]])
+        return joined
+
+    def together(self):
+        """One container of all, in memory where they are several."""
+        return self.parts[0] if len(self._parts) == 1 else put_together(self.parts)
+
+    def place(self, start, stop):
+        """The container of examples start ... stop - 1 and their numbers there; None if several."""
+        i = int(np.searchsorted(self.bounds, start, side="right")) - 1
+        if stop > self.bounds[i + 1]:
+            return None
+        first = int(self.bounds[i])
+        return self.parts[i], start - first, stop - first
+
+    def own_number(self, example):
+        """The number that an example has in its given."""
+        return int(example - self.bounds[np.searchsorted(self.bounds, example, side="right") - 1])
+
+    def __getitem__(self, where):
+        """A slice, of step 1."""
+        start, stop, _ = where.indices(len(self))
+        if start >= stop:
+            return self.parts[0][:0]
+        found = []
+        while start < stop:
+            end = min(stop, int(self.bounds[np.searchsorted(self.bounds, start, side="right")]))
+            given, first, last = self.place(start, end)
+            found.append(given[first:last])
+            start = end
+        return found[0] if len(found) == 1 else put_together(found)
+
+    def matrices(self):
+        """The rows, some at a time."""
+        for given in self.parts:
+            if isinstance(given, Sequences):
+                yield from (piece.values for piece in pieces_of(given))
+            else:
+                for start in range(0, n_examples(given), AT_ONCE):
+                    rows = given[start : start + AT_ONCE]
+                    yield rows.values if isinstance(rows, Rows) else rows
+
+    @property
+    def n_bytes_on_disk(self):
+        """Bytes of the parts that are on disk; None if none is."""
+        sizes = [
+            given.n_bytes_on_disk for given in self.parts if hasattr(given, "n_bytes_on_disk")]
+        return sum(sizes) if sizes else None
+
+    @property
+    def form(self):
+        """Shape of a row, and whether rows are sparse, of the first given."""
+        first = self._parts[0]
+        return first.kind if isinstance(first, Away) else form_of(first)
+
+    def check_there(self):
+        """Refuse folders that have gone, or have other contents than when they were opened.
+
+        They are mapped range by range where all of them take much of the address space.
+        """
+        is_small = leaves_room(self.n_bytes_on_disk or 0)
+        for i, given in enumerate(self.parts):
+            if hasattr(given, "folder"):
+                with explained(i):
+                    given.folder.check_unchanged()
+                    for file in () if is_small else given.folder.files.values():
+                        file.map_ranges()
+
+
+@contextmanager
+def explained(i):
+    """Errors of folders say of which call they are."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"partial_fit fits the data of all calls, and those of call {i + 1} are not there as "
+            f"they were: {error}") from error
+
+
+def put_away(X, y, folder):
+    """Have what is in memory in folders below this one, and refer to these.
+
+    Labels that no folder holds, and those of single rows, stay where they are.
+
+    Parameters
+    ----------
+    X, y : Joined
+    folder : str or path
+    """
+    for i, given in enumerate(X.parts):
+        if hasattr(given, "folder"):
+            continue
+        path, labels = Path(folder) / f"fastm4n-call-{i + 1:04d}", y.parts[i]
+        if not isinstance(given, Sequences):
+            X.parts[i] = rows_from_batches([given], path, overwrite=True)
+        elif labels.values.dtype.kind in "biufUS":
+            X.parts[i], y.parts[i] = Sequences.from_batches([(given, labels)], path, overwrite=True)
+        else:
+            given.save(path, overwrite=True)
+            X.parts[i] = Sequences.open(path)
+
+
+def form_of(given):
+    """Shape of a row, and whether rows are sparse."""
+    if isinstance(given, Sequences):
+        return given._kind()
+    if isinstance(given, Rows):
+        return given.shape[1:], sparse.issparse(given[:0].values)
+    return np.shape(given)[1:], sparse.issparse(given)
+
+
+def put_together(parts):
+    """One container of several of a kind, in memory."""
+    if all(isinstance(given, Sequences) for given in parts):
+        return np.concatenate(parts)
+    parts = [given.values if isinstance(given, (Rows, Sequences)) else given for given in parts]
+    if any(map(sparse.issparse, parts)):
+        return sparse.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+# parameters that may change from call to call, for dual points to be gone on from
+FREE = (*IDLE, "alpha", "tol", "max_iter", "random_state", "solver")
+
+
+class Left:
+    """What a call leaves in this process, by name; neither a pickle nor a copy has it."""
+
+    n_examples, begins_anew = -1, False
+
+    def __init__(self, **named):
+        vars(self).update(named)
+
+    def __getstate__(self):
+        return {}
+
+
+class Calls:
+    """What one call of `partial_fit` goes on from.
+
+    Attributes
+    ----------
+    same : dict
+        Fingerprint of the parameters that all calls must have in common.
+    last : Left or None
+        Of the last call, where the same estimator has made it under the same parameters.
+    left, share : dict, float
+        As `OutOfCore.solve` takes them; None where all begins at phi(y).
+    edges : ndarray
+        Of the chunks that there are.
+    ended : tuple or None
+        The file of this very call, which has ended before.
+    begins_anew : bool
+        Whether dual points of earlier calls should be there and are not.
+    """
+
+    def __init__(self, estimator, solver, n_before, found):
+        options = [f"solver__{name}" for name in solver.get_params()]
+        self.same = fingerprint(estimator, {}, idle=(*FREE, *options))
+        self.n_before = n_before
+        self.last = self.left = self.ended = None
+        self.share, self.edges, self.begins_anew = 1.0, (0,), False
+        if n_before and isinstance(found, Left) and found.n_examples == n_before and (
+                found.same == self.same and found.work_folder == solver.work_folder
+                and found.n_calls == found.store.n_calls):
+            self.last = found
+
+    @classmethod
+    def of(cls, folder):
+        """Those of the call that is under way; None in `fit`."""
+        call = folder.call
+        if call is None:
+            return None
+        n_before = 0 if call.before is None else call.before.weights.size
+        return cls(folder.estimator, folder.solver, n_before, call.state)
+
+    def begin(self, chunks):
+        """Find where the call goes on from, all data having been looked at."""
+        left, total, last = None, None, self.last
+        if not chunks.store.is_lasting:
+            if last is not None:
+                left, total = last.left, last.total
+        elif _is_ahead(chunks.store, chunks.digests):
+            # a call that is repeated, of which the folder has the later ones
+            chunks.store.detach()
+            chunks.work_folder = None
+            return
+        elif chunks.store.ended is not None:
+            header, arrays = chunks.store.ended
+            with understood(chunks.store.folder / ENDED, "end of a call"):
+                digests = header["fingerprint"]["data"].split()
+                if header["fingerprint"] == chunks.fingerprint:
+                    self.ended = header, arrays
+                if header["same"] == self.same:
+                    left, total = part("left", arrays), header["total"]
+            if digests != chunks.digests[: len(digests)] or (
+                    len(digests) == len(chunks.digests) and self.ended is None):
+                raise ValueError(
+                    f"work_folder={str(chunks.store.folder)!r} is of calls of partial_fit with "
+                    "other data or parameters: give another name, or delete this one.")
+        if left is None:
+            self.begins_anew = self.n_before > 0
+            return
+        self.left, self.share, self.edges = left, total / chunks.total, left["edges"]
+
+    def end(self, chunks, engine, solution):
+        """Keep what the next call goes on from."""
+        left = engine.left()
+        if not chunks.store.is_lasting:
+            chunks.left = left
+            return
+        certificate = solution.certificate
+        header = {
+            "fingerprint": chunks.fingerprint, "same": self.same, "total": chunks.total,
+            "primal": certificate.primal, "dual": certificate.dual, "gap": certificate.gap,
+            "n_iter": solution.n_iter, "converged": solution.converged,
+            "asked": _asked(chunks.estimator),
+        }
+        arrays = {**flat("left", left), **flat("history", solution.history)}
+        if not engine.holds_average:
+            arrays.update(flat("weights", engine.features.state()))
+        chunks.store.end(header, arrays)
+
+    def ended_solution(self, chunks, tol):
+        """The solution of a call that has ended before; `features` are left holding its weights."""
+        header, arrays = self.ended
+        features = chunks.features
+        if header["gap"] > tol and header["asked"] != _asked(chunks.estimator):
+            raise ValueError(
+                f"work_folder={str(chunks.store.folder)!r} has the end of this call of partial_fit "
+                f"under tol={header['asked'][0]}, max_iter={header['asked'][1]}: give these, and "
+                "others from the next call on, or delete the folder.")
+        weights = part("left/features", arrays) or part("weights", arrays)
+        features.restore(weights)
+        return Solution(
+            mu=np.zeros(0), n_iter=header["n_iter"], history=part("history", arrays),
+            certificate=Certificate(header["primal"], header["dual"], header["gap"], None),
+            converged=header["converged"], interrupted=False)
+
+
+def _asked(estimator):
+    """What a call ends by, and its fingerprint does not have."""
+    return [float(estimator.tol), int(estimator.max_iter)]
+
+
+def _is_ahead(store, digests):
+    """Whether the folder is of these calls and later ones."""
+    if store.ended is not None:
+        header = store.ended[0]
+    elif (store.folder / STATE).exists():
+        header, _ = read_arrays(store.folder / STATE, FIT, finite=False)
+    else:
+        return False
+    with understood(store.folder, "state of calls"):
+        found = header["fingerprint"]["data"].split()
+    return len(found) > len(digests) and found[: len(digests)] == digests
