@@ -25,6 +25,7 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.penalties import L2
+from fastm4n.solvers.base import State
 from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
@@ -157,7 +158,7 @@ def test_certificates(kind, surrogate, n_jobs):
     assert solution.converged and 0 <= primal - best.dual <= 2e-3 + best.gap + 1e-9
     if surrogate != "log":
         # the weights are an average, and not those of the dual point
-        assert solution.average is not None
+        assert solution.state.average is not None
         z = problem.blocks(surrogate)
         z = z.prox(z.primal_weights(
             [z.point(i, state) for i, state in enumerate(problem.unpack(solution.mu))]))
@@ -197,7 +198,7 @@ def test_nothing_to_learn(surrogate):
     problem = labels()
     problem.X = 0.0 * problem.X
     solution, w = solved(problem, surrogate, max_iter=12, tol=1e-9)
-    assert solution.converged and not w[0].any() and solution.average is None
+    assert solution.converged and not w[0].any() and solution.state.average is None
 
 
 def test_a_small_number_of_long_blocks():
@@ -218,8 +219,8 @@ def test_a_small_number_of_long_blocks():
 def test_warm_start(kind, surrogate):
     problem = PROBLEMS[kind]()
     first, w = solved(problem, surrogate)
-    assert first.converged and first.average is not None
-    again, same = solved(problem, surrogate, mu=first.mu, average=first.average)
+    assert first.converged and first.state.average is not None
+    again, same = solved(problem, surrogate, start=first.state)
     assert again.n_iter == 0 and again.converged
     assert_array_equal(again.history["pass"], [0])
     assert_array_equal(again.mu, first.mu)
@@ -227,13 +228,13 @@ def test_warm_start(kind, surrogate):
         assert_array_equal(a, b)
     assert_allclose(again.certificate.dual, first.certificate.dual, atol=1e-9)
     # average and centre go on as they were
-    further, w = solved(problem, surrogate, mu=first.mu, average=first.average, tol=5e-4)
+    further, w = solved(problem, surrogate, start=first.state, tol=5e-4)
     assert further.converged and further.n_iter > 0
     assert_certified(problem, surrogate, further, w)
     # without the average, or acceleration, it is a warm start all the same
-    for options in ({"accelerate": False}, {"average": None}):
+    for options in ({"accelerate": False}, {"start": first.state.without("average")}):
         other, w = solved(problem, surrogate, **{
-            "mu": first.mu, "average": first.average, "tol": 1e-2, "max_iter": 20000, **options})
+            "start": first.state, "tol": 1e-2, "max_iter": 20000, **options})
         assert other.converged
         assert_certified(problem, surrogate, other, w)
 
@@ -245,32 +246,35 @@ def test_a_warm_start_at_another_alpha(kind, factor):
     first, old = solved(problem, "max_margin")
     problem.alpha *= factor
     start, w = solved(problem,
-         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor), max_iter=0)
+         "max_margin", start=first.state, max_iter=0)
     assert_certified(problem, "max_margin", start, w)
     if factor <= 2.0 and problem.penalty == "l2":
         # of a smaller alpha they are the same weights, of a larger one shorter
         for a, b in zip(old, w):
             assert_allclose(b, a * min(1.0, 1.0 / factor), atol=1e-12)
     solution, w = solved(problem,
-         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor))
+         "max_margin", start=first.state)
     assert solution.converged
     assert_certified(problem, "max_margin", solution, w)
 
 
 def test_an_average_of_other_features_is_left():
     problem, other = labels(), labels(d=7)
-    for average in (solved(other, "max_margin")[0].average,
-                    solved(chains(), "max_margin")[0].average,
-                    solved(permutations(), "max_margin")[0].average):
+    for left in (solved(other, "max_margin")[0].state,
+                 solved(chains(), "max_margin")[0].state,
+                 solved(permutations(), "max_margin")[0].state):
         first, _ = solved(problem, "max_margin", accelerate=False, max_iter=5, tol=0.0)
-        start, w = solved(problem, "max_margin", mu=first.mu, average=average, max_iter=0)
+        start, w = solved(
+            problem, "max_margin", start=State(left, mu=first.mu, alpha=first.state["alpha"]),
+            max_iter=0)
         assert_allclose(start.certificate.gap, first.certificate.gap, rtol=1e-9)
         assert_certified(problem, "max_margin", start, w)
     tagging = chains()
     first, _ = solved(tagging, "max_margin", accelerate=False, max_iter=5, tol=0.0)
     start, w = solved(
-        tagging, "max_margin", mu=first.mu, max_iter=0,
-        average=solved(other, "max_margin")[0].average)
+        tagging, "max_margin", max_iter=0,
+        start=State(
+            solved(other, "max_margin")[0].state, mu=first.mu, alpha=first.state["alpha"]))
     assert_certified(tagging, "max_margin", start, w)
 
 
@@ -314,7 +318,7 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     assert_certified(problem, "max_margin", solution, w)
     # and can be gone on from
     further, w = solved(problem,
-         "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)
+         "max_margin", start=solution.state, tol=5e-3)
     assert further.converged
     assert_certified(problem, "max_margin", further, w)
 

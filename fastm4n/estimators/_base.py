@@ -30,6 +30,7 @@ from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
+from fastm4n.solvers.history import Monitor
 from fastm4n.tasks.parameters import DECODINGS, SURROGATES
 from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
@@ -250,12 +251,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             problem.road = "calls"
         alpha = task.alpha_of(problem.blocks.kept.size)
         state = self._start_of(problem, call)
-        start = {} if state is None else problem.start(state, alpha)
+        start = None if state is None else problem.start(state, alpha)
         options = self._options(problem, alpha, bool(self.warm_start) or call is not None)
         problem.is_last = not options.keep_dual
-        with keeping(self, pieces[:4]), task.naming(problem):
+        with keeping(self, pieces[:4]) as checkpoint, task.naming(problem):
             solver = choose(self.solver, problem, options, start)
-            solution = solver.solve(problem, options, **start)
+            solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
             if problem.is_last:
                 problem.drop_dual(solution)
             fitted = problem.fitted_by(solution, alpha)

@@ -131,11 +131,8 @@ class PartialFit:
             return None  # of a fit to other data since
         share = float(before.weights.sum() / seen.weights.sum())
         state = dict(
-            state, alpha=state["alpha"] * share,
+            state, state=state["state"].scaled(share),
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
-        if state["average"] is not None:
-            average = state["average"]
-            state["average"] = average._replace(alpha=average.alpha * share)
         if "lengths" in problem.task:
             state["task"] = {**state["task"], "lengths": problem.task["lengths"]}
         return state

@@ -1,13 +1,14 @@
-"""What a solver of one problem is given, what it returns, and how it says that it cannot."""
+"""The interface of solvers: `Solver`, its `Options`, and the `State` and `Solution` it returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from fastm4n.base.arrays import flat, part
 from fastm4n.base.checks import NamesParameters
 
 if TYPE_CHECKING:
@@ -16,45 +17,82 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Certificate
+    from fastm4n.solvers.history import Monitor
 
 
-class Average(NamedTuple):
-    """Weights that are not w(mu) of the dual point, where a later fit goes on.
+class State(dict):
+    """A flat dict of named arrays from which a later solve starts.
 
-    Attributes
-    ----------
-    weights : dict
-        A state of the feature map.
-    curvature : float
-        The mean curvature of the blocks; the strength of the centre for proximal points.
-    alpha : float
-        The regularisation that they were fitted under.
-    is_proximal : bool
-        Whether proximal points left them.
+    Solvers return it in their `Solution` and take it as `start`. Every entry may be missing:
+
+    - ``mu``: the dual point, flat, in the layout of the outputs.
+    - ``alpha``: the regularisation that `mu` was found under, an array without dimensions.
+    - ``concave``: lower bounds of h_b(mu_b), for surrogates that cannot compute them from `mu`.
+    - ``average/NAME``: weights other than w(mu), by the names of the feature map's state.
+    - ``curvature``: the mean curvature of the blocks that goes with these weights, or the strength
+      of the centre if ``is_proximal`` is true: proximal points found them.
+    - ``surrogate/NAME``: what oracles keep from call to call; solvers do not look at it.
+
+    Checkpoints hold the state of an unfinished run in the same form, under names of the solver's
+    own: see `FitCheckpoint`.
     """
 
-    weights: dict[str, FloatArray]
-    curvature: float
-    alpha: float
-    is_proximal: bool = False
+    @classmethod
+    def of(
+        cls, alpha: float, mu: FloatArray | None = None, *, concave: FloatArray | None = None,
+        average: dict[str, FloatArray] | None = None, curvature: float = 0.0,
+        is_proximal: bool = False,
+    ) -> State:
+        """The state with these entries, without those that are None."""
+        state = cls(alpha=np.asarray(float(alpha)))
+        if average is not None:
+            state.update(
+                flat("average", average), curvature=np.asarray(float(curvature)),
+                is_proximal=np.asarray(is_proximal))
+        given = {"mu": mu, "concave": concave}
+        state.update({name: array for name, array in given.items() if array is not None})
+        return state
+
+    @property
+    def average(self) -> dict[str, FloatArray] | None:
+        """The weights under ``average/``, or None."""
+        return part("average", self) or None
+
+    def shrink(self, alpha: float) -> float:
+        """The factor of mu - phi(y) for another alpha: under a smaller one w stays what it was."""
+        return min(1.0, alpha / float(self["alpha"]))
+
+    def scaled(self, factor: float) -> State:
+        """The same state as of another alpha."""
+        return State(self, alpha=np.asarray(float(self["alpha"]) * factor))
+
+    def without(self, name: str) -> State:
+        """The same state without an entry, or without those under ``name/``."""
+        return State({
+            key: array for key, array in self.items() if key.partition("/")[0] != name})
 
 
 @dataclass
 class Solution:
-    """What a solver returns: a feasible dual point and a certificate of the weights.
+    """The result of a solver: a feasible dual point and a certificate of the weights.
 
-    `mu` is empty if the dual point was not held, see `can_be_told`; `intercepts` are those of a
-    problem without a penalty on them, which the features do not hold.
+    The weights are in the features of the problem. `state` starts a later solve; it has no `mu` if
+    the dual point was not stored. `intercepts` are those of a problem that does not penalise them,
+    which the features do not hold.
     """
 
-    mu: np.ndarray
+    state: State
     certificate: Certificate
     n_iter: int
     history: dict[str, Any]
     converged: bool
     interrupted: bool
-    average: Average | None = None
     intercepts: FloatArray | None = None
+
+    @property
+    def mu(self) -> FloatArray:
+        """The dual point, empty if it was not stored."""
+        return self.state.get("mu", np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -129,7 +167,9 @@ class Solver(NamesParameters, BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `refusal`.")
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """Minimise until the gap is certified to be at most ``options.gap``.
 
         Parameters
@@ -137,9 +177,10 @@ class Solver(NamesParameters, BaseEstimator):
         problem : Problem
             One that `refusal` does not refuse. Its features are left with the weights.
         options : Options
-        **start
-            What an earlier solution left, as `Problem.start` gives it: `mu`, `concave`, `shrink`
-            and `average`.
+        start : State or None
+            The state of an earlier solution, in the layout of this problem.
+        monitor : Monitor
+            Where certificates are reported; it keeps checkpoints.
 
         Returns
         -------

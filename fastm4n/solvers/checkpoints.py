@@ -34,7 +34,6 @@ IDLE = ("decode", "warm_start", "n_jobs", "verbose", "callback", "allowed_transi
 # what files of fits say that they are
 FIT = "fit checkpoint"
 _file = ContextVar("the file of `checkpointing`, and its checkpoints", default=(None, None))
-_current = ContextVar("the checkpoint of the fit that is under way", default=None)
 
 
 class Pace:
@@ -186,14 +185,14 @@ def checkpointing(file):
 
 @contextmanager
 def keeping(estimator, data):
-    """Have `solve` keep the state of a fit of this estimator, if it is in `checkpointing`.
+    """Give the `FitCheckpoint` of a fit of this estimator, None outside `checkpointing`.
 
     data : tuple
         Arguments of the fit.
     """
     file, used = _file.get()
     if file is None:
-        yield
+        yield None
         return
     if hasattr(estimator.solver, "work_folder"):
         raise ValueError(
@@ -204,15 +203,12 @@ def keeping(estimator, data):
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)
     used.append(checkpoint)
-    token = _current.set(used[-1])
     try:
-        yield
+        yield checkpoint
     except ArithmeticError as error:
-        if used[-1].found is None:
+        if checkpoint.found is None:
             raise
         raise ModelFileError(f"{file} is damaged: {error}") from error
-    finally:
-        _current.reset(token)
 
 
 def claim_file(made):
@@ -222,11 +218,6 @@ def claim_file(made):
         return None
     used.append(made(file))
     return used[-1]
-
-
-def current():
-    """The checkpoint of the fit that is under way, or None."""
-    return _current.get()
 
 
 class FitCheckpoint:

@@ -13,24 +13,22 @@ a constant one so that it does, and certifies the gap.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.solvers.base import Solution
+from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History
+from fastm4n.solvers.history import Monitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
+    from fastm4n.solvers.base import Options, Solver
 
 
 def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
@@ -74,27 +72,19 @@ def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
 
 
 def solve_free_intercept(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-    truth: FloatArray, *, mu: FloatArray | None = None, shrink: float = 1.0, tol: float = 1e-3,
-    max_iter: int = 1000, n_jobs: int | None = 1, callback: Callable[..., Any] | None = None,
-    keep_on_interrupt: bool = False, intercept: float = 1.0, scale: float = 1.0, **options: Any,
+    inner: Solver, problem: Any, options: Options, start: State | None, monitor: Monitor,
 ) -> Solution:
-    """`solve` for an intercept that is not regularised.
+    """The solution of `inner` for an intercept that is not regularised.
+
+    Features have a constant feature of value ``problem.free_intercept``, and outputs are labels,
+    each of which occurs: the larger the value, the longer the proximal steps.
 
     Parameters
     ----------
-    surrogate, features, weights, alpha, mu, shrink, tol, max_iter, n_jobs, callback, \
-            keep_on_interrupt
-        As in `solve`; features with a constant feature of value `intercept`, and outputs
-        that are labels, each of which occurs.
-    truth : ndarray of shape (n_blocks, n_labels)
-        phi(y_b).
-    intercept : float
-        Value of the constant feature: the larger, the longer the proximal steps.
-    scale : float
-        The objective at w = 0.
-    **options
-        Passed on to `solve`.
+    inner : Solver
+        It solves the problem with a penalty.
+    problem, options, start, monitor
+        As in `Solver.solve`.
 
     Returns
     -------
@@ -102,71 +92,70 @@ def solve_free_intercept(
         For the problem without the penalty on the intercept, with `intercepts`; its history has
         a row for each proximal step.
     """
-    if current() is not None:
+    if monitor.checkpoint is not None:
         raise ValueError(
             "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "
             "in its place, or fit without checkpoints.")
-    history = History()
+    surrogate, features, weights = problem.loss, problem.features, problem.weights
+    alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
+    truth = surrogate.outputs.truth().reshape(weights.size, -1)
     offset = np.zeros(truth.shape[1])
+    penalised = copy(problem)
+    penalised.free_intercept = None
     n_passes = n_calls = n_hits = 0
     slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
-    inner_tol, interrupted = max(0.5 * tol, 0.05 * scale), False
-    try:
+    inner_tol = max(0.5 * tol, 0.05 * options.scale)
+    with monitor.running():
         while True:
             features.set_offset(offset)
-            solution = solve(
-                surrogate, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
-                max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
-                **options,
-            )
-            interrupted = solution.interrupted
+            inner_options = replace(
+                options, tol=inner_tol, scale=1.0, max_iter=options.max_iter - n_passes,
+                callback=None, keep_dual=True)
+            solution = inner.solve(penalised, inner_options, start, Monitor.of(inner_options))
+            monitor.interrupted = solution.interrupted
             n_passes += solution.n_iter
             if solution.n_iter:
                 n_calls += int(solution.history["oracle_calls"][-1])
                 n_hits += int(solution.history["cache_hits"][-1])
-            mu, shrink = solution.mu, 1.0
+            start = solution.state.without("average")
             shift = features.constant_scores()
             intercepts = offset + shift
-            state = features.state()
-            penalty = 0.5 * features.modulus() * float(np.sum((shift / intercept) ** 2))
+            penalty = 0.5 * features.modulus() * float(
+                np.sum((shift / problem.free_intercept) ** 2))
             primal = solution.certificate.primal - alpha * penalty
-            balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
+            balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
             engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
+            state = features.state()
             features.set_offset(np.zeros_like(offset))
             found = certify_elsewhere(engine, balanced, n_jobs)
             slack = max(slack, found.slack, solution.certificate.slack)
             best_dual = max(best_dual, found.bound)
             if primal <= best_primal:
-                best_primal, best = primal, (mu, intercepts, state)
+                best_primal, best = primal, (solution.mu, intercepts, state)
             certificate = Certificate(
                 best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
                 solution.certificate.block_gaps
             )
-            row = history.add(
-                n_passes, certificate, n_calls,
-                float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
-                n_hits, str(solution.history["policy"][-1]) if solution.n_iter else "",
-            )
-            stopped = callback is not None and bool(callback(row))
+            stopped = monitor.report(
+                n_passes, certificate,
+                str(solution.history["policy"][-1]) if solution.n_iter else "", n_calls,
+                float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0, n_hits)
             if (
-                certificate.gap <= tol or n_passes >= max_iter or interrupted or stopped
+                certificate.gap <= tol or n_passes >= options.max_iter or solution.interrupted
+                or stopped
                 # no pass was needed for a tolerance this small: the rest is rounding
-                or (solution.n_iter == 0 and inner_tol < 1e-14 * scale)
+                or (solution.n_iter == 0 and inner_tol < 1e-14 * options.scale)
             ):
                 break
             inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
             if solution.n_iter == 0:
                 inner_tol *= 0.25
             offset = intercepts
-    except KeyboardInterrupt:
-        if not keep_on_interrupt or not len(history.columns["pass"]):
-            raise
-        interrupted = True
+    if best is None:
+        raise KeyboardInterrupt
     mu, intercepts, state = best
     features.set_offset(np.zeros_like(offset))
     features.restore(state)
-    result = Solution(
-        mu=mu, certificate=certificate, n_iter=n_passes, history=history.arrays(),
-        converged=certificate.gap <= tol, interrupted=interrupted, intercepts=intercepts,
-    )
-    return result
+    return Solution(
+        State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
+        converged=certificate.gap <= tol, interrupted=monitor.interrupted, intercepts=intercepts)

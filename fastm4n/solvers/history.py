@@ -1,19 +1,22 @@
-"""What is told of a fit while it runs: the history of its certificates, and a bar of progress."""
+"""Reports of a running fit: `Monitor`, its history of certificates, and a progress bar."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from fastm4n.base.types import Array
     from fastm4n.solvers.certificates import Certificate
+    from fastm4n.solvers.checkpoints import FitCheckpoint
 
 logger: logging.Logger = logging.getLogger("fastm4n")
 
@@ -21,43 +24,6 @@ HISTORY_KEYS = (
     "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
     "policy",
 )
-
-
-class History:
-    """Rows of certificates, timed from its creation."""
-
-    start: float
-    columns: dict[str, Any]
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-        self.columns = {key: [] for key in HISTORY_KEYS}
-
-    def add(
-        self, n_passes: int, certificate: Certificate, oracle_calls: int, oracle_error: float,
-        cache_hits: int, policy: str,
-    ) -> dict[str, int]:
-        """Append a row; returns it as a dict."""
-        values = (
-            n_passes, certificate.primal, certificate.dual, certificate.gap,
-            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
-        )
-        row = dict(zip(HISTORY_KEYS, values, strict=True))
-        for key, value in row.items():
-            self.columns[key].append(value)
-        return row
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    def arrays(self) -> dict[str, Any]:
-        return {key: np.asarray(values) for key, values in self.columns.items()}
-
-    def restore(self, arrays: dict[str, Array], seconds: float) -> None:
-        """Take up the rows of `arrays`, so many seconds after the beginning."""
-        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
-        self.start = time.perf_counter() - seconds
 
 
 def tqdm_bar(verbose: int, **options: Any) -> None:
@@ -124,3 +90,87 @@ class Progress:
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+class Monitor:
+    """The reports of a fit while it runs: history, progress, callback, checkpoints, Ctrl-C.
+
+    Parameters
+    ----------
+    tol : float
+        The absolute gap at which the fit ends.
+    max_iter, verbose, callback
+        As in the estimators.
+    checkpoint : FitCheckpoint, default=None
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether Ctrl-C has ended the run.
+    """
+
+    def __init__(
+        self, tol: float, max_iter: int, verbose: int = 0,
+        callback: Callable[..., Any] | None = None, checkpoint: FitCheckpoint | None = None,
+    ) -> None:
+        self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
+        self.callback, self.interrupted = callback, False
+        self.start = time.perf_counter()
+        self.columns = {key: [] for key in HISTORY_KEYS}
+        self.progress = Progress(verbose, max_iter, tol)
+
+    @classmethod
+    def of(cls, options: Any, checkpoint: FitCheckpoint | None = None) -> Monitor:
+        """The monitor of a fit with these options."""
+        return cls(
+            options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
+
+    def report(
+        self, n_passes: int, certificate: Certificate, policy: str, oracle_calls: int,
+        oracle_error: float = 0.0, cache_hits: int = 0,
+    ) -> bool:
+        """Append a row to the history; returns whether the callback ends the fit."""
+        values = (
+            n_passes, certificate.primal, certificate.dual, certificate.gap,
+            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
+        )
+        row = dict(zip(HISTORY_KEYS, values, strict=True))
+        for key, value in row.items():
+            self.columns[key].append(value)
+        self.progress.update(row)
+        return self.callback is not None and bool(self.callback(row))
+
+    @contextmanager
+    def running(self, run: Any = None) -> Iterator[None]:
+        """Note Ctrl-C as `interrupted`; raise it if `run` is given and has no certificate yet."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if run is not None and run.certificate is None:
+                raise
+            self.interrupted = True
+        finally:
+            self.progress.close()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the fit began."""
+        return time.perf_counter() - self.start
+
+    def arrays(self) -> dict[str, Any]:
+        """The history as arrays."""
+        return {key: np.asarray(values) for key, values in self.columns.items()}
+
+    def restore(self, arrays: dict[str, Array], seconds: float) -> None:
+        """Continue the history of `arrays`, so many seconds after the fit began."""
+        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
+        self.start = time.perf_counter() - seconds
+
+    def resume(self, run: Any) -> bool:
+        """Restore a run from the checkpoint; returns whether there was one."""
+        return self.checkpoint is not None and self.checkpoint.resume(run, self)
+
+    def keep(self, run: Any) -> None:
+        """Write a checkpoint of a run if it is time."""
+        if self.checkpoint is not None:
+            self.checkpoint.keep(run, self)

@@ -42,7 +42,7 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver
+from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import (
@@ -52,8 +52,7 @@ from fastm4n.solvers.certificates import (
     scaled_dual,
     with_exact_primal,
 )
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import MaxMin
 
 if TYPE_CHECKING:
@@ -179,29 +178,28 @@ class InteriorPoint(Solver):
             unit /= counts[0]
         return options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As of `Solver`; max_iter counts steps.
 
         A fit begins at w = 0 whatever came before. Where steps get no further the solution has not
         converged; under "auto" steps of blocks take over, from w = 0 again.
         """
         features = problem.features
-        checkpoint = current()
+        checkpoint = monitor.checkpoint
         if checkpoint is not None and checkpoint.solver == Driver.writes_as and options.auto:
-            return BlockFrankWolfe().solve(problem, options)  # which had taken over
-        run = _Run(self.max_products, problem, options)
-        interrupted = False
+            return BlockFrankWolfe().solve(problem, options, None, monitor)  # which had taken over
+        run = _Run(self.max_products, problem, options, monitor)
         with one_blas_thread():
-            try:
-                run.solve(checkpoint)
-            except KeyboardInterrupt:
-                if run.certificate is None:
-                    raise
-                interrupted = True
+            with monitor.running(run):
+                run.solve()
+            if monitor.interrupted:
                 run.finish()
-        if run.is_stuck and options.auto and not interrupted:
+        if run.is_stuck and options.auto and not monitor.interrupted:
             features.clear()
-            return BlockFrankWolfe().solve(problem, options)
+            return BlockFrankWolfe().solve(
+                problem, options, None, Monitor.of(options, checkpoint))
         state = features.state()
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
@@ -209,9 +207,10 @@ class InteriorPoint(Solver):
         certificate = with_exact_primal(
             run.certificate, problem.loss, features, run.p, options.alpha)
         return Solution(
-            mu=run.games.points().ravel(), certificate=certificate, n_iter=run.n_steps,
-            history=run.history.arrays(), converged=certificate.gap <= options.gap,
-            interrupted=interrupted)
+            State.of(
+                options.alpha, run.games.points().ravel(), concave=certificate.concave),
+            certificate, run.n_steps, monitor.arrays(), converged=certificate.gap <= options.gap,
+            interrupted=monitor.interrupted)
 
 
 class _Run:
@@ -219,10 +218,9 @@ class _Run:
 
     writes_as = "interior_point"
 
-    def __init__(self, max_products, problem, options):
+    def __init__(self, max_products, problem, options, monitor):
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, tol, max_iter = options.alpha, options.gap, options.max_iter
-        callback, progress = options.callback, Progress(options.verbose, max_iter, tol)
         outputs = surrogate.outputs
         X, rows, _, k, constant = features.arguments()
         M = int(outputs.layout.counts()[0])
@@ -231,8 +229,8 @@ class _Run:
         unit = cost[0, 1] if is_zero_one else np.abs(cost).max()
         self.scale = unit / M if outputs.mean_cost else unit
         self.alpha, self.tol = alpha * self.scale, tol / self.scale
-        self.p, self.max_iter, self.callback = np.asarray(weights), max_iter, callback
-        self.max_products, self.progress, self.history = max_products, progress, History()
+        self.p, self.max_iter = np.asarray(weights), max_iter
+        self.max_products, self.monitor = max_products, monitor
         table = np.column_stack([
             np.asarray(X[rows], dtype=np.float64), np.full(len(rows), float(constant))])
         self.cost = cost / unit
@@ -296,29 +294,24 @@ class _Run:
             primal=s * primal, dual=s * dual, gap=s * gap, block_gaps=np.zeros(self.p.size),
             concave=s * self.lower, norm=s * s * float(np.sum(self.best * self.best)),
             bound=s * dual, height=s * self.height)
-        row = self.history.add(
-            self.n_steps, self.certificate, self.n_steps * self.p.size, 0.0, 0, "interior_point")
-        self.progress.update(row)
-        stop = self.callback is not None and bool(self.callback(row))
+        stop = self.monitor.report(
+            self.n_steps, self.certificate, "interior_point", self.n_steps * self.p.size)
         return stop or not self.gap > self.tol or self.n_steps >= self.max_iter
 
     # ------------------------------------------------------------------------- steps
 
-    def solve(self, checkpoint):
-        try:
-            if checkpoint is not None and checkpoint.resume(self, self.history):
-                left, ends = self.look(), False
-            else:
-                left, ends = self.certify()
-            while not ends and self.step(left):
-                left, ends = self.certify()
-                if checkpoint is not None and not ends:
-                    checkpoint.keep(self, self.history)
+    def solve(self):
+        if self.monitor.resume(self):
+            left, ends = self.look(), False
+        else:
+            left, ends = self.certify()
+        while not ends and self.step(left):
+            left, ends = self.certify()
             if not ends:
-                self.is_stuck = True
-                self.finish()
-        finally:
-            self.progress.close()
+                self.monitor.keep(self)
+        if not ends:
+            self.is_stuck = True
+            self.finish()
 
     def state(self):
         """What later steps depend on: a flat dict of arrays."""

@@ -37,17 +37,15 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.base import Average, Solution, Solver
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.base import Solution, Solver, State
+from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.certificates import (
     OF_SCORES,
     Certificate,
     checked_gap,
     scaled_dual,
 )
-from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.free_intercept import balancing
-from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.label_losses import LabelLosses, kind_of
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.solvers.semismooth import LONGEST
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.solvers.base import Options
+    from fastm4n.solvers.history import Monitor
 
 # of the line search: the share of the slope that a step must gain, most steps that are shorter, and
 # the shares of the last one that the next may have
@@ -177,44 +176,39 @@ class LabelNewton(Solver):
             return False
         return options.alpha * norms.size < TINY * float(np.sum(problem.weights * norms))
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As of `Solver`; max_iter counts passes over all blocks.
 
         Where the problem has no penalty on the intercept, the certificate is of that problem.
         """
         surrogate, features = problem.loss, problem.features
         weights, alpha, tol = problem.weights, options.alpha, options.gap
-        if start:
+        if start is not None:
             # w of an earlier dual point, or what an earlier fit has left
-            engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-            engine.set_mu(start["mu"], start.get("concave"), start["shrink"])
-            if start["average"] is not None:
-                engine.take_average(*start["average"][:3])
-        losses, checkpoint = LabelLosses(surrogate, features, weights), current()
+            begin(surrogate, features, weights, alpha, start, 0)
+        losses = LabelLosses(surrogate, features, weights)
         k, shape = losses.k, features.state()["weights"].shape
-        run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None)
-        if start:
+        run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
+        if start is not None:
             run.n_passes = -1  # to look where a fit begins is no pass of it
-        interrupted = False
-        try:
-            with one_blas_thread():
-                at_first = np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T)
-                run.solve(at_first, checkpoint)
-        except KeyboardInterrupt:
-            if run.certificate is None:
-                raise
-            interrupted = True
+        with monitor.running(run), one_blas_thread():
+            at_first = np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T)
+            run.solve(at_first)
         found = np.zeros(shape)
         found[: losses.d + 1, :k] = run.best.weights.T
         features.restore({"weights": found})
-        point = np.zeros(0)
+        point = None
         if options.keep_dual:
             point = np.empty((losses.n, k))
             losses.evaluate(run.best.weights, run.best.tau, point)
+            point = point.ravel()
+        certificate = run.certificate
         return Solution(
-            mu=point.ravel(), certificate=run.certificate, n_iter=run.n_passes,
-            history=run.history.arrays(), converged=run.certificate.gap <= tol,
-            interrupted=interrupted, average=Average(features.state(), 0.0, alpha))
+            State.of(alpha, point, concave=certificate.concave, average=features.state()),
+            certificate, run.n_passes, monitor.arrays(), converged=certificate.gap <= tol,
+            interrupted=monitor.interrupted)
 
 
 def _scaled_factor(matrix):
@@ -258,11 +252,10 @@ class _Run:
 
     writes_as = "label_newton"
 
-    def __init__(self, losses, options, quasi_steps, free):
+    def __init__(self, losses, options, quasi_steps, free, monitor):
         self.losses, self.quasi_steps, self.free = losses, quasi_steps, free
         self.alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
-        self.history, self.callback = History(), options.callback
-        self.progress = Progress(options.verbose, self.max_iter, self.tol)
+        self.monitor = monitor
         self.penalised = np.ones(losses.d + 1)
         self.penalised[-1] = not free
         self.n_passes, self.name = 0, "quasi_newton" if losses.kind == "log" else "newton"
@@ -316,10 +309,8 @@ class _Run:
         if dual > self.best_dual:
             self.best_dual = dual
         self.certify(height)
-        row = self.history.add(
-            self.n_passes, self.certificate, self.n_passes * self.losses.n, 0.0, 0, self.name)
-        self.progress.update(row)
-        stop = self.callback is not None and bool(self.callback(row))
+        stop = self.monitor.report(
+            self.n_passes, self.certificate, self.name, self.n_passes * self.losses.n)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
 
     def certify(self, height):
@@ -342,17 +333,14 @@ class _Run:
 
     # ------------------------------------------------------------------------- steps
 
-    def solve(self, weights, checkpoint):
+    def solve(self, weights):
         """Passes from these weights on; the best are in `best`, and `certificate` is of them."""
-        try:
-            if checkpoint is None or not checkpoint.resume(self, self.history):
-                self.begin(weights)
-            while not self.is_done:
-                self.step()
-                if checkpoint is not None and not self.is_done:
-                    checkpoint.keep(self, self.history)
-        finally:
-            self.progress.close()
+        if not self.monitor.resume(self):
+            self.begin(weights)
+        while not self.is_done:
+            self.step()
+            if not self.is_done:
+                self.monitor.keep(self)
 
     def begin(self, weights):
         """Look at the weights that the passes begin at."""

@@ -17,12 +17,12 @@ from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, Literal
 
     from fastm4n.base.types import FloatArray, StrPath
-    from fastm4n.solvers.base import Options, Solution
+    from fastm4n.solvers.base import Options, Solution, State
     from fastm4n.solvers.chunks import Chunks
+    from fastm4n.solvers.history import Monitor
 
 STEPS = ("line_search", "exact")
 
@@ -121,12 +121,13 @@ class OutOfCore(Solver):
                 "not have; use step='line_search'.")
         return None
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As of `Solver`."""
         return problem.chunks.solve(
-            problem.weights, options.alpha, tol=options.gap, max_iter=options.max_iter,
-            seed=options.seed, n_jobs=options.n_jobs, verbose=options.verbose,
-            callback=options.callback)
+            problem.weights, options.alpha, seed=options.seed, n_jobs=options.n_jobs,
+            monitor=monitor)
 
     @property
     def chunk_bytes(self) -> float:
@@ -134,9 +135,9 @@ class OutOfCore(Solver):
         return self.memory * 2**20 / 3
 
     def solve_chunks(
-        self, chunks: Chunks, weights: FloatArray, alpha: float, *, tol: float, max_iter: int,
-        seed: int, n_jobs: int | None, verbose: int, callback: Callable[..., Any] | None,
-        left: dict[str, Any] | None = None, share: float = 1.0,
+        self, chunks: Chunks, weights: FloatArray, alpha: float, *, seed: int,
+        n_jobs: int | None, monitor: Monitor, left: dict[str, Any] | None = None,
+        share: float = 1.0,
     ) -> Solution:
         """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
 
@@ -147,22 +148,22 @@ class OutOfCore(Solver):
         left, share
             As of `ChunkedEngine.go_on`, where it is to go on from there.
         """
-        store, checkpoint = chunks.store, None
+        store = chunks.store
         engine = ChunkedEngine(
             chunks, weights, alpha, seed, store, SAMPLINGS[self.sampling], self.visits, n_jobs)
         done = False
         try:
             if store.is_lasting:
-                checkpoint = ChunkCheckpoint(store, chunks.fingerprint, not chunks.goes_on)
+                monitor.checkpoint = ChunkCheckpoint(
+                    store, chunks.fingerprint, not chunks.goes_on)
+            checkpoint = monitor.checkpoint
             if left is not None:
                 engine.negligible = LITTLE
             if left is not None and (checkpoint is None or checkpoint.found is None):
                 engine.go_on(left, share)
             solution = solve_engine(
-                engine, is_warm=left is not None, checkpoint=checkpoint, tol=tol,
-                max_iter=max_iter, verbose=verbose, callback=callback, keep_on_interrupt=True,
-                sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
-                keep_best=True)
+                engine, monitor, is_warm=left is not None, sampling=self.sampling, step=self.step,
+                accelerate=bool(self.accelerate), keep_best=True)
             chunks.ended(engine)
             if not solution.interrupted:
                 chunks.keep_end(engine, solution)

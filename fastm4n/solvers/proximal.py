@@ -36,21 +36,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
-from fastm4n.solvers.base import Average, Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.blocks.block_coordinate import can_be_told
+from fastm4n.solvers.base import Solution, State
+from fastm4n.solvers.blocks._block_coordinate import Sampling
+from fastm4n.solvers.blocks.block_coordinate import begin, can_be_told
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.features._penalty import Penalty
+    from fastm4n.solvers.history import Monitor
     from fastm4n.surrogates._base import Surrogate
 
 # a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
@@ -275,37 +273,25 @@ class ProximalPoints:
 
 
 def solve_proximal(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-    mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-    average: Average | None = None, sampling: Any = "gap", step: Any = "line_search",
-    accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
-    cache_nu: float = 0.01, auto: bool = False, tol: float = 1e-3, max_iter: int = 1000,
-    seed: int = 0, n_jobs: int | None = 1, verbose: int = 0,
-    callback: Callable[..., Any] | None = None, keep_on_interrupt: bool = False,
-    keep_dual: bool = True, modulus: float = 0.0,
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
+    start: State | None, monitor: Monitor, *, step: Any, cache: int | None, seed: int,
+    n_jobs: int | None, keep_dual: bool, modulus: float = 0.0, **options: Any,
 ) -> Solution:
-    """`solve` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
+    """`solve_blocks` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
 
-    Without modulus, weights of t_j = 0 have w_j^2 / 2.
+    Without modulus, weights of t_j = 0 have w_j^2 / 2. The fit ends at a certified gap of tol, or
+    where it is settled: the objective has come down by less than a tenth of tol in 20 passes, and
+    the proximal problem is solved as well; with a modulus only the gap tells.
 
     Parameters
     ----------
     features : FeatureMap
         With penalties of any modulus, which is not used.
-    tol : float
-        The fit ends at a certified gap of this, or where it is settled: the objective has come
-        down by less than a tenth of it in 20 passes, and the proximal problem is solved as well;
-        with a modulus only the gap tells.
-    keep_dual : bool
-        Whether a dual point is returned: see `can_be_told`.
     modulus : float
-    average : Average
-        Of an earlier solution, with `a` as its curvature.
-    surrogate, weights, alpha, mu, concave, shrink, step, cache, cache_F, cache_nu, auto, max_iter,\
-            seed, n_jobs, verbose, callback, keep_on_interrupt
-        As in `solve`.
-    sampling, accelerate
-        Not used: blocks come in random order, and there is no acceleration but the momentum.
+    surrogate, weights, alpha, start, monitor, step, cache, seed, n_jobs, keep_dual
+        As in `solve_blocks`.
+    **options
+        Of `Driver`. Blocks come in random order, and there is no acceleration but the momentum.
 
     Returns
     -------
@@ -314,15 +300,12 @@ def solve_proximal(
     """
     if step == "fixed":
         raise ValueError("step='fixed' is not supported with l1_ratio=1; use 'line_search'.")
-    is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
-    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, is_told=is_told)
-    if mu is not None:
-        engine.set_mu(mu, concave, shrink)
-    options = dict(
-        sampling="permutation", step=step, n_jobs=n_jobs, cache=cache, cache_F=cache_F,
-        cache_nu=cache_nu, auto=auto)
-    return _Fit(engine, options, average, tol, n_jobs, modulus).run(
-        max_iter, verbose, callback, keep_on_interrupt, current())
+    is_told = not keep_dual and start is None and can_be_told(surrogate, features, step, cache)
+    engine = begin(
+        surrogate, features, weights, alpha, start, seed, with_average=False, is_told=is_told)
+    options.update(sampling="permutation", accelerate=False)
+    driver = Driver(engine, step=step, n_jobs=n_jobs, cache=cache, **options)
+    return _Fit(driver, start, modulus, monitor).run()
 
 
 class _Fit:
@@ -330,14 +313,17 @@ class _Fit:
 
     writes_as = "proximal_points"
 
-    def __init__(self, engine, options, average, tol, n_jobs, modulus):
-        self.engine, self.tol, self.n_jobs = engine, tol, n_jobs
-        self.driver = Driver(engine, **options)
+    def __init__(self, driver, start, modulus, monitor):
+        engine, self.driver, self.monitor = driver.engine, driver, monitor
+        self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.n_jobs
         features = engine.features
         self.penalty = Sparse(features.penalties(), modulus)
         shapes = {name: array.shape for name, array in features.state().items()}
-        if average is not None and shapes == {n: w.shape for n, w in average.weights.items()}:
-            centre, a = average.weights, average.curvature * average.alpha / engine.alpha
+        average = None
+        if start is not None and start.average is not None and start["is_proximal"]:
+            average = start.average
+        if average is not None and shapes == {n: w.shape for n, w in average.items()}:
+            centre, a = average, float(start["curvature"]) * float(start["alpha"]) / engine.alpha
         else:
             centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
         self.points = ProximalPoints(engine, self.penalty, a, centre)
@@ -444,13 +430,12 @@ class _Fit:
         engine.features.set_modulus(a)
         self.driver.restore(part("driver", state))
 
-    def run(self, max_iter, verbose, callback, keep_on_interrupt, checkpoint):
-        engine, points = self.engine, self.points
-        history, progress = History(), Progress(verbose, max_iter, self.tol)
-        if checkpoint is not None:
-            checkpoint.resume(self, history)
-        finished, interrupted = self.n_passes >= max_iter, False
-        try:
+    def run(self):
+        engine, points, monitor = self.engine, self.points, self.monitor
+        max_iter = monitor.max_iter
+        monitor.resume(self)
+        finished = self.n_passes >= max_iter
+        with monitor.running():
             while not finished:
                 self.driver._pass(Sampling.PERMUTATION)
                 self.n_passes += 1
@@ -460,27 +445,20 @@ class _Fit:
                     self.next_a = SHARE * engine.curvature * points.a / engine.alpha
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
-                    rose = self.look()
-                    row = history.add(
-                        self.n_passes, self.certificate(), engine.oracle_calls, 0.0,
-                        engine.cache_hits, self.driver.policy_name)
-                    progress.update(row)
-                    finished = finished or row["gap"] <= self.tol or self.is_settled()
-                    finished = (callback is not None and bool(callback(row))) or finished
+                    rose, found = self.look(), self.certificate()
+                    stopped = monitor.report(
+                        self.n_passes, found, self.driver.policy_name, engine.oracle_calls,
+                        cache_hits=engine.cache_hits)
+                    finished = (
+                        finished or stopped or found.gap <= self.tol or self.is_settled())
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):
                     points.move(self.next_a, rose)
                     self.since = 0
-                if checkpoint is not None and not finished:
-                    checkpoint.keep(self, history)
-        except KeyboardInterrupt:
-            if not keep_on_interrupt:
-                raise
-            interrupted = True
-        finally:
-            progress.close()
-        if interrupted or not self.primals:
+                if not finished:
+                    monitor.keep(self)
+        if monitor.interrupted or not self.primals:
             points.rebuild()
             self.look()
         a = self.next_a
@@ -492,6 +470,9 @@ class _Fit:
             engine.features.restore(state)
         certificate = self.certificate()
         return Solution(
-            mu=engine.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
-            converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
-            average=Average(engine.features.present(), a, engine.alpha, is_proximal=True))
+            State.of(
+                engine.alpha, engine.mu, concave=certificate.concave,
+                average=engine.features.present(), curvature=a, is_proximal=True),
+            certificate, self.n_passes, monitor.arrays(),
+            converged=certificate.gap <= self.tol or self.is_settled(),
+            interrupted=monitor.interrupted)

@@ -33,13 +33,11 @@ from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
-from fastm4n.solvers.base import Solution, Solver
+from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.planes import Planes
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import CSR, FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.solvers.base import Options
+    from fastm4n.solvers.history import Monitor
 
 # of the line search: the share of the slope that a step must gain, most cuts of a step, and the
 # shares that are left of it
@@ -164,18 +163,20 @@ class QuasiNewton(Solver):
         work = layout.n_blocks * (features.visit_cost + loss.outputs.oracle_cost)
         return PAIR_COST * FEWEST * size <= work
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As of `Solver`; max_iter counts passes over all blocks, which are evaluations."""
         features = problem.features
-        if start:
+        if start is not None:
             # w of an earlier dual point
-            engine = BlockCoordinateEngine(
-                problem.loss, features, problem.weights, options.alpha, 0)
-            engine.set_mu(start["mu"], start.get("concave"), start["shrink"])
+            begin(
+                problem.loss, features, problem.weights, options.alpha, start, 0,
+                with_average=False)
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
-        run = _Run(problem, options, min(self.memory, max(FEWEST, most)))
+        run = _Run(problem, options, min(self.memory, max(FEWEST, most)), monitor)
         with one_blas_thread():
-            return run.solve(current())
+            return run.solve()
 
 
 @dataclass
@@ -215,13 +216,12 @@ class _Run:
 
     writes_as = "quasi_newton"
 
-    def __init__(self, problem, options, memory):
+    def __init__(self, problem, options, memory, monitor):
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
         self.surrogate, self.features = surrogate, features
         self.p, self.alpha = np.asarray(weights), alpha
-        self.callback, self.history = options.callback, History()
-        self.progress = Progress(options.verbose, self.max_iter, self.tol)
+        self.monitor = monitor
         self.is_smooth = isinstance(surrogate, Log)
         batch = Batch if self.is_smooth else TemperedBatch
         self.batch = batch(surrogate, features, weights)
@@ -258,10 +258,7 @@ class _Run:
         self.planes.add(
             point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
         self.certificate = self.certified(point, self.planes.bound())
-        row = self.history.add(
-            self.n_passes, self.certificate, self.n_passes, 0.0, 0, "quasi_newton")
-        self.progress.update(row)
-        stop = self.callback is not None and bool(self.callback(row))
+        stop = self.report(self.certificate)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
 
     def certified(self, point, dual):
@@ -275,34 +272,31 @@ class _Run:
             block_gaps=np.zeros(self.p.size), concave=point.heights, block_losses=best.losses,
             norm=inner(best.w, best.w), bound=dual, height=point.height)
 
-    def solve(self, checkpoint):
-        interrupted = False
-        try:
-            if checkpoint is None or not checkpoint.resume(self, self.history):
+    def report(self, certificate):
+        return self.monitor.report(self.n_passes, certificate, "quasi_newton", self.n_passes)
+
+    def solve(self):
+        monitor = self.monitor
+        with monitor.running(self):
+            if not monitor.resume(self):
                 self.begin()
             while not self.is_done:
                 self.step()
-                if checkpoint is not None and not self.is_done:
-                    checkpoint.keep(self, self.history)
-        except KeyboardInterrupt:
-            if self.certificate is None:
-                raise
-            interrupted = True
-        finally:
-            self.progress.close()
+                if not self.is_done:
+                    monitor.keep(self)
         found = self.certificate
         if self.best.primal < found.primal:
             # an evaluation that was not certified is better
             found = self.certified(self.at, found.bound)
-            self.history.add(self.n_passes, found, self.n_passes, 0.0, 0, "quasi_newton")
+            self.report(found)
         self.features.restore(self.best.w)
         if isinstance(self.surrogate, MaxMin):
             found = with_exact_primal(found, self.surrogate, self.features, self.p, self.alpha)
         self.keep()
         return Solution(
-            mu=np.array(self.batch.mu), certificate=found, n_iter=self.n_passes,
-            history=self.history.arrays(), converged=found.gap <= self.tol,
-            interrupted=interrupted)
+            State.of(self.alpha, np.array(self.batch.mu), concave=found.concave), found,
+            self.n_passes, monitor.arrays(), converged=found.gap <= self.tol,
+            interrupted=monitor.interrupted)
 
     def begin(self):
         """Look at the weights that the passes begin at."""

@@ -20,7 +20,7 @@ from fastm4n.data.disk._arrays import leaves_room
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.data.disk._sequences import pieces as pieces_of
 from fastm4n.penalties._penalties import is_pure_l1
-from fastm4n.solvers.base import Solution
+from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
 from fastm4n.solvers.chunks import Chunks, Kind
@@ -477,7 +477,7 @@ class Chunked(Chunks):
             left = {} if calls is None else {"left": calls.left, "share": calls.share}
             return self.solver.solve_chunks(self, weights, alpha, **left, **options)
         self.close(True)
-        return calls.ended_solution(self, options["tol"])
+        return calls.ended_solution(self, options["monitor"].tol)
 
     def keep_end(self, engine, solution):
         """Keep what the next call of `partial_fit` goes on from."""
@@ -916,7 +916,7 @@ class Calls:
         weights = part("left/features", arrays) or part("weights", arrays)
         features.restore(weights)
         return Solution(
-            mu=np.zeros(0), n_iter=header["n_iter"], history=part("history", arrays),
+            State(), n_iter=header["n_iter"], history=part("history", arrays),
             certificate=Certificate(header["primal"], header["dual"], header["gap"], None),
             converged=header["converged"], interrupted=False)
 

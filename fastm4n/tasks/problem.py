@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.arrays import flat
+from fastm4n.solvers.base import State
 from fastm4n.solvers.certificates import objective_at_zero
 
 if TYPE_CHECKING:
@@ -175,39 +177,40 @@ class Problem:
         owner = np.full(self.blocks.n_examples, -1)
         owner[self.blocks.kept] = self.blocks.block_of
         return dict(
-            task=self.task, owner=owner, layout=self.loss.outputs.layout, mu=solution.mu,
-            concave=solution.certificate.concave, average=solution.average, alpha=float(alpha),
-            natural=self.loss.state() if self.loss.has_natural_step else None,
+            task=self.task, owner=owner, layout=self.loss.outputs.layout,
+            state=State(solution.state, **flat(
+                "surrogate", self.loss.state() if self.loss.has_natural_step else None)),
             kept_under=self.loss.kept_under(),
         )
 
-    def start(self, state: dict[str, Any], alpha: float) -> dict[str, FloatArray]:
-        """Arguments of `solve` that start from what `warm` gave, or none where it does not fit.
+    def start(self, state: dict[str, Any], alpha: float) -> State | None:
+        """The `State` to start from, by what `warm` gave, or None where it does not fit.
 
         For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for
         a larger one it is kept, and w shrinks. An example that had no weight starts from phi(y).
         """
-        loss = self.loss
+        loss, found = self.loss, state["state"]
         fits = (
             state["owner"].size == self.blocks.n_examples
             and _same(state["task"], self.task)
             and not (loss.has_natural_step and (
-                state["natural"] is None or not _same(state["kept_under"], loss.kept_under())))
+                "surrogate/theta" not in found
+                or not _same(state["kept_under"], loss.kept_under())))
         )
         if not fits:
-            return {}
+            return None
         owners = state["owner"][self.blocks.examples]
         known = owners >= 0
         to = loss.outputs.layout.numbers(known)
         source = state["layout"].numbers(owners[known])
         mu = loss.outputs.truth()
-        mu[to] = state["mu"][source]
-        start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
+        mu[to] = found["mu"][source]
+        start = State(found.without("surrogate").without("concave"), mu=mu)
         if loss.has_natural_step:
             # the dual point goes with scores that are kept block by block
             natural = loss.state()
-            natural["theta"][to] = state["natural"]["theta"][source]
-            natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
+            natural["theta"][to] = found["surrogate/theta"][source]
+            natural["is_first"][known] = found["surrogate/is_first"][owners[known]]
             loss.restore(natural)
-            start["concave"] = np.where(known, state["concave"][owners], 0.0)
+            start["concave"] = np.where(known, found["concave"][owners], 0.0)
         return start

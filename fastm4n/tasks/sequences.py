@@ -96,7 +96,8 @@ class ChainProblem(Problem):
             features.n_ngrams)
 
     def drop_dual(self, solution):
-        solution.mu = self.loss = None
+        del solution.state["mu"]
+        self.loss = None
 
     def warm(self, solution, alpha):
         return {
@@ -110,14 +111,12 @@ class ChainProblem(Problem):
         then, now = state.get("columns"), self.columns
         old, new = state.get("pairs"), self.features.pairs()
         d, n_then = self.n_columns, state.get("n_columns", self.n_columns)
-        if not start or start["average"] is None or (
+        if start is None or start.average is None or (
                 d == n_then and then is None and now is None and _same_pairs(old, new)):
             return start
         if n_then > d or n_then < d and self.features.edges is not None:
-            start["average"] = None
-            return start
-        average = start["average"]
-        rows = average.weights["weights"]
+            return start.without("average")
+        rows = start["average/weights"]
         n_old = rows.shape[0] - self.n_behind()
         whole = np.zeros((d + self.n_behind(), rows.shape[1]))
         if old is not None:
@@ -129,7 +128,7 @@ class ChainProblem(Problem):
         if now is not None:
             whole = np.concatenate([whole[now], whole[d:]])
         whole = self.features.gathered(whole)
-        start["average"] = average._replace(weights={**average.weights, "weights": whole})
+        start["average/weights"] = whole
         return start
 
     def n_behind(self):

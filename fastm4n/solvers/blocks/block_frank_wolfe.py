@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.solvers.base import Solver
-from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.blocks.block_coordinate import solve_blocks
 from fastm4n.solvers.blocks.driver import SAMPLINGS, STEPS
 from fastm4n.solvers.free_intercept import solve_free_intercept
 from fastm4n.solvers.proximal import solve_proximal
@@ -15,7 +15,8 @@ from fastm4n.surrogates import Log, MaxMinMirrorProx
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.solvers.base import Options, Solution
+    from fastm4n.solvers.base import Options, Solution, State
+    from fastm4n.solvers.history import Monitor
 
 ORACLES = ("exact", "mirror_prox")
 
@@ -191,33 +192,26 @@ class BlockFrankWolfe(Solver):
                 f"from its marginals for {surrogate} of {problem.taker}; use step='line_search'.")
         return None
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As of `Solver`; max_iter counts passes of as many visits as there are examples.
 
         An intercept without penalty has a few fits in turn, and penalties with little or no
         quadratic term have proximal points around the passes.
         """
         if problem.loss is None:
-            return problem.solved(self, options)  # soft constraints
-        parts = problem.loss, problem.features, problem.weights, options.alpha
-        more = dict(
-            tol=options.gap, max_iter=options.max_iter, seed=options.seed, n_jobs=options.n_jobs,
-            verbose=options.verbose, callback=options.callback, auto=options.auto,
-            keep_on_interrupt=True, **self.options())
-        modulus = proximal_modulus(problem, options)
-        average = start.get("average")
-        if average is not None and average.is_proximal != (modulus is not None):
-            start["average"] = None
+            return problem.solved(self, options, monitor)  # soft constraints
         if problem.free_intercept is not None:
-            truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
-            return solve_free_intercept(
-                *parts, truth, intercept=problem.free_intercept, scale=options.scale, **start,
-                **more)
+            return solve_free_intercept(self, problem, options, start, monitor)
+        parts = problem.loss, problem.features, problem.weights, options.alpha, start, monitor
+        more = dict(
+            seed=options.seed, n_jobs=options.n_jobs, auto=options.auto,
+            keep_dual=options.keep_dual, **self.options())
+        modulus = proximal_modulus(problem, options)
         if modulus is not None:
-            return solve_proximal(
-                *parts, modulus=modulus, keep_dual=options.keep_dual, **start, **more)
-        # weights alone are made of no dual point, but by kernels, which keep theirs
-        return solve(*parts, keep_dual=options.keep_dual, **start, **more)
+            return solve_proximal(*parts, modulus=modulus, **more)
+        return solve_blocks(*parts, keep_best=True, **more)
 
     def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""
