@@ -7,10 +7,9 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.data._ragged import cut
-from fastm4n.data._sequences import Sequences
+from fastm4n.data._sequences import Sequences, pieces
 from fastm4n.data.disk._arrays import leaves_room
 from fastm4n.data.disk._rows import Rows, rows_from_batches
-from fastm4n.data.disk._sequences import pieces
 from fastm4n.tasks.places import n_examples
 
 # rows that are looked at once
