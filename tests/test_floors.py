@@ -27,7 +27,6 @@ UPWARD = {
 CIRCULAR = [
     {"data._sequences", "data.disk._arrow", "data.disk._sequences"},
     {"data._graphs", "data.disk._graph_files", "data.disk._graphs"},
-    {"path._cross_validation", "path._files", "path._folds", "path._path", "path._run"},
     {"research.displays", "research.theory", "research.theory.report"},
 ]
 
