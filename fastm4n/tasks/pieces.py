@@ -16,9 +16,9 @@ from fastm4n.base.array_files import read_arrays, understood
 from fastm4n.base.arrays import flat, part
 from fastm4n.data._ragged import cut
 from fastm4n.data._sequences import Sequences
+from fastm4n.data._sequences import pieces as pieces_of
 from fastm4n.data.disk._arrays import leaves_room
 from fastm4n.data.disk._rows import Rows, rows_from_batches
-from fastm4n.data._sequences import pieces as pieces_of
 from fastm4n.penalties._penalties import is_pure_l1
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
