@@ -8,7 +8,6 @@ import pytest
 from estimator_cases import SURROGATES
 from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs._labels import LabelOutputs
-from fastm4n.tasks.label_graphs import chow_liu, label_edges, mutual_information
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import linprog
@@ -33,6 +32,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
+from fastm4n.tasks.label_sets import chow_liu, label_edges, mutual_information
 
 GRAPHS = ("none", "tree", "complete")
 UNEVEN = np.array([[0.0, 0.5], [2.0, 0.0]])
