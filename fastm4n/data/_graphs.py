@@ -714,7 +714,7 @@ class StoredGraphs(Stored, Graphs):
         return StoredSequences(
             self.folder, {"y": "row"}, {"row": self._offsets["node"]}, self._start, self._stop, "y")
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         # arrays are mapped when they are first used
         if name in _NOUNS:
             array = self._read(name)
@@ -754,9 +754,17 @@ class StoredGraphs(Stored, Graphs):
             files["factors.offsets"].rows(self._start, self._start + 1)
             < files["factors.offsets"].rows(self._stop, self._stop + 1))
 
-    n_nodes = property(lambda self: self._n_rows("node"))
-    n_edges = property(lambda self: self._n_rows("edge"))
-    dtype = property(lambda self: self.folder.matrices["node_features"].dtype)
+    @property
+    def n_nodes(self) -> int:
+        return self._n_rows("node")
+
+    @property
+    def n_edges(self) -> int:
+        return self._n_rows("edge")
+
+    @property
+    def dtype(self) -> Any:
+        return self.folder.matrices["node_features"].dtype
 
     def _check(self, finite=True):
         super()._check(finite)

@@ -460,11 +460,21 @@ class StoredSequences(Stored, Sequences):
         return StoredSequences(
             self.folder, {"y": "row"}, self._offsets, self._start, self._stop, "y")
 
-    offsets = cached_property(lambda self: self._own_offsets("row"))
-    values = cached_property(lambda self: self._read(self._name))
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        return self._own_offsets("row")
 
-    n_tokens = property(lambda self: self._n_rows("row"))
-    dtype = property(lambda self: self.folder.matrices[self._name].dtype)
+    @cached_property
+    def values(self) -> Array | CSR:
+        return self._read(self._name)
+
+    @property
+    def n_tokens(self) -> int:
+        return self._n_rows("row")
+
+    @property
+    def dtype(self) -> Any:
+        return self.folder.matrices[self._name].dtype
 
     def _check_rows(self):
         self._check(finite=False)

@@ -1,10 +1,20 @@
 """Containers whose arrays are in a folder: what those of rows, sequences and graphs share."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fastm4n.base.checks import check_flag
 from fastm4n.data._ragged import Indexed
 from fastm4n.data.disk._folders import Folder, batches_of, writing_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from fastm4n.base.types import StrPath
 
 
 class Stored(Indexed):
@@ -28,7 +38,12 @@ class Stored(Indexed):
 
     _kind_of_folder = _name = None
 
-    def __init__(self, folder, nouns, offsets, start=0, stop=None, name=None):
+    folder: Folder
+
+    def __init__(
+        self, folder: Folder, nouns: Mapping[str, str], offsets: Mapping[str, Sequence[int]],
+        start: int = 0, stop: int | None = None, name: str | None = None,
+    ) -> None:
         self.folder, self._nouns, self._offsets = folder, nouns, offsets
         self._start = start
         self._stop = len(next(iter(offsets.values()))) - 1 if stop is None else stop
@@ -41,7 +56,7 @@ class Stored(Indexed):
         return cls(folder, *cls._columns(folder, name), name=name)
 
     @classmethod
-    def open_folder(cls, path, return_y):
+    def open_folder(cls, path: StrPath, return_y: bool) -> Any:
         """All items of a folder, or a tuple of these and their labels."""
         check_flag("return_y", return_y)
         X = cls._of_folder(path, cls._kind_of_folder, cls._name)
@@ -52,7 +67,10 @@ class Stored(Indexed):
         return X, X._labels()
 
     @classmethod
-    def write(cls, batches, path, overwrite, total=None, grows=False):
+    def write(
+        cls, batches: Iterable[Any], path: StrPath, overwrite: bool, total: int | None = None,
+        grows: bool = False,
+    ) -> Any:
         """Write batches, or pairs of them and their labels, and open the folder.
 
         Parameters
@@ -130,7 +148,7 @@ class Stored(Indexed):
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return map(self._one, range(len(self)))
 
     def _slice(self, start, stop):
@@ -142,7 +160,7 @@ class Stored(Indexed):
         """The representation in memory, with the folder."""
         return f"{text[:-1]}{mark} on disk in {str(self.folder.path)!r}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (
             type(self), str(self.folder.path), self.folder.meta["kind"], self._name, self._start,
             self._stop, self.folder.fingerprint)
