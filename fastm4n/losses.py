@@ -30,8 +30,8 @@ from fastm4n.outputs import (
 )
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates import SURROGATES, make_surrogate
+from fastm4n.surrogates._batches import losses_of
 from fastm4n.surrogates._graph_batches import GraphBatch
-from fastm4n.surrogates._losses import losses_of
 
 if TYPE_CHECKING:
     from typing import Literal

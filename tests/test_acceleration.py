@@ -26,7 +26,7 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
-from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)

@@ -633,7 +633,7 @@ for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
 
 # a pass of seconds is left at once, with the dual point and the weights in step
 from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import Log

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code
@@ -14,10 +14,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties import ElasticNet, Group
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

@@ -37,7 +37,7 @@ from fastm4n import (
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify

@@ -18,7 +18,7 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
 from fastm4n.tasks import screening as _screening

@@ -20,7 +20,7 @@ from fastm4n.outputs.choice import EXACT
 from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
 from fastm4n.research._soft import check_inference
 from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks._label_decoding import LabelDecoder
+from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (
     AN_INDICATOR,
     KINDS,

@@ -21,7 +21,7 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of

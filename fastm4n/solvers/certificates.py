@@ -10,7 +10,7 @@ import numpy as np
 from fastm4n.base.arrays import formed
 from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.surrogates._losses import losses_at
+from fastm4n.surrogates._batches import losses_at
 
 if TYPE_CHECKING:
     from typing import Any

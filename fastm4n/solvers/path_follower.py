@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._block_coordinate import Sampling
+from fastm4n.solvers.blocks._engine import Sampling
 from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastm4n.base.checks import check_relative_gap
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.path_follower import PathFollower
 

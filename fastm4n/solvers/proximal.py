@@ -37,7 +37,7 @@ import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, State
-from fastm4n.solvers.blocks._block_coordinate import Sampling
+from fastm4n.solvers.blocks._engine import Sampling
 from fastm4n.solvers.blocks.block_coordinate import begin, can_be_told
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.features._penalty import Penalty
+    from fastm4n.features._base import FeatureMap, Penalty
     from fastm4n.solvers.history import Monitor
     from fastm4n.surrogates._base import Surrogate
 

@@ -34,7 +34,7 @@ from fastm4n.base.checks import check_number
 from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.solvers.base import Solution, Solver, State
-from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
+from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.planes import Planes
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal

@@ -26,9 +26,9 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import checked_gap, objective_at_zero
-from fastm4n.surrogates._max_margin import MaxMargin
+from fastm4n.surrogates._base import MaxMargin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

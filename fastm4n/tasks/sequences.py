@@ -9,7 +9,7 @@ from fastm4n.base.arrays import flat, part
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import Group, resolve_penalty

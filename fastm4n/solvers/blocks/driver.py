@@ -9,10 +9,9 @@ import numpy as np
 from joblib import cpu_count
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks._label_sweeps import LabelSweeps
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._sweeps import LabelSweeps, WorkingSets
 from fastm4n.solvers.blocks._windows import Windows
-from fastm4n.solvers.blocks._working_sets import WorkingSets
 from fastm4n.solvers.blocks.momentum import (
     LITTLE,
     MANY_PASSES,

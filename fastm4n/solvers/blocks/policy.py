@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.solvers.blocks._block_coordinate import Step
+from fastm4n.solvers.blocks._engine import Step
 
 if TYPE_CHECKING:
     from typing import Any
