@@ -348,6 +348,12 @@ def test_marginals_have_derivatives(form):
     layer = TreeLoss(3, temperature=0.8)
     assert torch.autograd.gradcheck(
         lambda u, p: layer.marginals(u, edges, p, sizes), (unary, pairwise))
+    found = []
+    for cast in (torch.Tensor.double, torch.Tensor.float):
+        nodes, pairs = layer.marginals(cast(unary), edges, cast(pairwise), sizes)
+        found.append(torch.autograd.grad(nodes.pow(2).sum() + pairs.pow(2).sum(), (unary, pairwise)))
+    for one, other in zip(*found):
+        assert_allclose(one, other, atol=1e-5)
     nodes, _ = GraphLoss(3).marginals(
         unary, torch.tensor([[0, 1], [1, 2], [2, 0]]),
         pairwise[:3] if form in ("tables", "potts") else pairwise, sizes)

@@ -120,7 +120,7 @@ def loss_tangent_op(
     """Backward of `loss_backward_op`: the Hessians of log losses are symmetric."""
     batch = _batch(unary, edges, pairwise, sizes)
     h_nodes, h_pairs, weights = (
-        _array(part).astype(np.float64) for part in (h_unary, h_pairwise, of_loss))
+        _array(part.double()) for part in (h_unary, h_pairwise, of_loss))
     # of each graph: <direction, gradient of its loss>
     along = np.bincount(
         batch.graph_of_node, (h_nodes * _array(d_unary)).sum(axis=1), batch.n_graphs)
@@ -199,7 +199,7 @@ def marginals_tangent_op(
             f"{batch.graph_with_cycle} has one.")
     is_shared = batch.is_shared
     of_nodes, of_pairs = batch.part().tangent(
-        _array(h_unary), _array(h_pairwise), temperature=temperature,
+        _array(h_unary.double()), _array(h_pairwise.double()), temperature=temperature,
         n_jobs=torch.get_num_threads())
     return _like(unary, of_nodes, of_pairs.sum(axis=0) if is_shared else of_pairs)
 
