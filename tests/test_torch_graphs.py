@@ -757,7 +757,7 @@ def test_what_is_not_for_all():
         layer.marginals(UNARY, EDGES, PAIR, TWO)
     unknown, forbidden = changed(TAGS, 2, -1), changed(UNARY, (0, 2), -torch.inf)
     cyclic, one = torch.tensor([[0, 1], [1, 2], [2, 0], [3, 4], [2, 3]]), None
-    message = r"tags\[2\] is -1, not known: that is for surrogate='log' on graphs without cycles"
+    message = r"tags\[2\] is -1, unknown: this needs surrogate='log' on graphs without cycles"
     for layer, edges, sizes in (
             (GraphLoss(3), cyclic, one), (GraphLoss(3, inference="lp"), EDGES, TWO),
             (GraphLoss(3, "max_min"), EDGES, TWO), (GraphLoss(3, "max_margin"), EDGES, TWO),
@@ -765,7 +765,7 @@ def test_what_is_not_for_all():
         with pytest.raises(ValueError, match=message):
             layer(UNARY, edges, PAIR, unknown, sizes)
         if not layer.options.cost_augmented:
-            with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf: labels can be forbidden"):
+            with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf: forbidden labels need"):
                 layer(forbidden, edges, PAIR, TAGS, sizes)
     with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf"):
         GraphLoss(3).decode(forbidden, cyclic, PAIR)
