@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n.data.types import Labellings
+    from fastm4n.data._types import Labellings
 
 __all__ = [
     "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy", "span_f1_score",

@@ -125,3 +125,35 @@ def circles(pairs):
         if name not in number:
             visit(name)
     return found
+
+
+def rooms_table(root=ROOT):
+    """The table of docs/architecture.md: rooms from the ground up, by the first lines of each."""
+    lines = ["| floor | room | what is in it |", "| --- | --- | --- |"]
+    numbered = [(str(number), room) for number, floor in enumerate(FLOORS, 1) for room in floor]
+    for floor, room in [*numbered, *(("side", room) for room in SIDE_ROOMS)]:
+        path = root / room / "__init__.py"
+        if not path.is_file():
+            path = root / f"{room}.py"
+        summary = ast.get_docstring(ast.parse(path.read_text("utf-8"))).partition("\n")[0]
+        others = "".join(f", `{name}.py`" for name, home in AT_HOME.items() if home == room)
+        shown = f"`{room}/`{others}" if path.name == "__init__.py" else f"`{path.name}`"
+        lines.append(f"| {floor} | {shown} | {summary} |")
+    return "\n".join(lines)
+
+
+def written(text, table):
+    """The page with the table in the place that its marks show."""
+    before, rest = text.split("<!-- rooms -->")
+    return f"{before}<!-- rooms -->\n{table}\n<!-- end of rooms -->" + rest.split(
+        "<!-- end of rooms -->")[1]
+
+
+if __name__ == "__main__":
+    import sys
+
+    PAGE = ROOT.parent / "docs" / "architecture.md"
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(written(PAGE.read_text("utf-8"), rooms_table()), "utf-8")
+    else:
+        print(rooms_table())

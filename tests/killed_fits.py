@@ -9,7 +9,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 from processes import started
 
-from fastm4n.solvers import _dual_store
+from fastm4n.solvers import dual_store
 from fastm4n.solvers.dual_store import DualStore
 
 
@@ -61,7 +61,7 @@ def assert_sigkill_changes_no_bit(program, folder):
     rng, killed = np.random.default_rng(0), 0
     for _ in range(2):
         with process("killed", "killed.npz") as one:
-            state = folder / "killed" / _dual_store.STATE
+            state = folder / "killed" / dual_store.STATE
             # importing takes longer than all the rest
             while one.poll() is None and not state.exists():
                 time.sleep(0.005)

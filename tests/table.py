@@ -26,7 +26,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from fastm4n import regularization_path
 from fastm4n.estimators import _cells
 from fastm4n.models._state import PREDICTORS
-from fastm4n.penalties import Group, as_penalty
+from fastm4n.penalties import Group
+from fastm4n.penalties._penalties import as_penalty
 
 ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
 # how far values of the objective may be apart, relative to it at zero weights; and, relative to the

@@ -32,7 +32,7 @@ from fastm4n import (
 )
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.penalties import L2
-from fastm4n.solvers import _dual_store
+from fastm4n.solvers import dual_store
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
@@ -252,7 +252,7 @@ def test_a_chunk_of_rows_is_the_same_each_time_it_is_read(kind):
 
 
 def test_files_without_a_name_give_back_what_they_hold(tmp_path):
-    file, rng = _dual_store.Scratch(tmp_path), np.random.default_rng(0)
+    file, rng = dual_store.Scratch(tmp_path), np.random.default_rng(0)
     kept = {}
     for n in (3, 5000, 0, 70, 9000):
         for key in "abc":
@@ -307,13 +307,13 @@ def test_nothing_is_left_of_a_fit_that_was_killed(tmp_path):
 
 @pytest.mark.parametrize("work_folder", [False, True])
 def test_a_fit_that_fails_leaves_no_file_open(work_folder, tmp_path, monkeypatch):
-    made, init = [], _dual_store.Scratch.__init__
+    made, init = [], dual_store.Scratch.__init__
 
     def noted(self, folder):
         init(self, folder)
         made.append(self)
 
-    monkeypatch.setattr(_dual_store.Scratch, "__init__", noted)
+    monkeypatch.setattr(dual_store.Scratch, "__init__", noted)
     solver = OutOfCore(memory=0.02, work_folder=tmp_path / "work" if work_folder else None)
 
     def callback(row):
@@ -355,12 +355,12 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
 @pytest.fixture
 def resumed(monkeypatch):
     """Of each fit in a folder, whether it went on from a state."""
-    found, resume = [], _dual_store.ChunkCheckpoint.resume
+    found, resume = [], dual_store.ChunkCheckpoint.resume
 
     def noted(self, *args):
         found.append(resume(self, *args))
 
-    monkeypatch.setattr(_dual_store.ChunkCheckpoint, "resume", noted)
+    monkeypatch.setattr(dual_store.ChunkCheckpoint, "resume", noted)
     return found
 
 
@@ -480,7 +480,7 @@ def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
         "log", alpha=0.01, solver=OutOfCore(memory=0.03, work_folder=work), random_state=0)
     with pytest.raises(Killed), writing_kills(monkeypatch, 30):
         model.fit(X, y)
-    state = (work / _dual_store.STATE).read_bytes()
+    state = (work / dual_store.STATE).read_bytes()
     with pytest.raises(ValueError, match="another fit: alpha is not what it was begun with"):
         SequenceTagger(**{**model.get_params(deep=False), "alpha": 0.1}).fit(X, y)
     with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
@@ -489,7 +489,7 @@ def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
     others = [[f"{'210'[int(label[-1])]}" for label in part] for part in y]
     with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
         model.fit(X, others)
-    assert (work / _dual_store.STATE).read_bytes() == state
+    assert (work / dual_store.STATE).read_bytes() == state
     chunk = sorted(work.glob("fastm4n-dual-*-0.bin"))[0]
     other = chunk.with_name(chunk.name.replace("-0.bin", "-1.bin"))
     whole = chunk.read_bytes(), other.read_bytes()
@@ -498,12 +498,12 @@ def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):
         other.write_bytes(damaged)
         with pytest.raises(ModelFileError, match="missing, cut short or damaged"):
             model.fit(X, y)
-    (work / _dual_store.STATE).write_bytes(state[:-20])
+    (work / dual_store.STATE).write_bytes(state[:-20])
     with pytest.raises(ModelFileError):
         model.fit(X, y)
     chunk.write_bytes(whole[0])
     other.write_bytes(whole[1])
-    (work / _dual_store.STATE).write_bytes(state)
+    (work / dual_store.STATE).write_bytes(state)
     assert model.fit(X, y).relative_gap_ <= 1e-3
 
 

@@ -14,7 +14,7 @@ from fastm4n import (
     load_model,
     save_model,
 )
-from fastm4n.penalties import ElasticNet, resolve_penalty
+from fastm4n.penalties import ElasticNet
 from fastm4n.penalties._complexities import (
     Sample,
     attribute_name,
@@ -22,6 +22,7 @@ from fastm4n.penalties._complexities import (
     complexity_of_name,
     complexity_weights,
 )
+from fastm4n.penalties._penalties import resolve_penalty
 
 WORDS = [["the", "old", "man"], ["a", "man", "sings"], ["the", "sea"]] * 3
 TAGS = [["D", "A", "N"], ["D", "N", "V"], ["D", "N"]] * 3

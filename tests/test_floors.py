@@ -1,7 +1,18 @@
 """The rooms of the package lie on floors: every import points down, and none goes in a circle."""
 
 import pytest
-from floors import FLOORS, LAZY, ROOT, SIDE_ROOMS, circles, files, imports, room_of
+from floors import (
+    FLOORS,
+    LAZY,
+    ROOT,
+    SIDE_ROOMS,
+    circles,
+    files,
+    imports,
+    room_of,
+    rooms_table,
+    written,
+)
 
 ROOMS = [room for floor in FLOORS for room in floor]
 HEIGHT = {room: height for height, room in enumerate(ROOMS)}
@@ -70,3 +81,8 @@ def test_every_kind_of_import_counts(tmp_path, text, found):
         "from fastm4n.base.npz cimport (\n    a, b)\nfrom fastm4n.one import c as d\n")
     found_here = {(one, *rest) for one, *rest in imports(package)}
     assert {("one", *found), ("two", "base.npz", False), ("two", "one", False)} <= found_here
+
+
+def test_the_table_of_rooms_is_made_from_the_tree():
+    text = (ROOT.parent / "docs" / "architecture.md").read_text("utf-8")
+    assert written(text, rooms_table()) == text, "run python tests/floors.py --write"

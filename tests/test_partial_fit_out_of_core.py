@@ -34,7 +34,7 @@ from fastm4n import (
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.datasets import rows_from_batches
 from fastm4n.estimators import _base
-from fastm4n.solvers import _dual_store
+from fastm4n.solvers import dual_store
 from fastm4n.solvers.dual_store import DualStore
 from fastm4n.tasks.chain_chunks import ChainChunks
 
@@ -319,7 +319,7 @@ def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
         model.partial_fit(X[PARTS[2]], Y[PARTS[2]])
     assert_array_equal(model.coef_, coef)
     content = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
-    has_state = (work / _dual_store.STATE).exists()
+    has_state = (work / dual_store.STATE).exists()
     assert has_state == (after >= 10)
     if has_state:
         with pytest.raises(ValueError, match="another fit: data is not what it was begun with"):
@@ -328,7 +328,7 @@ def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
     # the same object, or one that makes the calls anew
     one = with_calls(model, PARTS[2:]) if after % 2 else with_calls(tagger(work, tol=1e-5))
     assert_same_fit(one, alone)
-    assert not (work / _dual_store.STATE).exists()
+    assert not (work / dual_store.STATE).exists()
 
 
 @pytest.mark.parametrize("more", [{"tol": 1e-3}, {"max_iter": 500}], ids=str)
@@ -337,9 +337,9 @@ def test_a_killed_call_goes_on_under_what_ends_it(more, always, tmp_path, monkey
     model = with_calls(tagger(work, tol=1e-5), PARTS[:2])
     with pytest.raises(Killed), writing_kills(monkeypatch, 20):
         model.partial_fit(X[PARTS[2]], Y[PARTS[2]])
-    resume = _dual_store.ChunkCheckpoint.resume
+    resume = dual_store.ChunkCheckpoint.resume
     monkeypatch.setattr(
-        _dual_store.ChunkCheckpoint, "resume",
+        dual_store.ChunkCheckpoint, "resume",
         lambda self, *args: resumed.append(resume(self, *args)))
     found = with_calls(model.set_params(**more), PARTS[2:])
     assert resumed == [True] and found.relative_gap_ <= found.tol
@@ -363,14 +363,14 @@ def test_a_call_that_has_ended_is_not_what_others_asked_for(tmp_path):
 def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):
     """When what it has ended with is on disk, and its state is still there."""
     def commit(self):
-        if (tmp_path / "work" / _dual_store.ENDED).exists():
+        if (tmp_path / "work" / dual_store.ENDED).exists():
             raise Killed
 
     model = tagger(tmp_path / "work")
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(DualStore, "commit", commit)
         with_calls(model, PARTS[:1])
-    assert (tmp_path / "work" / _dual_store.STATE).exists()
+    assert (tmp_path / "work" / dual_store.STATE).exists()
     assert_same_fit(with_calls(tagger(tmp_path / "work")), with_calls(tagger()))
 
 
@@ -412,7 +412,7 @@ def test_sigkill_in_the_middle_of_a_call(tmp_path):
     def process():
         return started(PROGRAM, tmp_path, os.path.dirname(__file__), cwd=tmp_path)
 
-    ended, state = (tmp_path / "work" / name for name in (_dual_store.ENDED, _dual_store.STATE))
+    ended, state = (tmp_path / "work" / name for name in (dual_store.ENDED, dual_store.STATE))
     one, killed = process(), False
     while one.poll() is None and not killed:
         if ended.exists() and state.exists():
@@ -434,7 +434,7 @@ def test_sigkill_in_the_middle_of_a_call(tmp_path):
 def test_folders_of_other_calls_and_damaged_ones(tmp_path):
     work = tmp_path / "work"
     model = with_calls(tagger(work), PARTS[:2])
-    ended, content = work / _dual_store.ENDED, (work / _dual_store.ENDED).read_bytes()
+    ended, content = work / dual_store.ENDED, (work / dual_store.ENDED).read_bytes()
     for other, message in (
         (lambda: tagger(work).fit(X, Y), "holds what calls of partial_fit go on from"),
         (lambda: tagger(work).partial_fit(X[30:], Y[30:]), "with other data or parameters"),

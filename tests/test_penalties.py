@@ -26,7 +26,8 @@ from fastm4n import (
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._penalty import Penalty
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
-from fastm4n.penalties import L2, ElasticNet, Group, resolve_penalty, safe_zeros
+from fastm4n.penalties import L2, ElasticNet, Group, safe_zeros
+from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import certify

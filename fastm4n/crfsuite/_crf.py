@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from fastm4n.base.types import Array, StrPath
-    from fastm4n.data.types import Labellings
+    from fastm4n.data._types import Labellings
 
     # a dict or a list of strings for each token of each sequence
     Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]]

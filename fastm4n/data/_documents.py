@@ -15,7 +15,7 @@ from fastm4n.data._sequences import Sequences
 
 if TYPE_CHECKING:
     from fastm4n.base.types import CSR, FloatArray, IntArray
-    from fastm4n.data.types import Labellings, SequenceData
+    from fastm4n.data._types import Labellings, SequenceData
 
 
 def preference_pairs(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array
-    from fastm4n.data.types import SequenceData
+    from fastm4n.data._types import SequenceData
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
 

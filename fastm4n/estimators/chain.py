@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from fastm4n.automata import Automaton
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
-    from fastm4n.data.types import Labellings, Masks, SequenceData
+    from fastm4n.data._types import Labellings, Masks, SequenceData
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.tasks.chain_weights import Explanation

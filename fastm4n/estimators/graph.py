@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
-    from fastm4n.data.types import GraphData, Labellings, Masks
+    from fastm4n.data._types import GraphData, Labellings, Masks
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.tasks.graph_weights import GraphExplanation

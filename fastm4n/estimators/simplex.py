@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, Cost, FloatArray, RandomState
-    from fastm4n.data.types import Matrix
+    from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
 

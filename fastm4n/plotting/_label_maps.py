@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, IntArray
     from fastm4n.data._graphs import Graphs
-    from fastm4n.data.types import Labellings
+    from fastm4n.data._types import Labellings
     from fastm4n.estimators.graph import GraphTagger
 
 # so many graphs are shown where none are named

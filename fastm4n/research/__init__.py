@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Boost", "BoostLabels", "ComplexityDisplay", "FactorBlocks", "FactorGraphs", "MarginDisplay",
-    "SmoothMargin", "SoftFeatures", "boosting", "costs", "displays", "solve_soft", "theory",
+    "SmoothMargin", "SoftFeatures", "solve_soft",
 ]
 
 __getattr__, __dir__ = attach(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray, IntArray
-    from fastm4n.data.types import Labellings, SequenceData
+    from fastm4n.data._types import Labellings, SequenceData
     from fastm4n.research.costs import EditDistance
 
 __all__ = ["exponential_losses", "fit_exponential", "refine_risk"]

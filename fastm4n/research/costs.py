@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.data.types import Labellings, SequenceData
+    from fastm4n.data._types import Labellings, SequenceData
     from fastm4n.estimators.chain import SequenceTagger
 
 __all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
