@@ -27,7 +27,6 @@ from fastm4n import (
 )
 from fastm4n.base import array_files
 from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
-from fastm4n.models import _files as model_files
 
 PREAMBLE = struct.Struct("<8sIQ32s")
 
