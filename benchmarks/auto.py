@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
-from fastm4n.solvers.blocks._block_coordinate import Step
+from fastm4n.solvers.blocks._engine import Step
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.schedule import MOST_ATOMS, AutoPolicy
 

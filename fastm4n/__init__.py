@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
 
-if find_spec("fastm4n.solvers.blocks._block_coordinate") is None:
+if find_spec("fastm4n.solvers.blocks._engine") is None:
     raise ImportError(
         "The compiled parts of fastm4n were not found. If Python is running in the source "
         "folder, leave it, so that the installed package is imported; or build in place with "

@@ -27,7 +27,7 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
-from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 

@@ -29,7 +29,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fastm4n.base.threads as threads
 import fastm4n.reference as ref
 import fastm4n.solvers.blocks.momentum as acceleration
-from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import STEPS

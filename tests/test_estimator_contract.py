@@ -27,7 +27,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
 from fastm4n.solvers.history import Monitor
 

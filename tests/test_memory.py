@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from making import made
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning

@@ -8,7 +8,7 @@ from fastm4n.solvers._semismooth import SmoothedBlocks
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.blocks.schedule import is_time_for_newton, newton_pays
 from fastm4n.solvers.semismooth import SemismoothNewton
 

@@ -21,7 +21,7 @@ from fastm4n.base.array_files import MAGIC as OUR_MAGIC
 from fastm4n.base.array_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.base.claims import GRANTED, TIMES
-from fastm4n.data._names import Names
+from fastm4n.data._tokens import Names
 from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.surrogates._losses import losses_at
+from fastm4n.surrogates._batches import losses_at
 
 # relative difference of two equal values of the objective (rounding)
 ROUNDING = 1e-14

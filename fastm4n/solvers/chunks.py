@@ -23,13 +23,13 @@ import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.base.threads import in_threads
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastm4n.base.types import FloatArray, IntArray
-    from fastm4n.features._chain import ChainFeatures
+    from fastm4n.features._positions import ChainFeatures
     from fastm4n.solvers.dual_store import DualStore
     from fastm4n.surrogates._base import Surrogate
 

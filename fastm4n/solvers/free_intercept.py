@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from fastm4n.solvers.base import Solution, Solver, State
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.history import Monitor
 

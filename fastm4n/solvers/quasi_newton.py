@@ -31,7 +31,7 @@ from scipy import linalg, sparse
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
-from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
+from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
 from fastm4n.solvers.blocks.best import Planes
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use

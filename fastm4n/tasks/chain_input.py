@@ -124,20 +124,22 @@ def as_labels(y, X, lengths, first=0):
     return labels
 
 
-def encode(labels, examples="sequences", whole=None, known=None):
-    """The labels that occur, sorted where they can be, and the number of each label.
+def encode(labels, examples="sequences", census=None):
+    """The labels that occur, sorted if they can be, and the number of each label.
 
-    Those of all parts of the data where `whole` is what these say together; where they are known,
-    all that there are.
+    With the labels of a census these are all that there are.
     """
-    names = distinct(labels) if whole is None else whole.labels
-    if known is not None:
-        unknown = names - set(known.tolist())
+    names = distinct(labels)
+    if census is not None and census.labels is not None:
+        known = list(census.labels)
+        if isinstance(census.labels, np.ndarray):
+            known = census.labels.tolist()
+        unknown = names - set(known)
         if unknown:
             raise ValueError(
                 f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of "
                 "the first call of partial_fit: give all labels as `classes` there.")
-        names = known.tolist()
+        names = known
     try:
         names = sorted(names)
     except TypeError:  # of several types

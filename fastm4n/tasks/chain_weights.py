@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
-from fastm4n.tasks._same_view import is_same_view
+from fastm4n.tasks._decoding import is_same_view
 from fastm4n.tasks.views import PACKED, PackedWeights
 
 if TYPE_CHECKING:

@@ -190,7 +190,7 @@ def as_node_labels(y, X, first=0):
     return labels
 
 
-def encoded(labels, types, n_types, whole=None):
+def encoded(labels, types, n_types, census=None):
     """Labels of nodes as numbers, each type of node having labels of its own.
 
     Parameters
@@ -198,8 +198,8 @@ def encoded(labels, types, n_types, whole=None):
     labels : list
     types : ndarray of shape (n_nodes,), or None
     n_types : int
-    whole : Whole, default=None
-        What all parts of the data say together, where these are of one.
+    census : Census, default=None
+        That of all pieces of the data.
 
     Returns
     -------
@@ -209,14 +209,14 @@ def encoded(labels, types, n_types, whole=None):
     codes : ndarray of shape (n_nodes,)
         Numbers in the row of the node's type.
     """
-    classes, codes = encode(labels, "graphs", whole)
+    classes, codes = encode(labels, "graphs", census)
     if n_types == 1:
         return classes, np.arange(classes.size)[np.newaxis], codes
     found = np.unique(types.astype(np.intp) * classes.size + codes)
-    if whole is not None:
+    if census is not None:
         number = {label: i for i, label in enumerate(classes.tolist())}
         found = np.array(sorted(
-            of_type * classes.size + number[label] for of_type, label in whole.typed))
+            of_type * classes.size + number[label] for of_type, label in census.typed))
     node_classes, numbers = labels_of_types(found, n_types, classes.size)
     return classes, node_classes, numbers[types, codes]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastm4n.outputs import row_stride
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks._same_view import is_same_view
+from fastm4n.tasks._decoding import is_same_view
 
 if TYPE_CHECKING:
     from typing import Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastm4n.solvers.base import Solution, State
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.schedule import step_kind
 from fastm4n.solvers.history import Monitor

@@ -6,10 +6,9 @@ import numpy as np
 from joblib import cpu_count
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.blocks._label_sweeps import LabelSweeps
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks._sweeps import LabelSweeps, WorkingSets
 from fastm4n.solvers.blocks._windows import Windows
-from fastm4n.solvers.blocks._working_sets import WorkingSets
 from fastm4n.solvers.blocks.best import Certifier
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import Schedule

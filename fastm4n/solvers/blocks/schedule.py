@@ -16,10 +16,10 @@ from fastm4n.features._linear import LinearFeatures
 from fastm4n.outputs._simplex import SimplexOutputs
 from fastm4n.solvers._semismooth import is_plain_dense
 from fastm4n.solvers.base import packed, unpack
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.momentum import best_kappa, cost_of_vectors, whole_kappa
 from fastm4n.solvers.certificates import objective_at_zero
-from fastm4n.surrogates._max_margin import MaxMargin
+from fastm4n.surrogates._base import MaxMargin
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 STEPS = {
