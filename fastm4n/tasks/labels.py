@@ -15,8 +15,10 @@ from fastm4n.tasks.levels import levels_of, places
 from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
+    check_norms,
     cost_matrix,
     is_sorted_words,
+    not_finite,
     summable,
     warn_of_order,
 )
@@ -312,18 +314,14 @@ class RowChunks(Chunked):
         if sparse.issparse(values):
             self.is_canonical &= bool(values.has_canonical_format)
             values = canonical(values)
-            data = values.data
         else:
-            values = data = np.ascontiguousarray(values)
-        if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
-            bad = np.argwhere(~np.isfinite(data))[0]
-            row, column = bad[0], bad[-1]
-            if sparse.issparse(values):
-                row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
-                column = values.indices[bad[0]]
+            values = np.ascontiguousarray(values)
+        found = not_finite(values)
+        if found is not None:
+            row, column, value = found
             raise ValueError(
-                f"X has {data[tuple(bad)]} in row {self.X.own_number(start) + row}, column "
-                f"{column}: features must be finite.")
+                f"X has {value} in row {self.X.own_number(start) + row}, column {column}: features "
+                "must be finite.")
         kept = self.kept[start:stop]
         return values if kept.all() else values[np.flatnonzero(kept)]
 
@@ -364,7 +362,9 @@ class RowChunks(Chunked):
             values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
 
     def _norms(self, values, first):
-        return norms_of(values, self.constant, self.task.alpha, first)
+        norms = row_norms(values, self.constant)
+        check_norms(norms, self.task.alpha, lambda large: f"row {first + large[0]}")
+        return norms
 
     def surrogate_of(self, blocks):
         first, last = blocks[0], blocks[-1] + 1
@@ -397,16 +397,3 @@ def _looked_at(X, start, stop):
 def as_rows(rows):
     """An array or CSR matrix, which may be mapped, of rows that may be on disk."""
     return getattr(rows, "values", rows)
-
-
-def norms_of(values, constant, alpha, first):
-    """Squared norms of rows with a constant feature; refuses what overflows."""
-    norms = row_norms(values, constant)
-    with np.errstate(over="ignore"):
-        large = np.flatnonzero(~np.isfinite(norms / alpha))
-    if large.size:
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of row {first + large[0]} "
-            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
-            "StandardScaler.")
-    return norms
