@@ -24,12 +24,12 @@ from fastm4n.tasks.parameters import (
 )
 from fastm4n.tasks.pieces import (
     Chunked,
-    Joined,
+    ConcatenatedData,
     as_arrays,
+    as_kernel_rows,
     check_readable,
     from_arrays,
     in_memory,
-    looked_at,
     n_bytes,
 )
 from fastm4n.tasks.places import check_labels, check_lengths, check_present, n_examples
@@ -88,7 +88,7 @@ class LabelTask(VectorTask):
         return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
 
     def columns(self, X):
-        return X.matrices() if isinstance(X, Joined) else X
+        return X.matrices() if isinstance(X, ConcatenatedData) else X
 
     def as_examples(self, X, y):
         """X and y as calls of `partial_fit` put them together."""
@@ -284,13 +284,13 @@ class RowChunks(Chunked):
         X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
         if sparse.issparse(X):
             X = X.tocsr()
-        elif not hasattr(X, "shape") and not isinstance(X, Joined):
+        elif not hasattr(X, "shape") and not isinstance(X, ConcatenatedData):
             X = np.asarray(X)
-        shape = (len(X), *X.form[0]) if isinstance(X, Joined) else X.shape
+        shape = (len(X), *X.form[0]) if isinstance(X, ConcatenatedData) else X.shape
         if len(shape) != 2:
             raise ValueError(f"X must have two dimensions, got shape {shape}.")
         levels = task._levels_of(y)
-        y, n = np.asarray(y.together() if isinstance(y, Joined) else y), n_examples(X)
+        y, n = np.asarray(y.together() if isinstance(y, ConcatenatedData) else y), n_examples(X)
         if len(y) != n:
             raise ValueError(f"y has {len(y)} labels, but X has {n} rows.")
         if n == 0:
@@ -370,7 +370,7 @@ class RowChunks(Chunked):
         first, last = blocks[0], blocks[-1] + 1
         return self.task.loss(SimplexOutputs(self.labels[first:last], self.cost))
 
-    def load(self, c):
+    def open(self, c):
         start, stop = self.examples[[c, c + 1]]
         kept = self.store.kept(c)
         if kept is None:
@@ -382,16 +382,16 @@ class RowChunks(Chunked):
         else:
             values = from_arrays("values", kept)
             if values is None:
-                values = _looked_at(*self.X.place(start, stop))
+                values = _as_kernel_rows(*self.X.place(start, stop))
         features = self._features(values, kept["norms"])
         features.share(self.features)
         return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
 
 
-def _looked_at(X, start, stop):
+def _as_kernel_rows(X, start, stop):
     if isinstance(X, np.ndarray) or sparse.issparse(X):
-        return looked_at(X, start, stop)
-    return looked_at(as_rows(X[start:stop]), 0, stop - start)
+        return as_kernel_rows(X, start, stop)
+    return as_kernel_rows(as_rows(X[start:stop]), 0, stop - start)
 
 
 def as_rows(rows):
