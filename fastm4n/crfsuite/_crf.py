@@ -17,7 +17,7 @@ from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
-from fastm4n.tasks.attributes import NUMBERS, looked_at
+from fastm4n.tasks.attributes import NUMBERS, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -533,7 +533,7 @@ class CRF(NamesParameters, BaseEstimator):
 
 def _attributes(X, name):
     """X as a list of sequences, which must hold attributes."""
-    X, holds = looked_at(X, None)
+    X, holds = tokens_of(X, None)
     if holds == NUMBERS:
         raise TypeError(
             f"{name} must be a list of sequences, each a list of dicts or of lists of strings; for "
