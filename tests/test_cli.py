@@ -482,7 +482,7 @@ def test_few_examples_are_split_without_their_labels(capsys):
     assert {str(point["validation_loss"]) for point in document["path"]} == {"0.0"}
     Path("b.csv").write_text("u,v,k\n1,2,x\n")
     said = bad(capsys, "b.csv")
-    assert "leaves nothing to train on: b.csv has 1 example; two at least are needed" in said
+    assert "leaves nothing to train on: b.csv has 1 example; two or more are needed" in said
 
 
 def test_warnings_are_remarks(capsys, monkeypatch):
