@@ -8,7 +8,7 @@ import pytest
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.features._positions import ChainFeatures
-from fastm4n.tasks._decoding import all_scores
+from fastm4n.tasks._decoding import chain_all_scores as all_scores
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 

@@ -32,7 +32,7 @@ from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks.label_graphs import chow_liu, label_edges, mutual_information
+from fastm4n.tasks.label_sets import chow_liu, label_edges, mutual_information
 
 GRAPHS = ("none", "tree", "complete")
 UNEVEN = np.array([[0.0, 0.5], [2.0, 0.0]])

@@ -14,7 +14,7 @@ from fastm4n.outputs import SimplexOutputs
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.momentum import Acceleration, whole_kappa
-from fastm4n.solvers.blocks.policy import is_roomy
+from fastm4n.solvers.blocks.schedule import is_roomy
 from fastm4n.surrogates import make_surrogate
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
-    from fastm4n.research import boosting, costs, displays, theory
+    from fastm4n.research import boosting, costs, displays, theory  # noqa: F401
     from fastm4n.research._boost import Boost, BoostLabels
     from fastm4n.research._factor_graphs import FactorGraphs
     from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures

@@ -151,7 +151,7 @@ class _Fit:
         self.noted = self.multipliers
         mu = self.engine.mu
         self.bound = max(self.bound, self.relaxed_dual(mu))
-        objective = self.objective(certificate, driver.n_jobs)
+        objective = self.objective(certificate, driver.certifier.n_jobs)
         distance = self.outputs.disagreement(mu)
         self.rows.append((
             self.n_iter + driver.n_passes, time.perf_counter() - self.start, features.rho,

@@ -1,8 +1,7 @@
-"""The problem of a `GraphTagger` whose graphs are read chunk by chunk.
+"""The task of labels of the nodes of graphs."""
 
-Which oracle graphs have is decided by all of them, before the first chunk is made: the chunks of a
-fit have one oracle and one kind of certificate, whatever graphs are in each.
-"""
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -22,20 +21,9 @@ from fastm4n.outputs.choice import (
     oracles_of,
     outputs_by,
 )
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.base import Census, Task, rows_in_common
 from fastm4n.tasks.chain_input import encode
-from fastm4n.tasks.chunks import (
-    DUAL_COPIES,
-    EstimatorChunks,
-    LabelFile,
-    as_arrays,
-    check_supported,
-    entries_of,
-    from_arrays,
-    in_memory,
-    n_bytes,
-    position_bytes,
-    rows_again,
-)
 from fastm4n.tasks.graph_input import (
     Displacements,
     Rows,
@@ -46,6 +34,7 @@ from fastm4n.tasks.graph_input import (
     check_labels_of_graphs,
     check_not_negative,
     check_sizes,
+    encoded,
     is_unlabelled,
     labels_of_types,
     number_of,
@@ -54,19 +43,35 @@ from fastm4n.tasks.graph_input import (
 )
 from fastm4n.tasks.graph_model import (
     COMPARING,
-    GraphProblem,
     arguments_of_outputs,
     attributes_of_oracle,
     check_same_labels,
     check_truth,
     graph_features,
+    graph_model,
+    integrality,
     integrality_gaps,
     named,
     rows_of_edges,
     rows_of_nodes,
     shapes_and_attributes,
 )
+from fastm4n.tasks.graph_weights import WeightShapes, bounded, check_symmetric
+from fastm4n.tasks.merge import merge_graphs
 from fastm4n.tasks.parameters import as_weights, summable
+from fastm4n.tasks.pieces import (
+    DUAL_COPIES,
+    Chunked,
+    LabelFile,
+    as_arrays,
+    entries_of,
+    from_arrays,
+    in_memory,
+    n_bytes,
+    position_bytes,
+    rows_again,
+)
+from fastm4n.tasks.problem import Blocks, Problem
 
 # pairs of a type of node and a label that was met, as one number
 TYPE = 1 << 32
@@ -76,24 +81,161 @@ OF_NODE, OF_EDGE = 48.0, 64.0
 OF_PLAN = 2048.0
 MATRICES = ("node_features", "edge_features")
 
+@dataclass
+class GraphProblem(Problem):
+    """The problem of a `GraphTagger`.
 
-def graph_problem(tagger, solver, X, y, sample_weight):
-    """The problem of a fit out of core; arguments as of `GraphTagger.fit`."""
-    check_supported(tagger)
-    tagger._check_parameters()
-    return GraphChunks(tagger, solver, as_graphs(X, check=False), y, sample_weight).made()
+    Attributes
+    ----------
+    shapes : WeightShapes
+    exact : bool
+        Whether best labellings are best.
+    """
+
+    shapes: WeightShapes
+    exact: bool
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read."""
+        return self.shapes.fitted(
+            self.features.all_weights(), self.features.edges.all_weights())
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        if self.exact:
+            return {}
+        gaps = (
+            integrality_gaps(self.loss, self.features) if self.chunks is None
+            else self.chunks.integrality_gaps)
+        return integrality(gaps, self.weights)
 
 
-class GraphChunks(EstimatorChunks):
+class GraphTask(Task):
+    """Labels of the nodes of graphs."""
+
+    noun = "graph"
+    auto_alpha = 1.0
+    reads_chunks = True
+
+    def census(self, X, y, sample_weight=None):
+        """The `Census` of a piece."""
+        if y is None:
+            raise ValueError("y is missing: the nodes of each graph need labels.")
+        X = as_graphs(X)
+        labels = as_node_labels(y, X)
+        weights = as_weights(sample_weight, len(X), "graph")
+        graphs = np.repeat(np.arange(len(X)), X.lengths)
+        told = np.array([not is_unlabelled(label) for label in labels], dtype=bool)
+        told &= weights[graphs] > 0
+        types = np.zeros(told.size, dtype=np.intp) if X.node_types is None else X.node_types
+        pairs = {(int(types[node]), labels[node]) for node in np.flatnonzero(told).tolist()}
+        same = rows_in_common(X.node_features)
+        same["columns of edges"] = None if X.edge_features is None else X.edge_features.shape[1]
+        same["types of nodes"] = "none" if X.node_types is None else "given"
+        same["types of edges"] = "none" if X.edge_types is None else "given"
+        return Census(
+            np.unique(graphs[told]).size, {label for _, label in pairs}, same,
+            {"weight": weights.sum()}, None, number_of(X.node_types), number_of(X.edge_types),
+            pairs)
+
+    def penalise(self, features, shapes):
+        """Give the maps of nodes and of edges the penalty of their weights."""
+        families, missing = shapes.families(), {}
+        if not self.fit_intercept or self.label_features:
+            del families["intercept"]
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
+        if resolved is None:
+            return
+        if self.pairwise == "symmetric":
+            check_symmetric(resolved)
+        for rows, views_of in (
+            (features, shapes.node_views), (features.edges, shapes.edge_views),
+        ):
+            shape = rows.all_weights().shape
+            rows.set_penalty(resolved.of_rows(shape, rows.n_features, views_of))
+
+    def naming(self, problem):
+        return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
+
+    def columns(self, X):
+        return as_graphs(X, check=False)
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        if pieces.in_memory:
+            return self._in_memory(pieces.X, pieces.y, pieces.sample_weight, census)
+        return GraphChunks(self, pieces).made()
+
+    def _in_memory(self, X, y, sample_weight, census):
+        X = as_graphs(X)
+        labels = as_node_labels(y, X)
+        weights = as_weights(sample_weight, len(X), "graph")
+        if self.pairwise == "attractive":
+            check_not_negative(X)
+        # a node without a label says nothing, and neither does a graph without nodes
+        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        labelled = X
+        if unlabelled.any():
+            labelled, nodes = X.drop_nodes(unlabelled)
+            labels = [labels[t] for t in nodes]
+        inner = labelled
+        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
+        if kept.size == 0:
+            raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
+        if kept.size < len(X):
+            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
+            inner, labels = inner[kept], [labels[t] for t in chosen]
+        weights = summable(weights[kept])
+        n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
+        if census is not None:
+            n_types, n_edge_types = census.n_types, census.n_edge_types
+        if self.pairwise == "displacement":
+            classes, codes = as_places(labels, self.grid_shape)
+            node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
+        else:
+            classes, node_classes, codes = encoded(
+                labels, inner.node_types, n_types, census)
+        shapes, common = shapes_and_attributes(
+            self, classes, node_classes, X.node_features.shape[1], n_edge_types,
+            0 if X.edge_features is None else X.edge_features.shape[1])
+        check_sizes(step_norms(inner), self.alpha_of(kept.size, census), kept)
+        check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
+        blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
+        codes = Sequences(codes, inner.node_offsets)[blocks.first].values
+        inner = inner[blocks.first]
+        if self.pairwise == "displacement":
+            moves = Displacements(n_edge_types, self.grid_shape[1])
+            moves.add(inner, codes, blocks.weights)
+            common["shifts_"] = moves.means()
+        # a dual point is one of these graphs and labels alone: edges agree with their nodes
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
+            "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
+            **{name: getattr(labelled, name) for name in (
+                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
+            "factors": all_contents(labelled.factors, len(labelled)),
+        }
+        with named(blocks.examples):
+            if self.inference == "soft":
+                return self.soft_problem(inner, shapes, common, codes, blocks, task)
+            model = graph_model(self, inner, shapes, common, codes)
+        common.update(attributes_of_oracle(model.oracle))
+        self.penalise(model.features, shapes)
+        loss = self.loss(model.outputs)
+        task["oracle"] = model.oracle
+        return GraphProblem(
+            loss, model.features, blocks, common, task, shapes, common["exact_"])
+
+
+class GraphChunks(Chunked):
     """The chunks of graphs.
 
     Parameters
     ----------
-    tagger : GraphTagger
-    solver : OutOfCore
-    X : Graphs
-    y : Sequences or list of sequences of labels
-    sample_weight : array-like or None
+    task : GraphTask
+    pieces : Pieces
 
     Attributes
     ----------
@@ -105,10 +247,11 @@ class GraphChunks(EstimatorChunks):
 
     integrality_gaps = None
 
-    def __init__(self, tagger, solver, X, y, sample_weight):
+    def __init__(self, task, pieces):
+        X, y, sample_weight = as_graphs(pieces.X, check=False), pieces.y, pieces.sample_weight
         check_labels_of_graphs(y, X)
         self.given_weights = as_weights(sample_weight, len(X), "graph")
-        super().__init__(tagger, solver)
+        super().__init__(task, pieces)
         self.X, self.y, self.bare = X, y, X
         if not hasattr(X, "n_bytes_on_disk"):
             # the same arrays, so that slices without features copy none
@@ -116,7 +259,7 @@ class GraphChunks(EstimatorChunks):
         self.node_offsets, self.edge_offsets = X.node_offsets, X.edge_offsets
         # of the graphs that were looked at: see `begin`
         self.kept = np.zeros(len(X), dtype=bool)
-        self.is_displaced = tagger.pairwise == "displacement"
+        self.is_displaced = task.pairwise == "displacement"
 
     # ------------------------------------------------------------------- graphs in memory
 
@@ -177,7 +320,7 @@ class GraphChunks(EstimatorChunks):
     # ------------------------------------------------------------------ the first passes
 
     def problem(self):
-        tagger = self.estimator
+        task = self.task
         self.labels = LabelFile(self.store)
         self.n_types = self.n_edge_types = 1
         self.typed, self.n_labelled, self.cyclic, self.has_factors = set(), 0, None, False
@@ -197,9 +340,9 @@ class GraphChunks(EstimatorChunks):
         classes, node_classes = self._encoded()
         nodes, edges = self.forms
         self.shapes, self.common = shapes_and_attributes(
-            tagger, classes, node_classes, nodes.shape[1], self.n_edge_types,
+            task, classes, node_classes, nodes.shape[1], self.n_edge_types,
             0 if edges is None else edges.shape[1])
-        check_sizes(noted["norms"], tagger._alpha_of(numbers.size), numbers)
+        check_sizes(noted["norms"], task.alpha_of(numbers.size), numbers)
         check_costs(noted["sums"], as_costs(self.common["_cost_held"]), numbers)
         self._choose(int(noted["edge_lengths"].sum()))
         self.common.update(attributes_of_oracle(self.oracle))
@@ -207,11 +350,11 @@ class GraphChunks(EstimatorChunks):
         first = int(np.argmax(self.kept))
         with self._named(first, first + 1):
             X, labels = self._again(first, first + 1, True)
-            surrogate = tagger._surrogate(self._outputs(X, labels))
+            surrogate = task.loss(self._outputs(X, labels))
         # of edges that share their scores by type, these are the rows of all chunks
         nodes, edges = self.first_rows = self._rows(X, surrogate.outputs)
-        features = graph_features(tagger, X, self.shapes, surrogate.outputs, nodes, edges)
-        tagger._penalise(features, self.shapes)
+        features = graph_features(task, X, self.shapes, surrogate.outputs, nodes, edges)
+        task.penalise(features, self.shapes)
         dual = self._numbers(noted, surrogate.outputs)
         self.finish(
             features, int(dual.max()), self._sizes(noted, surrogate, nodes, edges), dual)
@@ -221,12 +364,12 @@ class GraphChunks(EstimatorChunks):
 
     def _look(self, start, stop, noted):
         """Validate graphs, put their labels aside and note what is decided by all of them."""
-        tagger = self.estimator
+        task = self.task
         with named(np.arange(start, stop)):
             as_graphs(self.X[start:stop])
         X = self._piece(start, stop)
         labels = as_node_labels(self.y[start:stop], X, start)
-        if tagger.pairwise == "attractive":
+        if task.pairwise == "attractive":
             check_not_negative(X, start)
         if self.forms is None:
             # rows like all others
@@ -243,7 +386,7 @@ class GraphChunks(EstimatorChunks):
         if not told.all():
             labels = [labels[t] for t in np.flatnonzero(told)]
         if self.is_displaced:
-            codes[told] = as_places(labels, tagger.grid_shape, self.n_labelled)[1]
+            codes[told] = as_places(labels, task.grid_shape, self.n_labelled)[1]
         else:
             codes[told] = self.labels.numbers(labels)
         self.n_labelled += len(labels)
@@ -257,7 +400,7 @@ class GraphChunks(EstimatorChunks):
         """Note sizes, and what classes and the oracle go by; `numbers` are those of the graphs."""
         if X.node_types is not None and not self.is_displaced:
             self.typed.update(np.unique(X.node_types.astype(np.int64) * TYPE + codes).tolist())
-        if self.cyclic is None and asks_for_cycles(self.estimator.inference) and X.n_edges:
+        if self.cyclic is None and asks_for_cycles(self.task.inference) and X.n_edges:
             cyclic = graph_with_cycle(X.lengths, X.edges, X.edge_lengths)
             self.cyclic = None if cyclic is None else int(numbers[cyclic])
         self.has_factors |= X.factors is not None
@@ -278,9 +421,9 @@ class GraphChunks(EstimatorChunks):
 
     def _encoded(self):
         """Classes, and those of each type of node, as of `encoded`."""
-        self.of_types, tagger = None, self.estimator
+        self.of_types, task = None, self.task
         if self.is_displaced:
-            classes, _ = as_places([], tagger.grid_shape)
+            classes, _ = as_places([], task.grid_shape)
             return classes, np.arange(classes.size)[np.newaxis].repeat(self.n_types, axis=0)
         classes, self.rank = encode(self.labels.labels, "graphs")
         # labels that were met in the same order may come in another one
@@ -294,16 +437,16 @@ class GraphChunks(EstimatorChunks):
 
     def _choose(self, n_edges):
         """Decide on the oracle, and look once more at graphs where that or more needs it."""
-        tagger, common = self.estimator, self.common
+        task, common = self.task, self.common
         counts = (common["node_classes_"] >= 0).sum(axis=1)
         *self.small, self.oracle = oracles_of(
-            tagger.inference, tagger.surrogate, tagger.pairwise == "attractive",
+            task.inference, task.surrogate, task.pairwise == "attractive",
             self.shapes.n_labels,
             Traits(n_edges, self.cyclic, bool(counts[counts > 0].min() == 2), self.has_factors))
-        compares = tagger.pairwise in COMPARING and self.n_types > 1 and n_edges > 0
+        compares = task.pairwise in COMPARING and self.n_types > 1 and n_edges > 0
         moves = None
         if self.is_displaced:
-            moves = Displacements(self.n_edge_types, tagger.grid_shape[1])
+            moves = Displacements(self.n_edge_types, task.grid_shape[1])
             common["shifts_"] = moves.means()
         if self.small or self.oracle == "few_states" or compares or self.is_displaced:
             self.stream(self.node_offsets, lambda a, b: self._look_again(a, b, moves))
@@ -315,14 +458,14 @@ class GraphChunks(EstimatorChunks):
 
     def _look_again(self, start, stop, moves):
         """Validate what needs all classes, count displacements and see whether graphs are small."""
-        tagger = self.estimator
+        task = self.task
         X, labels = self._again(start, stop)
         if not len(X):
             return 0
         codes = self._codes(X, labels)
         with self._named(start, stop):
-            if tagger.pairwise in COMPARING:
-                check_same_labels(X, self.common["node_classes_"], tagger.pairwise)
+            if task.pairwise in COMPARING:
+                check_same_labels(X, self.common["node_classes_"], task.pairwise)
             if moves is not None:
                 moves.add(X, codes, self.weights[slice(*self.before[[start, stop]])])
             if self.small:
@@ -338,7 +481,7 @@ class GraphChunks(EstimatorChunks):
     def _rows(self, X, outputs):
         """Features of nodes and of edges as the compiled loops read them."""
         return (
-            rows_of_nodes(X, self.shapes, float(self.estimator.fit_intercept)),
+            rows_of_nodes(X, self.shapes, float(self.task.fit_intercept)),
             rows_of_edges(X, self.shapes, outputs.per_edge))
 
     def _numbers(self, noted, outputs):
@@ -378,10 +521,10 @@ class GraphChunks(EstimatorChunks):
     # -------------------------------------------------------------------------- chunks
 
     def _made(self, X, codes, oracle, **more):
-        tagger = self.estimator
+        task = self.task
         return outputs_by(
-            oracle, tagger.inference, tagger.surrogate,
-            **arguments_of_outputs(tagger, X, self.shapes, self.common, codes), **more)
+            oracle, task.inference, task.surrogate,
+            **arguments_of_outputs(task, X, self.shapes, self.common, codes), **more)
 
     def _outputs(self, X, labels, **more):
         return self._made(X, self._codes(X, labels), self.oracle, **more)
@@ -390,9 +533,9 @@ class GraphChunks(EstimatorChunks):
         start = int(np.searchsorted(self.before, blocks[0], side="right")) - 1
         stop = int(np.searchsorted(self.before, blocks[-1] + 1, side="left"))
         with self._named(start, stop):
-            return self.estimator._surrogate(self._outputs(*self._again(start, stop)))
+            return self.task.loss(self._outputs(*self._again(start, stop)))
 
-    def load(self, c):
+    def open(self, c):
         start, stop = map(int, self.examples[[c, c + 1]])
         kept = self.store.kept(c)
         is_planned = self.oracle == "few_states"
@@ -400,14 +543,14 @@ class GraphChunks(EstimatorChunks):
         with self._named(start, stop):
             X, labels = self._again(start, stop, kept is None)
             outputs = self._outputs(X, labels, **more)
-        surrogate, norms = self.estimator._surrogate(outputs), None
+        surrogate, norms = self.task.loss(outputs), None
         if kept is None:
             nodes, edges = self._rows(X, outputs)
         else:
             nodes, edges = self._kept(outputs, kept, start, stop)
             norms = part("norms", kept)
         features = graph_features(
-            self.estimator, X, self.shapes, outputs, nodes, edges, like=self.features,
+            self.task, X, self.shapes, outputs, nodes, edges, like=self.features,
             norms=norms)
         if kept is None:
             arrays = flat("norms", features.norms())
@@ -437,7 +580,7 @@ class GraphChunks(EstimatorChunks):
         return nodes, Rows(edges, self.first_rows[1].intercept)
 
     def ended(self, engine):
-        if self.common["exact_"] or self.estimator.surrogate == "log":
+        if self.common["exact_"] or self.task.surrogate == "log":
             return
         self.integrality_gaps = np.zeros(self.weights.size)
 

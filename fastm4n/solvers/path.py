@@ -2,60 +2,142 @@ r"""The regularisation path: solutions for all alpha, one after the other, on on
 
 The optimum :math:`P^\star(\alpha)` is concave in alpha, and the objective
 :math:`P_\alpha(w) = R(w) + \alpha\, \Omega(w)` of fixed weights is affine.  So the dual
-values at two breakpoints bound how far the weights of either are from the optimum anywhere between
+values at two breakpoints bound the error of the weights of either anywhere between
 them, and a path of small gap everywhere needs few breakpoints.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from math import exp, inf, isinf, isnan, log, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._engine import Sampling
-from fastm4n.solvers.breakpoints import N_NUMBERS, Breakpoint, largest_gap, smallest_alpha
-from fastm4n.solvers.certificates import certify
+from fastm4n.base.checks import check_relative_gap
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.certificates import certify, weights_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.blocks.driver import Driver
+    from fastm4n.features._base import FeatureMap
+    from fastm4n.surrogates._base import Surrogate
 
-# from one breakpoint to the next alpha falls by this factor at first, and by the second at most
+N_NUMBERS = 9
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """Solution for one alpha of a path.
+
+    Attributes
+    ----------
+    alpha : float
+    loss, norm : float
+        R(w), bounded from above, and 2 Omega(w), which is ||w||^2 without a further penalty. The
+        objective is loss + alpha / 2 norm.
+    l1 : float
+        The part of norm / 2 that is proportional to w.
+    dual : float
+        A lower bound of the optimum.
+    concave : float
+        sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
+    passes, oracle_calls, cache_hits : int
+        Counted from the start of the path.
+    """
+
+    alpha: float
+    loss: float
+    norm: float
+    l1: float
+    dual: float
+    concave: float
+    passes: int
+    oracle_calls: int
+    cache_hits: int = 0
+
+    def primal(self, alpha):
+        return self.loss + 0.5 * alpha * self.norm
+
+    def numbers(self):
+        return np.array(astuple(self), dtype=np.float64)
+
+    @classmethod
+    def of_numbers(cls, numbers):
+        """The breakpoint of a list of `numbers`."""
+        return cls(*numbers[:6], *map(int, numbers[6:]))
+
+    @property
+    def gap(self):
+        return max(0.0, self.primal(self.alpha) - self.dual)
+
+
+def largest_gap(upper, lower):
+    """The largest gap between two breakpoints, and where it is: at `upper`, `lower` or between.
+
+    The better of two affine functions less an affine one is largest where the two are equal, or
+    at an end.
+    """
+    a, b = lower.alpha, upper.alpha
+    slope = 0.5 * (lower.norm - upper.norm)
+    crossing = (upper.loss - lower.loss) / slope if slope != 0.0 else a
+    best, where = max((upper.gap, b), (lower.gap, a))
+    if a < crossing < b:
+        share = (crossing - a) / (b - a)
+        gap = upper.primal(crossing) - (share * upper.dual + (1.0 - share) * lower.dual)
+        best, where = max((best, where), (gap, crossing))
+    return best, where
+
+
+def smallest_alpha(point, eps):
+    """The smallest alpha down to which the weights of `point` have a gap of at most eps.
+
+    The dual value falls with alpha to its value at phi(y), 0, or stays above it. So the gap is
+    affine in alpha, and the loss at alpha = 0.
+    """
+    if point.loss <= eps:
+        return 0.0
+    if point.gap >= eps:
+        return point.alpha
+    return point.alpha * (point.loss - eps) / (point.loss - point.gap)
+
+
+# first and largest factor by which alpha falls from one breakpoint to the next
+# (benchmarks/path.py)
 FIRST_FACTOR = 3.0
 LARGEST_FACTOR = 5.0
-# The step aims at this share of what the gaps of two breakpoints leave of eps for the bend of the
-# optimum between them, and changes by a factor between these two
+# share of eps minus the gaps of two breakpoints that the bend of the optimum between them may
+# take, and range of the factor of a step (benchmarks/path.py)
 BEND_SHARE = 0.5
 STEP_CHANGES = 0.5, 1.5
-# A breakpoint that does not go with the last one is solved further, to a gap of no less than this
-# share of kappa eps; beyond, alpha comes closer to the last one
+# least share of kappa eps to which a breakpoint is solved again before alpha moves closer to the
+# last one (benchmarks/path.py)
 LEAST_TOL = 0.5
-# what a gap is aimed below a limit by, so that rounding does not miss it
+# factor of a limit of gaps, for rounding
 SAFETY = 0.98
-# alphas tried at the start are apart by this factor, and not more than so many
+# factor between the alphas tried at the start, and their number
 START_FACTOR = 8.0
 MOST_STARTS = 30
-# and so many that are as large a gap as is allowed, by the chord between two of those
+# most alphas tried by the chord between the last two of them
 MOST_CHORDS = 5
-# under a penalty the interval between the last two of them is halved so often
+# halvings of the interval between the last two of them with a penalty
 START_HALVINGS = 3
-# how much of eps inexact oracles may add to a certificate
+# share of eps that inexact oracles may add to a certificate
 CERTIFICATE_SHARE = 0.1
-# the default of alpha_min, in the unit of `alpha_unit`
+# the default of alpha_min, in units of `_unit` (benchmarks/path_ends.py)
 LEAST_ALPHA = 1e-3
-# w(mu) times this scale is as far as bounds let it go
+# scale of w(mu) at which all bounds are active
 LARGEST_SCALE = 1e15
-# Terms of z cancel where its norm is below this share of what it is without signs; the share of the
-# squared norm where that is a sum of terms of both signs, as without weights
+# terms of z cancel if its norm is below this share of its norm without signs, and for kernels if
+# its squared norm is below this share (rounding)
 CANCELLED, CANCELLED_SQUARE = 1e-11, 1e-13
-# So many numbers of a dual point are looked at, the others being like them: blocks are in no order
+# numbers of a dual point in a sample: blocks are in no order
 MOST_NUMBERS = 1000
 
 
@@ -65,7 +147,7 @@ class PathFollower:
     Parameters
     ----------
     driver : Driver
-        Of an engine that has not been used; its step must be that of a line search.
+        Of a new engine, with a step by line search.
     eps : float
         Gap that the path may have anywhere, relative to the objective at w = 0.
     kappa : float
@@ -73,62 +155,39 @@ class PathFollower:
     max_iter : int
         Most passes of a breakpoint.
     alphas : ndarray, default=None
-        The breakpoints, decreasing; chosen by the follower by default.
+        The breakpoints, decreasing. By default the follower chooses them.
     alpha_max, alpha_min : float, default=None
-        The first breakpoint, and the last; None for `start`'s and the default, above which a path
-        ends whose weights are good enough for every smaller alpha.
+        The first and the last breakpoint. By default a path ends when its weights are good enough
+        for every smaller alpha.
     certified : bool
-        Whether gaps are certified. If not, stale ones take their place, and `loss` is no bound.
+        Whether gaps are certified. If not, stale gaps are used, and `loss` is no bound.
     warm_start : bool
-        Whether a breakpoint starts from the last one; without, on a grid, from phi(y).
+        Whether a breakpoint starts from the last one. If not, on a grid, it starts from phi(y).
     rounded : bool
-        Whether weights are kept in float32: what is known of a breakpoint then is of those.
+        Whether weights are stored in float32. The numbers of breakpoints then belong to these.
 
     Attributes
     ----------
     points : list of Breakpoint
     at_rest : float
-        The objective at w = 0, which is the loss there; None before the first breakpoint is begun.
+        The objective at w = 0, which is the loss there. None before the first breakpoint is begun.
     eps : float
-        Absolute gap that the path may have anywhere; None until `at_rest` is known.
+        Absolute gap that the path may have anywhere. None until `at_rest` is known.
     on_step : callable or None
-        Called whenever `state` may be taken within a breakpoint: after passes and certificates.
+        Called whenever `state` may be called within a breakpoint: after passes and certificates.
     goes_to_end : bool
-        Whether the path goes on to `alpha_min` where its weights are good enough already.
+        Whether the path continues to `alpha_min` even if its weights are good enough before.
     converged : bool
-        Whether all breakpoints came to the gap that they were to have.
+        Whether all breakpoints reached their gap.
     complete : bool
-        Whether there is no more breakpoint.
+        Whether there is no further breakpoint.
     """
 
-    driver: Driver
-    engine: Any
-    relative_eps: Any
-    kappa: float
-    max_iter: int
-    eps: float | None
-    on_step: Any
-    alphas: FloatArray | None
-    alpha_max: float | None
-    alpha_min: float | None
-    goes_to_end: bool
-    certified: bool
-    warm_start: bool
-    penalised: Any
-    rounded: bool
-    points: list[Any]
-    at_rest: Any
-    converged: bool
-    complete: bool
-    passes: int
-    log_step: Any
 
     def __init__(
-        self, driver: Driver, eps: float, kappa: float, max_iter: int, *,
-        alphas: FloatArray | None = None, alpha_max: float | None = None,
-        alpha_min: float | None = None, certified: bool = True, warm_start: bool = True,
-        rounded: bool = False,
-    ) -> None:
+        self, driver, eps, kappa, max_iter, *, alphas=None, alpha_max=None, alpha_min=None,
+        certified=True, warm_start=True, rounded=False,
+    ):
         self.driver, self.engine = driver, driver.engine
         self.relative_eps, self.kappa, self.max_iter = eps, kappa, max_iter
         self.eps = None
@@ -158,8 +217,8 @@ class PathFollower:
 
     # ---------------------------------------------------------------------- breakpoints
 
-    def advance(self) -> Breakpoint:
-        """The next breakpoint, w being that of it; None if there is none."""
+    def advance(self):
+        """The next breakpoint with its w in the features, or None at the end."""
         # not longer than this, or the two would hold each other, and all matrices
         self.driver.on_pass = lambda driver: self._step_done()
         try:
@@ -206,7 +265,7 @@ class PathFollower:
                 self._hits_before += self.engine.cache_hits
                 self.engine.restore(self._new_state)
                 self.engine.set_alpha(alpha)
-                self.driver.fresh_share, self.driver.updated_passes = 1.0, 0
+                self.driver.renew()
             converged = self._run(self.eps, sweep_first=True)
         elif n == 0:
             self._start(alpha)
@@ -230,10 +289,10 @@ class PathFollower:
         return point
 
     def _unit(self, point):
-        """An alpha of the order of the problem's, whatever the scale of the features.
+        """An alpha of the order of the problem's, independent of the scale of the features.
 
-        Under it the minimum along the slope of the loss at w = 0 takes off about all of the loss;
-        or half of what it takes off at most, where bounds keep it from doing so.
+        Under it the minimum along the slope of the loss at w = 0 removes about all of the loss, or
+        half of the largest possible decrease if there are bounds.
         """
         if self._furthest(point) == 0.0:
             return point.alpha
@@ -243,10 +302,10 @@ class PathFollower:
         return point.alpha / scale if 0.0 < scale < inf else point.alpha
 
     def _furthest(self, point):
-        """<w, z> for the z of `point` and w = prox of a large number times z; without prox ||z||^2.
+        """<w, z> for the z of `point` and w = prox of a large number times z. Without prox ||z||^2.
 
-        It is zero where w = 0 whatever alpha is, the engine being at `point`. Where terms of z
-        cancel it has rounding, which under an alpha that is small enough is any w.
+        It is zero if w = 0 for every alpha. The engine is at `point`. If terms of z cancel, z is
+        rounding, which gives an arbitrary w under a small alpha.
         """
         engine = self.engine
         holds_weights = engine.features.weight_norm() is not None
@@ -264,7 +323,7 @@ class PathFollower:
     def _best_scale(self, height, point):
         """The u of largest u height - alpha Omega*(u z), for the z of `point`.
 
-        The engine is there; where w = 0 whatever u is, any is as good, and it is infinite.
+        The engine is at `point`. u is infinite if w = 0 for every u.
         """
         if self.penalised:
             return self.engine.features.best_scale(height / point.alpha)
@@ -344,14 +403,14 @@ class PathFollower:
         return max(point.gap, self.gap_at_rest(point)) <= tol
 
     def _first_pass(self):
-        self.engine.run_pass(Sampling.PERMUTATION, self.driver.kind)
+        self.engine.run_pass(Sampling.PERMUTATION, self.driver.schedule.kind)
         self.passes += 1
 
-    def gap_at_rest(self, point: FloatArray) -> float:
+    def gap_at_rest(self, point):
         """Gap of the weights of a breakpoint times its alpha / alpha, for an infinite alpha.
 
-        A penalty keeps w(mu) from being proportional to 1 / alpha; that the optimum does not fall
-        as alpha grows is known all the same. Of alpha Omega(w) what is proportional to w stays.
+        With a penalty w(mu) is not proportional to 1 / alpha, and the bound uses that the optimum
+        does not fall as alpha grows. The part of alpha Omega(w) that is proportional to w stays.
         """
         dual = point.dual if self.penalised else point.concave
         return max(0.0, self.at_rest + point.alpha * point.l1 - dual)
@@ -362,12 +421,12 @@ class PathFollower:
             driver = self.driver
             if alpha != self.engine.alpha or shrink != 1.0:
                 self.engine.set_alpha(alpha, shrink)
-            return self._described(driver.certify()[1])
+            return self._described(driver.certifier.certify()[1])
 
         return self._once(look)
 
     def _once(self, step):
-        """What step() gives; where a state was restored that was taken after it, what it gave."""
+        """The result of step(), or its earlier result if a state taken after it was restored."""
         if self._to_replay:
             return self._to_replay.pop(0)
         self._found.append(step())
@@ -426,9 +485,9 @@ class PathFollower:
     # ------------------------------------------------------------------------ the engine
 
     def _move(self, alpha, point):
-        """Go to alpha, the engine being at `point`; returns whether its gaps are only guesses.
+        """Change alpha, from `point`; returns whether the gaps become guesses.
 
-        Where a run of a restored state goes on the engine is there.
+        A run of a restored state is at alpha already.
         """
         if self.driver.is_running:
             return False
@@ -447,7 +506,7 @@ class PathFollower:
         return min(1.0, self._best_scale(point.concave, point) * alpha / point.alpha)
 
     def _run(self, tol, **options):
-        """Passes; whether the gap, or the stale one, came to tol."""
+        """Run passes, and return whether the gap, or the stale one, reached tol."""
         driver, self._tol = self.driver, tol
         driver.run(tol, self.max_iter, certified=self.certified, **options)
         self.passes += driver.n_passes
@@ -465,7 +524,7 @@ class PathFollower:
         return self.driver.certificate.gap if self.certified else self.engine.stale_gap()
 
     def _fall_back_to_zero(self):
-        """Have w = 0 in the place of weights that are worse; the dual value is what it was."""
+        """Replace weights that are worse by w = 0. The dual value stays."""
         engine, certificate = self.engine, self.driver.certificate
         if engine.features.weight_norm() is not None:
             # mu stays, and the next run begins with the w of it
@@ -476,14 +535,14 @@ class PathFollower:
         else:
             return
         losses = np.full(certificate.block_losses.shape, self.at_rest)
-        self.driver.certificate = replace(
+        self.driver.certifier.certificate = replace(
             certificate, primal=self.at_rest, gap=max(0.0, self.at_rest - certificate.dual),
             block_losses=losses, norm=0.0, l1=0.0)
 
     def _point(self, looked=None, last=None):
-        """What is known where the engine stands, and from the last breakpoint.
+        """The breakpoint of the engine's point, with bounds of the last breakpoint.
 
-        looked is what a look has just told, in place of the driver's last certificate.
+        `looked` replaces the driver's last certificate.
         """
         engine = self.engine
         if self.certified:
@@ -491,13 +550,13 @@ class PathFollower:
             if self.rounded:
                 with self.stored_weights():
                     kept = self._described(
-                        certify(engine, engine.mu, self.driver.n_jobs, only_primal=True))
+                        certify(engine, engine.mu, self.driver.certifier.n_jobs, only_primal=True))
                 point = replace(point, loss=kept.loss, norm=kept.norm, l1=kept.l1)
         else:
             features = engine.features
             l1 = 0.0
             if features.weight_norm() is None:
-                norm = certify(engine, engine.mu, self.driver.n_jobs).norm
+                norm = certify(engine, engine.mu, self.driver.certifier.n_jobs).norm
                 conjugate = 0.5 * norm
             else:
                 norm, conjugate = 2.0 * features.penalty_value(), features.conjugate_value()
@@ -525,22 +584,19 @@ class PathFollower:
         )
 
     @contextmanager
-    def stored_weights(self) -> Iterator[Any]:
-        """The features hold the weights as they are kept, in float32 if they are rounded."""
+    def stored_weights(self):
+        """Context in which the features have the stored weights, in float32 if they are rounded."""
         if not self.rounded:
             yield
             return
         features = self.engine.features
-        state = features.state()
-        features.restore({name: array.astype(np.float32) for name, array in state.items()})
-        try:
+        with weights_restored(features) as state:
+            features.restore({name: array.astype(np.float32) for name, array in state.items()})
             yield
-        finally:
-            features.restore(state)
 
     # --------------------------------------------------------------------------- states
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copies of all that the breakpoints to come depend on, for `restore`.
 
         A flat dict of named arrays. It may be taken between breakpoints and in `on_step`.
@@ -558,7 +614,7 @@ class PathFollower:
             **flat("driver", self.driver.state()),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state):
         """Bring back what `state` gave, to a follower of the same problem."""
         self.driver.restore(part("driver", state))
         self.log_step, *counts, converged, complete, at_rest, least, self._tol = (
@@ -581,3 +637,65 @@ def _table(points):
 
 def _rows(table):
     return [None if isnan(row[0]) else Breakpoint.of_numbers(row) for row in table.tolist()]
+
+
+def solve_path(
+    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, *, eps: float = 0.1,
+    kappa: float = 0.9, alpha_min: float | None = None, alpha_max: float | None = None,
+    max_iter: int = 1000, sampling: Any = "gap", step: Any = "line_search", accelerate: bool = True,
+    seed: int = 0, n_jobs: int | None = 1,
+) -> Iterator[Breakpoint]:
+    """Solve for a sequence of decreasing alpha, certified for every alpha between them.
+
+    The problem is that of `fastm4n.solvers.solve`. Between two neighbouring breakpoints the better
+    of their two weights has a gap of at most eps. Above the first breakpoint a multiple of its
+    weights has (:func:`fastm4n.regularization_path` has the details, for estimators).
+
+    Parameters
+    ----------
+    surrogate, features, weights
+        As in `solve`.
+    eps : float
+        Gap that the path may have anywhere, relative to the objective at w = 0. Below 1.
+    kappa : float in (0, 1)
+        Each breakpoint is solved to a relative gap of at most kappa * eps.
+    alpha_min, alpha_max : float, default=None
+        The ends of the path. By default it begins where w = 0 is nearly optimal. It ends where the
+        loss is at most eps, or at 1e-3 times an alpha measured from the data.
+    max_iter : int
+        Most passes of a breakpoint. If they do not suffice the path ends, and the gap of the
+        last breakpoint is above eps.
+    sampling, step, accelerate, seed, n_jobs
+        As in `solve`, without step="fixed".
+
+    Yields
+    ------
+    point : Breakpoint
+        With `alpha`, `loss`, `norm`, `dual` and `gap`. `features` have its weights until the next
+        breakpoint.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastm4n.features import LinearFeatures, row_norms
+    >>> from fastm4n.outputs import SimplexOutputs
+    >>> from fastm4n.surrogates import make_surrogate
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([0, 1])
+    >>> features = LinearFeatures(X, np.arange(2), row_norms(X, 0.0), 2, 0.0)
+    >>> loss = make_surrogate("max_margin", SimplexOutputs(y, 1.0 - np.eye(2)))
+    >>> points = list(solve_path(loss, features, np.full(2, 0.5), eps=0.05))
+    >>> bool(max(point.gap for point in points) <= 0.05)
+    True
+    """
+    check_relative_gap("eps", eps)
+    if step == "fixed":
+        raise ValueError(
+            "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
+            "another.")
+    if features.has_penalty() and features.weight_norm() > 0.0:
+        raise ValueError("the bounds of the penalty must hold zero for a path.")
+    engine = BlockCoordinateEngine(surrogate, features, weights, 1.0, seed)
+    driver = Driver(engine, sampling=sampling, step=step, accelerate=accelerate, n_jobs=n_jobs)
+    follower = PathFollower(driver, eps, kappa, max_iter, alpha_min=alpha_min, alpha_max=alpha_max)
+    while (point := follower.advance()) is not None:
+        yield point
