@@ -1,3 +1,4 @@
+# cython: binding=False
 """Names and tokens of attribute data."""
 
 import math
@@ -9,7 +10,8 @@ import numpy as np
 from cpython cimport array as arrays
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint16_t, uint8_t
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy, memmove, memset
 
@@ -27,6 +29,7 @@ from fastm4n.data._sequences import Sequences
 # reads are the slot's cache line and the record's, and those of many searches are asked for ahead.
 
 cdef extern from "Python.h":
+    ctypedef struct PyObject
     int PyUnicode_IS_ASCII(PyObject*) nogil
     int PyUnicode_KIND(PyObject*) nogil
     void* PyUnicode_DATA(PyObject*) nogil
@@ -35,6 +38,19 @@ cdef extern from "Python.h":
 
 cdef extern from "loops.h":
     void fastm4n_prefetch(const void*) nogil
+
+
+cdef struct Record:
+    # a name: this, its UTF-8, and zeros up to a multiple of 8 bytes
+    int number
+    uint32_t length
+
+
+cdef struct Entry:
+    size_t at       # its record, in words
+    uint32_t tag
+    int number      # -1 if it has none
+    double weight
 
 
 cdef enum:
@@ -78,6 +94,11 @@ cdef inline bint is_same(const uint64_t* a, const uint64_t* b) noexcept nogil:
     return True
 
 
+cdef inline size_t n_words(size_t length) noexcept nogil:
+    """Words of a record whose UTF-8 has so many bytes."""
+    return 1 + (length + 7) // 8
+
+
 cdef void* grown(void* memory, size_t n_bytes) except NULL:
     cdef void* more = PyMem_Realloc(memory, n_bytes)
     if more == NULL:
@@ -91,6 +112,13 @@ cdef class Scratch:
     ``begin``, any number of ``put`` and ``finish`` make one. Nothing refers to the strings
     afterwards.
     """
+
+    cdef uint64_t* words
+    cdef size_t room        # words there are
+    cdef size_t used        # words of the records that are complete
+    cdef size_t end         # bytes, up to the end of the record that is being made
+    cdef Entry* entries
+    cdef size_t n_entries, entries_room
 
     def __cinit__(self):
         # what a sentence needs, at once
@@ -316,6 +344,12 @@ cdef class Names:
     names : iterable of str, default=()
         Their numbers are their places.
     """
+
+    cdef uint64_t* text
+    cdef size_t n_words, room
+    cdef uint64_t* slots    # tag, and one more than where the record is; 0 is free
+    cdef int log_slots
+    cdef readonly Py_ssize_t n_names
 
     def __cinit__(self):
         self.rehash(FIRST_SLOTS)

@@ -700,6 +700,13 @@ cdef class GraphFeatures(EdgedMap):
         As of `EdgedMap.begin`.
     """
 
+    cdef readonly object pairs
+    cdef readonly bint symmetric
+    # whether tables of pairs are one number on the diagonal, zero elsewhere
+    cdef readonly bint diagonal
+    # scratch, a row for each thread
+    cdef double[:, ::1] tables
+
     def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
                  weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0,
@@ -813,6 +820,10 @@ cdef class LabelGraphFeatures(GraphFeatures):
 edge_weights, like, norms
         As in `GraphFeatures`. Weights have a column for each type.
     """
+
+    cdef const double[:, ::1] rows
+    cdef const Py_ssize_t[::1] types
+    cdef double[:, :, ::1] sums
 
     def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,

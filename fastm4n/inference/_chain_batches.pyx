@@ -7,7 +7,8 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
 from fastm4n.base.interrupts cimport look
-from fastm4n.inference.chain cimport exp_pair, real, sum_product_chain, transpose, viterbi_chain
+from fastm4n.inference.chain cimport (
+    are_scores, exp_pair, real, sum_product_chain, transpose, viterbi_chain)
 
 from fastm4n.base.checks import as_real, is_number, refuse_where
 from fastm4n.inference.chain import _Batch
@@ -76,13 +77,6 @@ def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long lo
         first[b] = start if start < T else 0
         length[b] = stop - start
     return None
-
-
-cdef bint are_scores(const real* x, Py_ssize_t n, Py_ssize_t R) noexcept nogil:
-    if real is double:
-        return chain_f64_for(R).are_scores(x, n)
-    else:
-        return chain_f32_for(R).are_scores(x, n)
 
 
 cdef int fault(

@@ -1,3 +1,4 @@
+# cython: binding=False
 """Exact oracles of graphs of small treewidth or few states."""
 
 from heapq import heapify, heappop, heappush

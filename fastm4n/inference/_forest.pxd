@@ -30,11 +30,6 @@ cdef class GraphProblem:
     cdef const double* node_scores(self) noexcept nogil
     cdef const double* edge_scores(self) noexcept nogil
 
-cdef void log_message(
-    const graph_t* g, Py_ssize_t e, const double* more, bint from_first, const double* source,
-    Py_ssize_t n_from, Py_ssize_t n_to, double* to) noexcept nogil
-
-
 cdef class ForestMessages:
     cdef Py_ssize_t n_labels, stride
     cdef const fastm4n_loops* loops

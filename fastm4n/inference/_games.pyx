@@ -1,3 +1,4 @@
+# cython: binding=False
 """Max-min oracles over labellings: column generation, and mirror prox.
 
 An output is a labelling of T parts with R labels each, and the loss the mean over parts of

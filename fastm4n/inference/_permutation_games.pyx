@@ -1,3 +1,4 @@
+# cython: binding=False
 """Max-min games between permutations of one size, many side by side.
 
 The games of a fit and its weights form one convex problem, solved by an interior-point method over

@@ -35,7 +35,6 @@ cdef struct forests_t:
     # share of the forests that have each edge
     const double* shares
 
-
 cdef class Reweighted:
     cdef Py_ssize_t stride
     cdef readonly Py_ssize_t n_sweeps
@@ -64,9 +63,6 @@ cdef class Reweighted:
         double* messages, double current, double slack, double tol, Py_ssize_t max_sweeps,
         double* nodes, double* edges, double* lower, double* upper) except -1 nogil
 
-cdef double round_table(
-    double* q, Py_ssize_t n_a, Py_ssize_t n_b, Py_ssize_t stride, const double* p_a,
-    const double* p_b, double* rows, double* columns) noexcept nogil
 cdef double mean_entropy(
     const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
     const double* edges) noexcept nogil

@@ -1,3 +1,4 @@
+# cython: binding=False
 """Relaxations of graphs with cycles: the local polytope and reweighted forests."""
 
 import numpy as np

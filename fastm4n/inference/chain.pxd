@@ -7,13 +7,11 @@ ctypedef fused real:
     double
     float
 
+cdef bint are_scores(const real* values, Py_ssize_t n, Py_ssize_t R) noexcept nogil
 cdef int viterbi_chain(
     const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
     const real* pair, Py_ssize_t pair_step, const real* PT, real* delta, int* path,
     double* score) noexcept nogil
-cdef double path_score(
-    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t stride, const real* pair,
-    Py_ssize_t pair_step, const int* path) noexcept nogil
 cdef void transpose(
     const real* pair, Py_ssize_t R, Py_ssize_t stride, real pad, real* PT) noexcept nogil
 cdef int exp_pair(
@@ -28,11 +26,6 @@ cdef int log_sum_product(
     const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
     const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
     double* log_z) noexcept nogil
-
-cdef Py_ssize_t kbest_paths(
-    const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,
-    Py_ssize_t pair_step, Py_ssize_t k, double* best, long long* back, int* paths,
-    double* scores) noexcept nogil
 
 cdef class ChainScratch:
     cdef readonly Py_ssize_t stride

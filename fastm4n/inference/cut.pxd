@@ -23,11 +23,9 @@ cdef inline char held_kind(values, Py_buffer* view) except? 0:
     PyBuffer_Release(view)
     return 0
 
-
 cdef inline tuple shape_of(const Py_buffer* view):
     cdef int d
     return tuple([view.shape[d] for d in range(view.ndim)])
-
 
 cdef inline bint are_edges(
         const int* edges, Py_ssize_t n_edges, Py_ssize_t n_nodes) noexcept nogil:
@@ -41,11 +39,9 @@ cdef inline bint are_edges(
         bad |= (a >= n) | (b >= n) | (a == b)
     return bad == 0
 
-
 cdef enum:
     # nodes and edges of the scratch that is kept between calls; a few MB
     SPARE_SIZE = 16384
-
 
 cdef inline object take_scratch(list spare, make, Py_ssize_t n_nodes, Py_ssize_t n_edges):
     """Scratch make(n_nodes, n_edges), or the spare one if it is large enough.
@@ -59,7 +55,6 @@ cdef inline object take_scratch(list spare, make, Py_ssize_t n_nodes, Py_ssize_t
     if scratch.max_nodes < n_nodes or scratch.max_edges < n_edges:
         return make(n_nodes, n_edges)
     return scratch
-
 
 cdef inline int spare_scratch(list spare, scratch) except -1:
     """Keep it for the next call, unless it is large: fresh memory costs time."""
@@ -111,7 +106,6 @@ cdef struct network_t:
     signed char* signs
     int* marks
 
-
 cdef inline void activate(network_t* g, int i) noexcept nogil:
     """Node i is to be looked at for growth, after all that are."""
     if g.nodes[i].next != IDLE:
@@ -123,13 +117,11 @@ cdef inline void activate(network_t* g, int i) noexcept nogil:
         g.nodes[g.last_active].next = i
     g.last_active = i
 
-
 cdef inline void orphan_last(network_t* g, int i) noexcept nogil:
     cdef Py_ssize_t place = <Py_ssize_t> g.first_orphan + g.n_orphans
     g.nodes[i].parent = ORPHAN
     g.orphans[place if place < g.n_nodes else place - g.n_nodes] = i
     g.n_orphans += 1
-
 
 cdef inline void plant(network_t* g, int i) noexcept nogil:
     """Node i is a root."""
@@ -139,10 +131,7 @@ cdef inline void plant(network_t* g, int i) noexcept nogil:
     g.nodes[i].stamp = g.time
     activate(g, i)
 
-
-cdef void adopt(network_t* g) noexcept nogil
 cdef int search(network_t* g) except -1 nogil
-cdef int search_signed(network_t* g) except -1 nogil
 
 cdef inline void add(double* total, double* lost, double x) noexcept nogil:
     """total + lost += x, lost being what rounding took from the total."""
@@ -151,11 +140,9 @@ cdef inline void add(double* total, double* lost, double x) noexcept nogil:
     lost[0] += (total[0] - (t - taken)) + (x - taken)
     total[0] = t
 
-
 cdef enum:
     # numbers that are added up as they are; their sums are added up with what rounding takes
     BLOCK = 16
-
 
 cdef inline double block_sum(const double* x) noexcept nogil:
     """The sum of BLOCK numbers; of those, rounding takes 4 times 2 ** -53 at most."""
@@ -164,7 +151,6 @@ cdef inline double block_sum(const double* x) noexcept nogil:
     cdef double s2 = (x[2] + x[6]) + (x[10] + x[14])
     cdef double s3 = (x[3] + x[7]) + (x[11] + x[15])
     return (s0 + s1) + (s2 + s3)
-
 
 cdef class MinCut:
     cdef readonly Py_ssize_t max_nodes, max_edges

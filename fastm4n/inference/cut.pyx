@@ -890,18 +890,14 @@ def checked_edges(edges, n_nodes):
         return np.zeros((0, 2), dtype=np.intc)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise ValueError(
-            "edges must be an integer array of shape (n_edges, 2), got shape "
-            f"{edges.shape} and dtype {edges.dtype}.")
-    if edges.min() < 0 or edges.max() >= n_nodes:
-        e = int(np.flatnonzero(((edges < 0) | (edges >= n_nodes)).any(axis=1))[0])
+            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
+            f"{edges.shape}.")
+    wrong = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
+    if wrong.any():
+        e = int(np.argmax(wrong))
         raise ValueError(
-            f"edge {e} is {tuple(edges[e].tolist())}, but the nodes are 0 ... {n_nodes - 1}.")
-    loops = edges[:, 0] == edges[:, 1]
-    if loops.any():
-        e = int(np.flatnonzero(loops)[0])
-        raise ValueError(
-            f"edge {e} is {tuple(edges[e].tolist())}, from a node to itself: no cut separates the "
-            "two. Leave it out.")
+            f"edges[{e}] is {tuple(edges[e].tolist())}: an edge joins two different nodes of "
+            f"0 ... {n_nodes - 1}.")
     return np.ascontiguousarray(edges, dtype=np.intc)
 
 

@@ -7,7 +7,6 @@ cdef enum:
     # a block of the subset recursion is the subsets of the lowest three positions
     LOW = 3
 
-
 cdef class SubsetSums:
     # totals of both directions, coefficients and sums by size and position, sizes of the sets of
     # high positions
@@ -17,15 +16,11 @@ cdef class SubsetSums:
     cdef double sums_of_products(
         self, const double* Q, Py_ssize_t m, Py_ssize_t stride, double* out) noexcept nogil
 
-
 cdef inline double two_sum(double x, double y, double* error) noexcept nogil:
     """x + y, rounded, and exactly what the rounding lost (Knuth)."""
     cdef double total = x + y, part = total - x
     error[0] = (x - (total - part)) + (y - part)
     return total
-
-cdef double ryser(
-    const double[:, ::1] columns, Py_ssize_t first, Py_ssize_t last, double[::1] x) noexcept nogil
 
 cdef class PermutationScratch:
     cdef readonly Py_ssize_t max_items
@@ -93,6 +88,5 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self, Py_ssize_t M, Py_ssize_t i, double* D, double* E, double* q, double* p) noexcept nogil
     cdef void start_again(self, const double* mu, double* theta, double* log_nu) noexcept nogil
     cdef int project_entries(self, const double* theta, double* column, bint warm) except -1 nogil
-
 
 cdef double boundary(const double* x, const double* move, Py_ssize_t n, double most) noexcept nogil

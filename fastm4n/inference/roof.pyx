@@ -16,13 +16,15 @@ from fastm4n.inference._graph cimport (
 from fastm4n.inference.cut cimport (
     arc_t, are_edges, held_kind, network_t, node_t, spare_scratch, take_scratch)
 
+from fastm4n.inference.cut import checked_edges
 
-# Graphs of binary nodes as graphs that are cut: those of roof duality, which `_roof.pyx` derives.
+
+# Graphs of binary nodes as graphs that are cut: those of roof duality, derived below.
 #
 # A graph's quadratic form constant + sum_i u_i y_i + sum_e P_e y_i y_j becomes
 #
-#     sum_i a_i r_i - sum_{P_e > 0} |P_e| / 2 |r_i - r_j| - sum_{P_e < 0} |P_e| / 2 |r_i - (1 -
-# r_j)|
+#     sum_i a_i r_i - sum_{P_e > 0} |P_e| / 2 |r_i - r_j|
+#                   - sum_{P_e < 0} |P_e| / 2 |r_i - (1 - r_j)|
 #
 # over the nodes that are not settled by themselves, and that is cut in the doubled graph, where
 # each node has a mirror image: as a signed graph of n nodes where node and image score the
@@ -411,8 +413,7 @@ cdef class DoubledGraph:
 # node i has a mirror image, whose number stands for 1 - p_i: P_e > 0 joins i with j, and the
 # images of both; P_e < 0 joins i with the image of j, and j with that of i.  Half of
 #
-#     C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over edges that S
-# cuts
+#     C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over cut edges
 #
 # plus constant' + sum_i a_i / 2 is the maximum, and p_i = (1 + [i in S] - [image in S]) / 2
 # attains it: labels are 0, 1, or left (1/2).  Labels so found are, all at once, those of a
@@ -873,24 +874,6 @@ cdef bint take_edges(
         if outside >> 31:
             return False
     return are_edges(ends, m, n)
-
-
-def checked_edges(edges, n):
-    """The edges as an (n_edges, 2) array of C ints. An error names the first invalid one."""
-    edges = np.asarray(edges)
-    if edges.size == 0:
-        edges = np.zeros((0, 2), dtype=np.intc)
-    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise ValueError(
-            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
-            f"{edges.shape}.")
-    wrong = ((edges < 0) | (edges >= n)).any(axis=1) | (edges[:, 0] == edges[:, 1])
-    if wrong.any():
-        e = int(np.argmax(wrong))
-        raise ValueError(
-            f"edges[{e}] is {tuple(edges[e].tolist())}: an edge joins two different nodes of "
-            f"0 ... {n - 1}.")
-    return np.ascontiguousarray(edges, dtype=np.intc)
 
 
 cdef copy_of(const double[::1] x, Py_ssize_t n, Py_buffer* view):

@@ -9,8 +9,6 @@ cdef int simplex_threshold(
     const double[::1] u, Py_ssize_t k, double total, double[::1] scratch,
     double* top, double* kappa) except -1 nogil
 cdef int argmax(const double[::1] v, Py_ssize_t k, Py_ssize_t* label) except -1 nogil
-cdef int softmax_of(
-    const double[::1] v, Py_ssize_t k, double[::1] mu, double* log_partition) except -1 nogil
 cdef int zero_one_game(
     const double[::1] v, Py_ssize_t k, double[::1] mu, double* value) except -1 nogil
 cdef int absolute_game(
@@ -24,9 +22,6 @@ cdef int mirror_prox(
     const double[::1] v, Py_ssize_t k, const double[:, ::1] cost, double max_cost,
     Py_ssize_t n_iter, double[::1] mu, double[::1] nu, double[:, ::1] work,
     double* lower, double* upper) except -1 nogil
-cdef int game_bounds(
-    const double[::1] v, Py_ssize_t m, Py_ssize_t k, const double[:, :] cost,
-    const double[::1] mu, const double[::1] nu, double* lower, double* upper) except -1 nogil
 cdef int log_line_search(
     const double[::1] mu, Py_ssize_t offset, const double[::1] direction, const double[::1] v,
     Py_ssize_t k, double curvature, double* step) except -1 nogil
@@ -34,7 +29,6 @@ cdef double best_count(
     const double* scores, Py_ssize_t n, Py_ssize_t stride, const unsigned char* negated,
     Py_ssize_t least, Py_ssize_t most, double* gains, Py_ssize_t* order,
     unsigned char* labels) noexcept nogil
-
 
 cdef inline double centre(const double* m, Py_ssize_t n, double* row) noexcept nogil:
     """row -= its mean under m, which is returned."""

@@ -78,6 +78,20 @@ cdef class GraphOutputs(Outputs):
         Whether the costs of the nodes are added up, or averaged.
     """
 
+    cdef readonly object pairs
+    cdef readonly bint per_edge
+    # first edge of each block, and of all edges, or of those of one block that all others have,
+    # their nodes, counted in the block, and places
+    cdef readonly bint same_edges
+    cdef const Py_ssize_t[::1] edge_starts
+    cdef const int[:, ::1] edges
+    cdef const Py_ssize_t[::1] places
+    # labels of each node of all blocks, and where that begins; NULL where all have as many
+    cdef readonly object n_choices
+    cdef const int* choices_of_all
+    cdef const double[:, ::1] shifts
+    cdef graph_t common
+
     def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
                  Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
                  Py_ssize_t width=1, double unit=1.0, cost_scale="sum"):
@@ -363,8 +377,8 @@ cdef class ForestOutputs(GraphOutputs):
 
     Parameters
     ----------
-    y, n_nodes, edges, n_edges, cost, **more As in `GraphOutputs`. The graph of each block has no
-        cycle.
+    y, n_nodes, edges, n_edges, cost, **more
+        As in `GraphOutputs`. The graph of each block has no cycle.
     """
 
     # of the nodes of all blocks: parents before children, and the edge to each one's parent
@@ -462,7 +476,8 @@ cdef class NodeOutputs(ForestOutputs):
 
     Parameters
     ----------
-    y, n_nodes, edges, n_edges, cost, **more As in `GraphOutputs`, without edges.
+    y, n_nodes, edges, n_edges, cost, **more
+        As in `GraphOutputs`, without edges.
     """
 
     cdef const double[:, :] matrix
@@ -815,7 +830,8 @@ cdef class CutOutputs(GraphOutputs):
 
     Parameters
     ----------
-    *args, **options As in `GraphOutputs`.
+    *args, **options
+        As in `GraphOutputs`.
     """
 
     # h(p) is level + below p up to the kink, from there on it has the slope `above`

@@ -54,6 +54,10 @@ cdef class CountWorkspace(Workspace):
         As of `Workspace`.
     """
 
+    cdef double[::1] gains
+    cdef Py_ssize_t[::1] order
+    cdef unsigned char[::1] flags
+
     def __init__(self, Py_ssize_t size, Py_ssize_t max_parts):
         super().__init__(size, max_parts)
         self.gains = np.zeros(max_parts)
@@ -78,6 +82,25 @@ cdef class FactorBlocks(Outputs):
     The cost of a label is a separate number that may include linear terms such as multipliers:
     `set_multipliers`.
     """
+
+    cdef readonly object graphs
+    cdef object nodes_y, costs
+    cdef bint is_multiplied
+    # what each label of each block adds to h_b, 0 for the true one
+    cdef double[::1] heights
+    cdef const Py_ssize_t[:, ::1] slots
+    cdef const Py_ssize_t[::1] slot_starts, factor_blocks, node_blocks, node_labels, examples
+    # of each block the factor that is a count, or -1; of each factor the bounds of its count
+    cdef const Py_ssize_t[::1] count_of
+    cdef const Py_ssize_t[:, ::1] bounds
+    cdef const unsigned char[::1] negated
+
+    cdef inline bint is_count(self, Py_ssize_t b) noexcept nogil:
+        return self.count_of[b] >= 0
+
+    cdef inline Py_ssize_t slot_size(self, Py_ssize_t b) noexcept nogil:
+        """Numbers of block b in a slot, for counts those of its row."""
+        return 2 if self.is_count(b) else self.layout.size(b)
 
     def __init__(self, graphs, y, heights):
         sizes = graphs.sizes
@@ -493,6 +516,9 @@ cdef class SmoothMargin(Surrogate):
        ascent for regularized loss minimization. ICML.
     """
 
+    cdef readonly double smoothing
+    cdef FactorBlocks blocks
+
     def __init__(self, FactorBlocks outputs, double smoothing):
         if not (smoothing > 0.0 and np.isfinite(smoothing)):
             raise ValueError(f"smoothing must be positive and finite, got {smoothing}.")
@@ -614,6 +640,20 @@ cdef class WeightRows:
         s, ones by default.
     """
 
+    cdef readonly object X
+    cdef const double[::1] data
+    cdef const int[::1] indices
+    cdef const long long[::1] indptr
+    cdef const double[::1] norms
+    cdef double[:, ::1] weights
+    cdef bint is_sparse
+    cdef readonly double n_values
+    # of kind t: weights[used[j]] for j in parameters[t] ... parameters[t + 1] - 1, each for the
+    # labels entries[starts[j]] ... entries[starts[j + 1] - 1]
+    cdef const Py_ssize_t[::1] parameters, used, starts, entries
+    # what the scores of each row of weights are multiplied by
+    cdef const double[::1] scales
+
     def __init__(self, X, rows, tables, Py_ssize_t n_weights, scales=None):
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
@@ -734,6 +774,9 @@ cdef class KernelRows(WeightRows):
         As of `WeightRows`.
     """
 
+    # w_c = sum_r coefficients[c, r] x_r, of which `weights` holds the inner products with all rows
+    cdef double[:, ::1] coefficients
+
     def __init__(self, gram, rows, tables, Py_ssize_t n_weights):
         if sparse.issparse(gram):
             raise TypeError("kernel values must be a dense array: use X.toarray().")
@@ -809,6 +852,21 @@ cdef class SoftFeatures(FeatureMap):
     rho : float
     has_kernel : bool
     """
+
+    cdef readonly object graphs, factor_X
+    cdef readonly bint has_kernel
+    cdef readonly double rho
+    cdef double alpha
+    cdef object shares
+    cdef WeightRows nodes, factors
+    cdef const Py_ssize_t[:, ::1] blocks, slots
+    cdef const unsigned char[::1] is_factor
+    cdef const Py_ssize_t[::1] sizes
+    # s of each block's example
+    cdef double[::1] strength
+    # u_ci = by_factor - by_node: what factors have added to it, and what their nodes have, which is
+    # the same for all messages of a node; and the sum of by_factor over the messages of each node
+    cdef double[::1] by_factor, by_node, sums
 
     def __init__(self, graphs, X, shares, double alpha, double rho, factor_X=None,
                  bint has_kernel=False):

@@ -1,3 +1,4 @@
+# cython: binding=False
 """Passes over all blocks at one w, and Newton directions in w, for single labels and dense rows.
 
 For a centre m and sigma > 0 the loss of a block is smoothed to

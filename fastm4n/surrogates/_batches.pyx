@@ -1,3 +1,4 @@
+# cython: binding=False
 """Losses and gradients of many blocks at once."""
 
 from libc.math cimport INFINITY

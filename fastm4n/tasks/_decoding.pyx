@@ -1,11 +1,11 @@
+# cython: binding=False
 """Predictions of many blocks at once."""
 
 import numpy as np
 
-from cpython.buffer cimport PyBUF_RECORDS_RO, PyBuffer_Release, PyObject_GetBuffer
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY, fabs
-from libc.string cimport memcpy, strcmp
+from libc.string cimport memcpy
 
 from fastm4n.base.interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
@@ -20,28 +20,14 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.features._pairs import place_of_both
 
 
-# Whether two arrays are the same numbers at the same place, asked at every prediction.
-
 def is_same_view(array, view):
-    """Whether both are the same numbers at the same place, arrays of numbers alone being so."""
-    cdef Py_buffer a, b
-    cdef int k
-    cdef bint same
+    """Whether both are arrays of the same numbers in the same memory."""
     if array is view:
         return True
-    if not isinstance(array, np.ndarray) or array.dtype != view.dtype:
-        return False
-    PyObject_GetBuffer(array, &a, PyBUF_RECORDS_RO)
-    try:
-        PyObject_GetBuffer(view, &b, PyBUF_RECORDS_RO)
-        same = a.buf == b.buf and a.ndim == b.ndim and strcmp(a.format, b.format) == 0
-        if same:
-            for k in range(a.ndim):
-                same = same and a.shape[k] == b.shape[k] and a.strides[k] == b.strides[k]
-        PyBuffer_Release(&b)
-    finally:
-        PyBuffer_Release(&a)
-    return same
+    return (
+        isinstance(array, np.ndarray) and array.dtype == view.dtype and array.shape == view.shape
+        and array.strides == view.strides
+        and array.__array_interface__["data"][0] == view.__array_interface__["data"][0])
 
 
 # Predictions of outputs of any kind from any features: ranges of blocks, one thread each.
@@ -52,6 +38,14 @@ cdef int check(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t 
     if features.size < layout.max_size:
         raise ValueError("the scores of the features do not fit the outputs.")
     return 0
+
+
+cdef void copy_nodes(
+        Layout layout, Py_ssize_t b, const double* point, double[:, ::1] out) noexcept nogil:
+    """Copy the rows of the parts of block b in a point into the rows of all parts."""
+    cdef Py_ssize_t t, first = layout.first_part(b)
+    for t in range(layout.n_parts(b)):
+        memcpy(&out[first + t, 0], point + t * layout.row(b), out.shape[1] * sizeof(double))
 
 
 cdef void forbid(
@@ -111,7 +105,7 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     """
     cdef Layout layout = surrogate.outputs.layout
     cdef Workspace work
-    cdef Py_ssize_t b, t, j, row
+    cdef Py_ssize_t b, t
     cdef double lower, upper, most
     cdef double dearest = np.max(dearest_of(surrogate.outputs.cost_matrix), initial=0.0)
     # exp(-height) is zero, and so is that of it over the temperature
@@ -134,16 +128,13 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
                 forbid(layout, b, allowed, most, &work.scores[0])
             work.current = INFINITY
             surrogate.certified(b, work, &lower, &upper)
-            row = layout.row(b)
-            for t in range(layout.n_parts(b)):
-                for j in range(parts.shape[1]):
-                    parts[layout.first_part(b) + t, j] = work.atom[t * row + j]
+            copy_nodes(layout, b, &work.atom[0], parts)
 
 
 def part_scores(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t stop,
                 double[:, ::1] parts):
     """Scores of the labels of all parts of the blocks start ... stop - 1."""
-    cdef Py_ssize_t b, t, j, row
+    cdef Py_ssize_t b
     cdef double[::1] v = np.zeros(features.size)
     check(features, layout, start, stop)
     if parts.shape[0] != layout.n_parts_of_all or parts.shape[1] > layout.stride:
@@ -152,10 +143,7 @@ def part_scores(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t
         for b in range(start, stop):
             look()
             features.scores(b, v)
-            row = layout.row(b)
-            for t in range(layout.n_parts(b)):
-                for j in range(parts.shape[1]):
-                    parts[layout.first_part(b) + t, j] = v[t * row + j]
+            copy_nodes(layout, b, &v[0], parts)
 
 
 def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop,
@@ -401,14 +389,6 @@ cdef int block_scores(
     return 0
 
 
-cdef void copy_nodes(
-    Layout layout, Py_ssize_t b, const double[::1] point, double[:, ::1] out) noexcept nogil:
-    """Copy the rows of the parts of sequence b in a point into the rows of all positions."""
-    cdef Py_ssize_t t, first = layout.first_part(b)
-    for t in range(layout.n_parts(b)):
-        memcpy(&out[first + t, 0], &point[t * layout.stride], layout.n_labels * sizeof(double))
-
-
 def chain_decode_map(
     ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
     double[::1] scores, Py_ssize_t start, Py_ssize_t stop, int[::1] labels, double[::1] values):
@@ -448,7 +428,7 @@ def chain_marginals(
                     &scores[0], layout.n_parts(b), &scores[0] + nodes, layout.pair_step,
                     &point[0], &point[0] + nodes, &values[b]) != 0:
                 values[b] = -INFINITY
-            copy_nodes(layout, b, point, out)
+            copy_nodes(layout, b, &point[0], out)
 
 
 def chain_max_min_nodes(
@@ -473,7 +453,7 @@ def chain_max_min_nodes(
             max_min.begin(&scores[0], T)
             max_min.generate(INFINITY, 0.0, tol, 500, 500, &lower, &upper)
             max_min.mixture(&point[0])
-            copy_nodes(layout, b, point, out)
+            copy_nodes(layout, b, &point[0], out)
 
 
 def chain_all_scores(
@@ -546,7 +526,7 @@ def automaton_marginals(
             for j in range(layout.size(b)):
                 work.scores[j] /= temperature
             outputs.sum_product(b, &work.scores[0], work, &work.atom[0], &values[b])
-            copy_nodes(layout, b, work.atom, out)
+            copy_nodes(layout, b, &work.atom[0], out)
 
 
 def automaton_max_min_nodes(
@@ -574,7 +554,7 @@ def automaton_max_min_nodes(
             game.begin_block(b, &work.scores[0], layout.n_parts(b))
             game.generate(INFINITY, 0.0, tol, 500, 500, &lower, &upper)
             game.mixture(&work.atom[0])
-            copy_nodes(layout, b, work.atom, out)
+            copy_nodes(layout, b, &work.atom[0], out)
 
 
 def automaton_all_scores(ChainFeatures features, double[::1] scores, Py_ssize_t b):

@@ -1,3 +1,4 @@
+# cython: binding=False
 """Sweeps over all blocks: labels, working sets, and batches."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# cython: binding=False
 """Passes whose visits are made in windows of several blocks, by several threads.
 
 All blocks of a window are scored at the same w, their oracles called, and their steps chosen as the
