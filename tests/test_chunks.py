@@ -227,7 +227,7 @@ def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, lo
     model = SequenceTagger("log", solver=solver, **options)
     data = chunks_of(model, X, y, weights)
     for c in range(data.edges.size - 1):
-        (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+        (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
         assert n_bytes == same_bytes
         # features of positions and of transitions
         for i in (0, 6):
@@ -249,7 +249,7 @@ def test_a_chunk_of_rows_is_the_same_each_time_it_is_read(kind):
         model = MulticlassClassifier("log", solver=solver)
         data = chunks_of(model, X, y, weights)
         for c in range(data.edges.size - 1):
-            (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+            (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
             assert n_bytes == same_bytes
             assert all(map(same, first.arguments()[:3], second.arguments()[:3]))
         data.store.close(True)

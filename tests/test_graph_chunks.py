@@ -213,7 +213,7 @@ def test_a_chunk_is_the_same_each_time_it_is_read(form, options, stored, tmp_pat
         folder = Folder(X, labels, weights, None, tagger, solver, None)
         data = tagger._task_class(tagger).problem(folder).chunks
         for c in range(data.edges.size - 1):
-            (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+            (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
             assert n_bytes == same_bytes
             # features of nodes and of edges
             for i in (0, 1, 3, 4, 5, 6, 7):

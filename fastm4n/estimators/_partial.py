@@ -9,7 +9,14 @@ import numpy as np
 
 from fastm4n.tasks.base import Census
 from fastm4n.tasks.parameters import as_weights
-from fastm4n.tasks.pieces import Call, Joined, Left, Seen, out_of_core, put_away
+from fastm4n.tasks.pieces import (
+    Call,
+    ConcatenatedData,
+    PartialFitData,
+    PartialFitState,
+    out_of_core,
+    put_away,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -82,7 +89,8 @@ class PartialFit:
         X, earlier, vectorizer = task.read_more(X, before)
         X, y = task.as_examples(X, y)
         weights = as_weights(sample_weight, len(y), task.noun)
-        seen = Seen(Joined([X]), Joined([y]), weights, classes, vectorizer)
+        seen = PartialFitData(
+            ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer)
         if before is not None:
             known = self.classes_ if before.classes is None else before.classes
             if classes is not None and not np.array_equal(classes, known):
@@ -102,7 +110,7 @@ class PartialFit:
             X, y, seen.weights, call=Call(seen, before, vars(self).get("_warm_state")),
             census=Census(labels=seen.classes, vectorizer=vectorizer))
         left = self._warm_state
-        if not isinstance(left, Left):
+        if not isinstance(left, PartialFitState):
             return self
         if left.work_folder is not None:
             try:
@@ -119,7 +127,7 @@ class PartialFit:
 
     def _start_of(self, problem, call):
         state = vars(self).get("_warm_state")
-        if problem.chunks is not None or isinstance(state, Left):
+        if problem.chunks is not None or isinstance(state, PartialFitState):
             return None
         if call is None:
             return super()._start_of(problem, call)

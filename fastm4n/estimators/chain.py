@@ -16,7 +16,7 @@ from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.attributes import looked_at, made
+from fastm4n.tasks.attributes import made, tokens_of
 from fastm4n.tasks.chain_automaton import (
     AutomatonDecoder,
     as_automaton,
@@ -343,7 +343,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
     def _features(self, X, lengths=None):
         """X of predictions as features."""
         return made(
-            *looked_at(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
+            *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
         """Validated sequences, and what decodes those of them that are not empty."""

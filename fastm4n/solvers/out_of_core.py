@@ -14,15 +14,14 @@ from fastm4n.solvers.base import Solver
 from fastm4n.solvers.blocks.block_coordinate import solve_engine
 from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
 from fastm4n.solvers.blocks.schedule import SAMPLINGS
-from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
+from fastm4n.solvers.chunks import NEGLIGIBLE_BESIDE_NEW, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray, StrPath
+    from fastm4n.base.types import StrPath
     from fastm4n.solvers.base import Options, Solution, State
-    from fastm4n.solvers.chunks import Chunks
     from fastm4n.solvers.history import Monitor
 
 STEPS = ("line_search", "exact")
@@ -129,41 +128,23 @@ class OutOfCore(Solver):
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
-        """As in `Solver`."""
-        return problem.chunks.solve(
-            problem.weights, options.alpha, seed=options.seed, n_jobs=options.n_jobs,
-            monitor=monitor)
-
-    @property
-    def chunk_bytes(self) -> float:
-        """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
-        return self.memory * 2**20 / 3
-
-    def solve_chunks(
-        self, chunks: Chunks, weights: FloatArray, alpha: float, *, seed: int,
-        n_jobs: int | None, monitor: Monitor, left: dict[str, Any] | None = None,
-        share: float = 1.0,
-    ) -> Solution:
-        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
-
-        chunks : Chunks
-            With a `store`, which `close(done)` ends and, where that lasts, the `fingerprint` of the
-            fit. `keep_end(engine, solution)` is called before the engine is closed; `goes_on` says
-            whether it keeps what a later call needs.
-        left, share
-            As of `ChunkedEngine.go_on`, where it is to go on from there.
-        """
-        store = chunks.store
+        """As of `Solver`."""
+        chunks, done = problem.chunks, False
+        found = chunks.ended_solution(monitor.tol)
+        if found is not None:
+            chunks.close(True)
+            return found
+        store, (left, share) = chunks.store, chunks.left_before
         engine = ChunkedEngine(
-            chunks, weights, alpha, seed, store, SAMPLINGS[self.sampling], self.visits, n_jobs)
-        done = False
+            chunks, problem.weights, options.alpha, options.seed, store, SAMPLINGS[self.sampling],
+            self.visits, options.n_jobs)
         try:
             if store.is_lasting:
                 monitor.checkpoint = ChunkCheckpoint(
                     store, chunks.fingerprint, not chunks.goes_on)
             checkpoint = monitor.checkpoint
             if left is not None:
-                engine.negligible = LITTLE
+                engine.negligible = NEGLIGIBLE_BESIDE_NEW
             if left is not None and (checkpoint is None or checkpoint.found is None):
                 engine.go_on(left, share)
             solution = solve_engine(
@@ -177,3 +158,8 @@ class OutOfCore(Solver):
             engine.close()
             chunks.close(done)
         return solution
+
+    @property
+    def chunk_bytes(self) -> float:
+        """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
+        return self.memory * 2**20 / 3

@@ -24,7 +24,7 @@ def new_vectorizer():
 
 def learnt(X, lengths):
     """Features of a fit, and the `SequenceVectorizer` that made them, or None of numbers."""
-    X, holds = looked_at(X, lengths)
+    X, holds = tokens_of(X, lengths)
     if holds == NUMBERS:
         return X, None
     if holds == NOTHING:
@@ -60,7 +60,7 @@ def check_one_kind(X):
             "each.")
 
 
-def looked_at(X, lengths):
+def tokens_of(X, lengths):
     """X, as a list of sequences where it holds attributes or nothing, and what it holds."""
     if isinstance(X, Sequences):
         # rows on disk are not to be mapped for this

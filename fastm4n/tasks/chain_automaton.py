@@ -85,7 +85,7 @@ def _place(X, position):
     return b, int(position - X.offsets[b])
 
 
-class Within:
+class SequenceConstraints:
     """What the labellings of a fit are within, where they are not those of a plain chain.
 
     Parameters

@@ -11,7 +11,7 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.data._graphs import Graphs
 from fastm4n.features import row_norms
 from fastm4n.tasks.chain_input import encode
-from fastm4n.tasks.parameters import canonical
+from fastm4n.tasks.parameters import canonical, check_norms
 
 # the label of nodes that have none
 UNLABELLED = -1
@@ -69,23 +69,9 @@ def step_norms(X):
 
 
 def check_sizes(norms, alpha, numbers):
-    """Refuse features whose weights would overflow.
-
-    Parameters
-    ----------
-    norms : ndarray
-        What `step_norms` gives of each graph, none of them empty.
-    alpha : float
-    numbers : ndarray of int
-        Those of the graphs.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        large = np.flatnonzero(~np.isfinite(norms / alpha))
-    if large.size:
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}], its "
-            f"features of nodes and of edges, divided by alpha={alpha:g} overflows. Scale the "
-            "features, for example with StandardScaler.")
+    """Refuse features whose weights would overflow, by `step_norms` of graphs of these numbers."""
+    check_norms(
+        norms, alpha, lambda large: f"X[{numbers[large[0]]}], its features of nodes and of edges,")
 
 
 def _squares(values, offsets):

@@ -535,7 +535,7 @@ class GraphChunks(Chunked):
         with self._named(start, stop):
             return self.task.loss(self._outputs(*self._again(start, stop)))
 
-    def load(self, c):
+    def open(self, c):
         start, stop = map(int, self.examples[[c, c + 1]])
         kept = self.store.kept(c)
         is_planned = self.oracle == "few_states"

@@ -15,19 +15,21 @@ from fastm4n.tasks.levels import levels_of, places
 from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
+    check_norms,
     cost_matrix,
     is_sorted_words,
+    not_finite,
     summable,
     warn_of_order,
 )
 from fastm4n.tasks.pieces import (
     Chunked,
-    Joined,
+    ConcatenatedData,
     as_arrays,
+    as_kernel_rows,
     check_readable,
     from_arrays,
     in_memory,
-    looked_at,
     n_bytes,
 )
 from fastm4n.tasks.places import check_labels, check_lengths, check_present, n_examples
@@ -86,7 +88,7 @@ class LabelTask(VectorTask):
         return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
 
     def columns(self, X):
-        return X.matrices() if isinstance(X, Joined) else X
+        return X.matrices() if isinstance(X, ConcatenatedData) else X
 
     def as_examples(self, X, y):
         """X and y as calls of `partial_fit` put them together."""
@@ -282,13 +284,13 @@ class RowChunks(Chunked):
         X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
         if sparse.issparse(X):
             X = X.tocsr()
-        elif not hasattr(X, "shape") and not isinstance(X, Joined):
+        elif not hasattr(X, "shape") and not isinstance(X, ConcatenatedData):
             X = np.asarray(X)
-        shape = (len(X), *X.form[0]) if isinstance(X, Joined) else X.shape
+        shape = (len(X), *X.form[0]) if isinstance(X, ConcatenatedData) else X.shape
         if len(shape) != 2:
             raise ValueError(f"X must have two dimensions, got shape {shape}.")
         levels = task._levels_of(y)
-        y, n = np.asarray(y.together() if isinstance(y, Joined) else y), n_examples(X)
+        y, n = np.asarray(y.together() if isinstance(y, ConcatenatedData) else y), n_examples(X)
         if len(y) != n:
             raise ValueError(f"y has {len(y)} labels, but X has {n} rows.")
         if n == 0:
@@ -312,18 +314,14 @@ class RowChunks(Chunked):
         if sparse.issparse(values):
             self.is_canonical &= bool(values.has_canonical_format)
             values = canonical(values)
-            data = values.data
         else:
-            values = data = np.ascontiguousarray(values)
-        if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
-            bad = np.argwhere(~np.isfinite(data))[0]
-            row, column = bad[0], bad[-1]
-            if sparse.issparse(values):
-                row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
-                column = values.indices[bad[0]]
+            values = np.ascontiguousarray(values)
+        found = not_finite(values)
+        if found is not None:
+            row, column, value = found
             raise ValueError(
-                f"X has {data[tuple(bad)]} in row {self.X.own_number(start) + row}, column "
-                f"{column}: features must be finite.")
+                f"X has {value} in row {self.X.own_number(start) + row}, column {column}: features "
+                "must be finite.")
         kept = self.kept[start:stop]
         return values if kept.all() else values[np.flatnonzero(kept)]
 
@@ -364,13 +362,15 @@ class RowChunks(Chunked):
             values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
 
     def _norms(self, values, first):
-        return norms_of(values, self.constant, self.task.alpha, first)
+        norms = row_norms(values, self.constant)
+        check_norms(norms, self.task.alpha, lambda large: f"row {first + large[0]}")
+        return norms
 
     def surrogate_of(self, blocks):
         first, last = blocks[0], blocks[-1] + 1
         return self.task.loss(SimplexOutputs(self.labels[first:last], self.cost))
 
-    def load(self, c):
+    def open(self, c):
         start, stop = self.examples[[c, c + 1]]
         kept = self.store.kept(c)
         if kept is None:
@@ -382,31 +382,18 @@ class RowChunks(Chunked):
         else:
             values = from_arrays("values", kept)
             if values is None:
-                values = _looked_at(*self.X.place(start, stop))
+                values = _as_kernel_rows(*self.X.place(start, stop))
         features = self._features(values, kept["norms"])
         features.share(self.features)
         return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
 
 
-def _looked_at(X, start, stop):
+def _as_kernel_rows(X, start, stop):
     if isinstance(X, np.ndarray) or sparse.issparse(X):
-        return looked_at(X, start, stop)
-    return looked_at(as_rows(X[start:stop]), 0, stop - start)
+        return as_kernel_rows(X, start, stop)
+    return as_kernel_rows(as_rows(X[start:stop]), 0, stop - start)
 
 
 def as_rows(rows):
     """An array or CSR matrix, which may be mapped, of rows that may be on disk."""
     return getattr(rows, "values", rows)
-
-
-def norms_of(values, constant, alpha, first):
-    """Squared norms of rows with a constant feature; refuses what overflows."""
-    norms = row_norms(values, constant)
-    with np.errstate(over="ignore"):
-        large = np.flatnonzero(~np.isfinite(norms / alpha))
-    if large.size:
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of row {first + large[0]} "
-            f"divided by alpha={alpha:g} overflows. Scale the features, for example with "
-            "StandardScaler.")
-    return norms

@@ -16,7 +16,14 @@ from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.tasks.base import Census, Task
 from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_sequences
-from fastm4n.tasks.parameters import RISK_TOL, as_weights, cost_matrix, summable
+from fastm4n.tasks.parameters import (
+    RISK_TOL,
+    as_weights,
+    check_norms,
+    cost_matrix,
+    not_finite,
+    summable,
+)
 from fastm4n.tasks.places import check_lengths
 from fastm4n.tasks.problem import Blocks, Problem
 from fastm4n.tasks.vectors import VectorProblem, VectorTask
@@ -159,14 +166,8 @@ class MatchingTask(PermutationTask):
         values = pairs.values
         if self.kernel == "linear":
             with np.errstate(over="ignore"):
-                norms = np.einsum("ij,ij->i", values, values) / self.alpha
-            large = np.flatnonzero(~np.isfinite(norms))
-            if large.size:
-                raise ValueError(
-                    "X has values too large for float64: the squared norm of row "
-                    f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
-                    "Scale the features."
-                )
+                norms = np.einsum("ij,ij->i", values, values)
+            check_norms(norms, self.alpha, lambda large: f"row {large[0]} of all pairs")
             features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
             resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
             if resolved is not None:
@@ -258,15 +259,14 @@ def as_pairs(X):
     flat = [part.reshape(-1, shapes[0][2]) for part in parts]
     values = flat[0] if len(flat) == 1 else np.concatenate(flat)
     values = np.ascontiguousarray(values, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspect = not np.isfinite(np.sum(values))  # a sum is cheap, but may overflow
-    if suspect and not np.isfinite(values).all():
-        row, feature = np.argwhere(~np.isfinite(values))[0]
+    found = not_finite(values)
+    if found is not None:
+        row, feature, value = found
         ends = np.cumsum(sizes**2)
         b = int(np.searchsorted(ends, row, side="right"))
         i, j = divmod(int(row - (ends[b] - sizes[b] ** 2)), int(sizes[b]))
         raise ValueError(
-            f"X[{b}] has {values[row, feature]} at pair ({i}, {j}), feature {feature}: features "
+            f"X[{b}] has {value} at pair ({i}, {j}), feature {feature}: features "
             "must be finite."
         )
     return values, sizes

@@ -23,7 +23,7 @@ from fastm4n.penalties._penalties import is_pure_l1
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
-from fastm4n.solvers.chunks import Chunks, Kind
+from fastm4n.solvers.chunks import SurrogateTraits
 from fastm4n.solvers.dual_store import ENDED, STATE, DualStore
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.tasks.places import n_examples
@@ -72,11 +72,11 @@ class Call(NamedTuple):
 
     Attributes
     ----------
-    seen : Seen
+    seen : PartialFitData
         The data of all calls, this one included.
-    before : Seen or None
+    before : PartialFitData or None
         The data of earlier calls.
-    state : dict, Left or None
+    state : dict, PartialFitState or None
         What the last call has left.
     """
 
@@ -122,8 +122,8 @@ def n_bytes(values):
     return values.nbytes
 
 
-def looked_at(values, start, stop):
-    """These rows as the compiled loops read them; of the matrix it is known that they can be."""
+def as_kernel_rows(values, start, stop):
+    """Rows start ... stop - 1 of a validated matrix, C-ordered or int32 CSR."""
     if sparse.issparse(values):
         indptr = values.indptr[start : stop + 1]
         where = slice(indptr[0], indptr[-1])
@@ -153,8 +153,8 @@ def rows_again(X, name, start, stop, offsets):
     """
     if hasattr(X, "n_bytes_on_disk"):
         whole = getattr(X[start:stop], name)
-        return looked_at(whole, 0, whole.shape[0])
-    return looked_at(getattr(X, name), *offsets[[start, stop]])
+        return as_kernel_rows(whole, 0, whole.shape[0])
+    return as_kernel_rows(getattr(X, name), *offsets[[start, stop]])
 
 
 def position_bytes(lengths, entries, values):
@@ -294,26 +294,29 @@ class LabelFile:
         return more
 
 
-class Chunked(Chunks):
-    """The chunks of an estimator's data; a subclass reads them.
+class Chunked:
+    """The chunks of the data of a task.
+
+    A subclass has `problem`, the `Problem` of the blocks of all chunks, `surrogate_of(blocks)`, and
+    `open(c)`, the surrogate and features of a chunk.
 
     Parameters
     ----------
     task : Task
     folder : Folder
-    X : container of examples, or Joined
+    X : container of examples, or ConcatenatedData
         Of estimators with `partial_fit`.
 
     Attributes
     ----------
     solver : OutOfCore
-    X : Joined
+    X : ConcatenatedData
     store : DualStore
     calls : Calls or None
         Of `partial_fit`, what its earlier calls have left.
     goes_on : bool
         Whether there are such, and a later call has what this one leaves.
-    last : Left or None
+    last : PartialFitState or None
         Of the last call, whose examples need not be looked at again.
     n_known : int
         How many these are.
@@ -334,7 +337,7 @@ class Chunked(Chunks):
         solver = folder.solver
         self.task, self.solver, self.estimator = task, solver, folder.estimator
         if X is not None:
-            self.X = X if isinstance(X, Joined) else Joined([X])
+            self.X = X if isinstance(X, ConcatenatedData) else ConcatenatedData([X])
         self.calls = Calls.of(folder)
         self.goes_on = self.calls is not None
         self.last = self.calls.last if self.goes_on else None
@@ -373,7 +376,7 @@ class Chunked(Chunks):
         of two calls.
         """
         n, start, rows = n_rows_of.size - 1, self.n_known, FIRST_ROWS
-        bounds = self.X.bounds if isinstance(self.X, Joined) else np.array([0, n])
+        bounds = self.X.bounds if isinstance(self.X, ConcatenatedData) else np.array([0, n])
         while start < n:
             most = n_rows_of[start] + rows
             stop = max(start + 1, int(np.searchsorted(n_rows_of, most, side="right")) - 1)
@@ -443,7 +446,7 @@ class Chunked(Chunks):
         # examples at which the chunks begin
         self.examples = np.searchsorted(self.before, self.edges, side="left")
         self.examples[-1] = self.kept.size
-        self.kind = Kind.of(first, self.weights.size, max_size, self.largest)
+        self.kind = SurrogateTraits.from_chunk(first, self.weights.size, max_size, self.largest)
         if self.last is not None:
             self.store.forget(same_chunks(self.edges, self.last.edges))
 
@@ -470,14 +473,19 @@ class Chunked(Chunks):
         problem.chunks = self
         return problem
 
-    def solve(self, weights, alpha, **options):
-        """The solution, by `OutOfCore.solve_chunks`."""
-        calls = self.calls
-        if calls is None or calls.ended is None:
-            left = {} if calls is None else {"left": calls.left, "share": calls.share}
-            return self.solver.solve_chunks(self, weights, alpha, **left, **options)
-        self.close(True)
-        return calls.ended_solution(self, options["monitor"].tol)
+    @property
+    def left_before(self):
+        """What the last call of `partial_fit` has left, or None, and its share of the weights."""
+        return (None, 1.0) if self.calls is None else (self.calls.left, self.calls.share)
+
+    def ended_solution(self, tol):
+        """The solution of a call that has ended before; None if this one has not."""
+        if self.calls is None or self.calls.ended is None:
+            return None
+        return self.calls.ended_solution(self, tol)
+
+    def ended(self, engine):
+        """Look at all blocks at the weights of a solution, whose chunks can still be read."""
 
     def keep_end(self, engine, solution):
         """Keep what the next call of `partial_fit` goes on from."""
@@ -494,18 +502,10 @@ class Chunked(Chunks):
     def warm(self, solution, alpha):
         """What the next call of `partial_fit` goes on from."""
         self.store.n_calls += 1
-        return Left(
+        return PartialFitState(
             same=self.calls.same, begins_anew=self.calls.begins_anew, n_examples=self.kept.size,
             n_calls=self.store.n_calls,
             **{name: getattr(self, name) for name in self._for_next})
-
-    def problem(self):
-        """A `Problem` of the blocks of all chunks."""
-        raise NotImplementedError
-
-    def surrogate_of(self, blocks):
-        """The surrogate of some blocks."""
-        raise NotImplementedError
 
     def largest(self, size):
         """`Surrogate.largest` of all blocks, chunk by chunk."""
@@ -566,12 +566,12 @@ def check_readable(X):
 
 # ------------------------------------------------------------------- several calls
 
-class Seen:
+class PartialFitData:
     """The data of all calls of `partial_fit`, and the classes that they are of.
 
     Attributes
     ----------
-    X, y : Joined
+    X, y : ConcatenatedData
     weights : ndarray of shape (n_examples,)
     classes : ndarray or None
     vectorizer : SequenceVectorizer or None
@@ -596,7 +596,7 @@ class Seen:
                 raise ValueError(
                     f"{name} is {'sparse' if is_sparse else 'dense'}, and was not in earlier calls "
                     "of partial_fit; give one kind.")
-        return Seen(
+        return PartialFitData(
             self.X.with_more(more.X), self.y.with_more(more.y),
             np.concatenate([self.weights, more.weights]), self.classes, more.vectorizer)
 
@@ -609,20 +609,21 @@ class Seen:
                 (rows.data, rows.indices, rows.indptr),
                 shape=(rows.shape[0], vectorizer._n_features_out))
             parts.append(Sequences._of_checked(rows, given.offsets))
-        return Seen(Joined(parts), self.y, self.weights, self.classes, vectorizer)
+        return PartialFitData(
+            ConcatenatedData(parts), self.y, self.weights, self.classes, vectorizer)
 
     def together(self):
         """The same data in one given each, in memory where they were several."""
-        X, y = (Joined([joined.together()]) for joined in (self.X, self.y))
-        return Seen(X, y, self.weights, self.classes, self.vectorizer)
+        X, y = (ConcatenatedData([joined.together()]) for joined in (self.X, self.y))
+        return PartialFitData(X, y, self.weights, self.classes, self.vectorizer)
 
 
 # rows that are looked at once
 AT_ONCE = 1 << 16
 
 
-class Away:
-    """What is in a folder, by the folder's name; a pickle of it does not ask for the folder.
+class FolderReference:
+    """Reference to a stored container, reopened on first use; pickles hold the folder's name.
 
     Parameters
     ----------
@@ -638,7 +639,7 @@ class Away:
         return make(*arguments)
 
 
-class Joined:
+class ConcatenatedData:
     """Containers of examples, one after another.
 
     A slice of one of them is its own slice, and reads nothing of what is on disk; one of several is
@@ -661,14 +662,16 @@ class Joined:
         self.bounds = cut([n_examples(given) for given in self._parts])
 
     def __getstate__(self):
-        parts = [Away(given) if hasattr(given, "folder") else given for given in self._parts]
+        parts = [
+            FolderReference(given) if hasattr(given, "folder") else given
+            for given in self._parts]
         return {"_parts": parts, "bounds": self.bounds}
 
     @property
     def parts(self):
         """The containers."""
         for i, given in enumerate(self._parts):
-            if isinstance(given, Away):
+            if isinstance(given, FolderReference):
                 with explained(i):
                     self._parts[i] = given.opened()
         return self._parts
@@ -678,7 +681,7 @@ class Joined:
 
     def with_more(self, more):
         """These and the examples of another one."""
-        joined = Joined([])
+        joined = ConcatenatedData([])
         joined._parts = self._parts + more._parts
         joined.bounds = np.concatenate([self.bounds, self.bounds[-1] + more.bounds[1:]])
         return joined
@@ -733,7 +736,7 @@ class Joined:
     def form(self):
         """Shape of a row, and whether rows are sparse, of the first given."""
         first = self._parts[0]
-        return first.kind if isinstance(first, Away) else form_of(first)
+        return first.kind if isinstance(first, FolderReference) else form_of(first)
 
     def check_there(self):
         """Refuse folders that have gone, or have other contents than when they were opened.
@@ -767,7 +770,7 @@ def put_away(X, y, folder):
 
     Parameters
     ----------
-    X, y : Joined
+    X, y : ConcatenatedData
     folder : str or path
     """
     for i, given in enumerate(X.parts):
@@ -806,8 +809,8 @@ def put_together(parts):
 FREE = (*IDLE, "alpha", "tol", "max_iter", "random_state", "solver")
 
 
-class Left:
-    """What a call leaves in this process, by name; neither a pickle nor a copy has it."""
+class PartialFitState:
+    """In-process state of a `partial_fit` call; never pickled or copied."""
 
     n_examples, begins_anew = -1, False
 
@@ -825,7 +828,7 @@ class Calls:
     ----------
     same : dict
         Fingerprint of the parameters that all calls must have in common.
-    last : Left or None
+    last : PartialFitState or None
         Of the last call, where the same estimator has made it under the same parameters.
     left, share : dict, float
         As `OutOfCore.solve` takes them; None where all begins at phi(y).
@@ -843,7 +846,7 @@ class Calls:
         self.n_before = n_before
         self.last = self.left = self.ended = None
         self.share, self.edges, self.begins_anew = 1.0, (0,), False
-        if n_before and isinstance(found, Left) and found.n_examples == n_before and (
+        if n_before and isinstance(found, PartialFitState) and found.n_examples == n_before and (
                 found.same == self.same and found.work_folder == solver.work_folder
                 and found.n_calls == found.store.n_calls):
             self.last = found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -15,12 +15,6 @@ from scipy import sparse
 from fastm4n.base.arrays import flat
 from fastm4n.solvers.base import State
 from fastm4n.solvers.certificates import objective_at_zero
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.base import Solution
 
 
 def _same(one, other):
@@ -56,10 +50,7 @@ class Blocks:
     total: float
 
     @classmethod
-    def of(
-        cls, n_examples: int, kept: NDArray[np.int64], weights: FloatArray,
-        first: NDArray[np.int64], block_weights: FloatArray, block_of: NDArray[np.int64],
-    ) -> Blocks:
+    def of(cls, n_examples, kept, weights, first, block_weights, block_of):
         """Blocks of examples with these weights, the last three being what merging gives."""
         total = block_weights.sum()
         if first.size == kept.size:
@@ -73,11 +64,11 @@ class Blocks:
             n_examples, kept, block_of, shares, first, block_weights / total, float(total))
 
     @property
-    def examples(self) -> NDArray[np.int32]:
+    def examples(self):
         """An example of each block."""
         return self.kept[self.first]
 
-    def spread(self, rows: FloatArray) -> FloatArray:
+    def spread(self, rows):
         """A row for each example, of those of the blocks: as much of it as its weight is."""
         of_examples = np.zeros((self.n_examples, rows.shape[1]))
         of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
@@ -122,7 +113,7 @@ class Problem:
     is_last = False
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self):
         return self.blocks.weights
 
     @property
@@ -131,22 +122,22 @@ class Problem:
         return None if self.chunks is None else self.chunks.solver
 
     @property
-    def taker(self) -> str:
+    def taker(self):
         """The class of the estimator, for errors."""
         return "these outputs" if self.owner is None else type(self.owner).__name__
 
-    def said(self, *names: str) -> str:
+    def said(self, *names):
         """These parameters as they were given, "surrogate='log', cost='zero_one'"."""
         given = {} if self.owner is None else self.owner.get_params()
         return ", ".join(
             f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
 
-    def outputs_in_words(self) -> str:
+    def outputs_in_words(self):
         """The outputs, with the oracle where there are several."""
         oracle = self.common.get("oracle_")
         return f"outputs of {self.taker}" + ("" if oracle is None else f" by oracle_={oracle!r}")
 
-    def features_in_words(self) -> str:
+    def features_in_words(self):
         """The form of X."""
         kernel = getattr(self.owner, "kernel", "linear")
         X = getattr(self.features, "X", None)
@@ -154,11 +145,11 @@ class Problem:
             f"kernel={reprlib.repr(kernel)}" if kernel != "linear" else
             "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
 
-    def scale(self) -> float:
+    def scale(self):
         """The objective at zero weights, from above: what tolerances are relative to."""
         return objective_at_zero(self.loss, self.features, self.weights)
 
-    def fitted(self, mu: FloatArray, alpha: float) -> Any:
+    def fitted(self, mu, alpha):
         """Fitted attributes that depend on alpha, `features` holding w.
 
         w is w(mu) where they do not hold weights. They are arrays, some of which may be views of
@@ -166,18 +157,18 @@ class Problem:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
 
-    def fitted_by(self, solution: Solution, alpha: float) -> Any:
+    def fitted_by(self, solution, alpha):
         """`fitted` of what a solver has left."""
         return self.fitted(solution.mu, alpha)
 
-    def drop_dual(self, solution: Solution) -> None:
+    def drop_dual(self, solution):
         """Let go of the dual point where fitted attributes are not made of it."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self):
         """Fitted attributes that are no arrays and depend on w, which `features` hold."""
         return {}
 
-    def warm(self, solution: Solution, alpha: float) -> dict[str, Any]:
+    def warm(self, solution, alpha):
         """What a later fit with `warm_start` starts from: plain data."""
         owner = np.full(self.blocks.n_examples, -1)
         owner[self.blocks.kept] = self.blocks.block_of
@@ -188,7 +179,7 @@ class Problem:
             kept_under=self.loss.kept_under(),
         )
 
-    def start(self, state: dict[str, Any], alpha: float) -> State | None:
+    def start(self, state, alpha):
         """The `State` to start from, by what `warm` gave, or None where it does not fit.
 
         For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for

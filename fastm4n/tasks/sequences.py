@@ -14,9 +14,9 @@ from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import Group, resolve_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.tasks.attributes import ATTRIBUTES, learnt, looked_at, made, new_vectorizer
+from fastm4n.tasks.attributes import ATTRIBUTES, learnt, made, new_vectorizer, tokens_of
 from fastm4n.tasks.base import Census, Task, rows_in_common
-from fastm4n.tasks.chain_automaton import Within
+from fastm4n.tasks.chain_automaton import SequenceConstraints
 from fastm4n.tasks.chain_input import (
     as_features,
     as_labels,
@@ -42,7 +42,7 @@ from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable, warn_of_order
 from fastm4n.tasks.pieces import (
     Chunked,
-    Joined,
+    ConcatenatedData,
     LabelFile,
     as_arrays,
     check_readable,
@@ -175,7 +175,7 @@ class SequenceTask(Task):
         if before is None:
             X, vectorizer = learnt(X, None)
             return X, None, vectorizer
-        (X, holds), known = looked_at(X, None), before.vectorizer
+        (X, holds), known = tokens_of(X, None), before.vectorizer
         if known is None or holds != ATTRIBUTES:
             return made(X, holds, known, "earlier calls of partial_fit"), before, known
         vectorizer = known._with_names(new_vectorizer().fit(X).feature_names_)
@@ -189,7 +189,7 @@ class SequenceTask(Task):
         return vectorizer.transform(X), before, vectorizer
 
     def columns(self, X):
-        return X.matrices() if isinstance(X, Joined) else X
+        return X.matrices() if isinstance(X, ConcatenatedData) else X
 
     def as_examples(self, X, y):
         """X and y as calls of `partial_fit` put them together."""
@@ -267,7 +267,7 @@ class SequenceTask(Task):
         classes, codes = encode(labels, census=census)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
-        within = Within(self, X, kept, codes, classes, allowed, lengths)
+        within = SequenceConstraints(self, X, kept, codes, classes, allowed, lengths)
         alpha = self.alpha_of(kept.size, census)
         check_size(X, alpha, kept)
         blocks = Blocks.of(
@@ -341,7 +341,7 @@ class SequenceChunks(Chunked):
                 "it out, or use solver=BlockFrankWolfe(), in memory.")
         if lengths is not None:
             X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
-        elif not isinstance(X, (Sequences, Joined)):
+        elif not isinstance(X, (Sequences, ConcatenatedData)):
             X = as_features(X, None)
         if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
             raise ValueError("y must be a list with a sequence of labels for each sequence of X.")
@@ -350,7 +350,7 @@ class SequenceChunks(Chunked):
         if len(X) == 0:
             raise ValueError("X has no sequences.")
         weights = as_weights(sample_weight, len(X), "sequence")
-        parts = X.parts if isinstance(X, Joined) else [X]
+        parts = X.parts if isinstance(X, ConcatenatedData) else [X]
         self.offsets = parts[0].offsets
         if len(parts) > 1:
             self.offsets = cut(np.concatenate([part.lengths for part in parts]))
@@ -494,7 +494,7 @@ class SequenceChunks(Chunked):
             values, starts - starts[0], layout, float(task.fit_intercept), task.fit_start_end,
             task.fit_transitions, edge_values, used=self.used, edge_used=self.edge_used, **shared)
 
-    def load(self, c):
+    def open(self, c):
         blocks = self.blocks(c)
         surrogate, kept = self.surrogate_of(blocks), self.store.kept(c)
         layout = surrogate.outputs.layout

@@ -13,7 +13,14 @@ from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.tasks.base import Census, Task, parameters_of, rows_in_common
 from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_examples
-from fastm4n.tasks.parameters import canonical, check_weights, frozen_copy, is_frozen, summable
+from fastm4n.tasks.parameters import (
+    canonical,
+    check_norms,
+    check_weights,
+    frozen_copy,
+    is_frozen,
+    summable,
+)
 from fastm4n.tasks.places import check_listed, placed
 from fastm4n.tasks.problem import Blocks, Problem
 
@@ -192,15 +199,7 @@ class VectorTask(Task):
                 intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
         if self.kernel == "linear":
             norms = norms + intercept**2
-            with np.errstate(over="ignore"):
-                large = samples[~np.isfinite(norms / self.alpha)]
-            if large.size:
-                row = int(large.min())
-                raise ValueError(
-                    f"X has values too large for float64: the squared norm of row {row} divided "
-                    f"by alpha={self.alpha:g} overflows. Scale the features, for example with "
-                    "StandardScaler."
-                )
+            check_norms(norms, self.alpha, lambda large: f"row {samples[large].min()}")
             return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
         if self.kernel == "precomputed":
             whole = np.array_equal(samples, np.arange(X.shape[0]))
