@@ -107,8 +107,7 @@ class Monitor:
     @classmethod
     def of(cls, options, checkpoint=None):
         """The monitor of a fit with these options."""
-        return cls(
-            options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
+        return cls(options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
     def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
         """Append a row to the history, and return whether the callback ends the fit."""

@@ -214,8 +214,7 @@ class Centre:
 
     def z(self):
         """z(mu), in arrays that the next call changes."""
-        out = self.room = self.room or {
-            name: np.empty_like(c) for name, c in self.centre.items()}
+        out = self.room = self.room or {name: np.empty_like(c) for name, c in self.centre.items()}
         for name, (raw, _) in self.engine.features.live().items():
             out[name][...] = raw
             for t, z, c in self.penalty.penalties[name].pieces(out[name], self.centre[name]):
@@ -307,8 +306,7 @@ class ProximalPoints(Solver, register=False):
 
 
 # of the state of a fit
-NUMBERS = (
-    "n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
+NUMBERS = ("n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
 
 
 class _Fit:
@@ -447,8 +445,7 @@ class _Fit:
                     stopped = monitor.report(
                         self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
                         cache_hits=engine.cache_hits)
-                    finished = (
-                        finished or stopped or found.gap <= self.tol or self.is_settled())
+                    finished = finished or stopped or found.gap <= self.tol or self.is_settled()
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):

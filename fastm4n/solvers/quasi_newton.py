@@ -228,8 +228,7 @@ class _Run:
         """The gradient at the point that was evaluated last, and the certificate of the best."""
         z = self.batch.gradient()
         point.gradient = plus(z, self.alpha, point.w)
-        self.planes.add(
-            point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
+        self.planes.add(point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
         self.certificate = self.certified(point, self.planes.bound())
         stop = self.report(self.certificate)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
@@ -320,8 +319,7 @@ class _Run:
         self.planes.restore(form, part("planes", state))
         for pair in items_of("pairs", state):
             keep_pair(self.pairs, *(formed(form, name, pair) for name in ("moved", "turned")))
-        self.surrogate.outputs.restore(
-            formed(self.surrogate.outputs.state(), "outputs", state))
+        self.surrogate.outputs.restore(formed(self.surrogate.outputs.state(), "outputs", state))
         if not self.is_smooth:
             np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
         self.certificate = self.certified(self.at, float(state["bound"]))

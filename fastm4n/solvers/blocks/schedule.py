@@ -509,8 +509,7 @@ class Schedule:
         if not self.has_newton or self.is_newton:
             return False
         # a pass by gaps has used up some of those that it went by
-        is_fair = (
-            self.is_sweep or self.sampling != "gap" or stale > SWEEP_BELOW * self.at_refresh)
+        is_fair = self.is_sweep or self.sampling != "gap" or stale > SWEEP_BELOW * self.at_refresh
         if is_fair and is_time_for_newton(self.engine, n_passes, stale, tol):
             self.is_newton, self.name = True, "semismooth"
             return True
