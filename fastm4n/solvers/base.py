@@ -165,7 +165,7 @@ class Solver(NamesParameters, BaseEstimator):
 
     known: dict[str, type[Solver]] = {}
 
-    # options by which the table of cells knows it, see `fastm4n.estimators._cells`: beside the
+    # options in the table of cells, see `fastm4n.estimators._cells`: in addition to the
     # default ones those that make another method of it
     variants: tuple[dict[str, Any], ...] = ({},)
     # how max-min oracles are solved

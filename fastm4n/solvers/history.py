@@ -45,7 +45,7 @@ class Progress:
     def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
-        # smoothing=0: what remains is told from all that was done, as gaps jump
+        # smoothing=0: the remaining time is estimated from all passes, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
     def share(self, row):

@@ -278,7 +278,7 @@ class _Run:
         left = self.look()
         ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
         if ends:
-            # steps keep sums of rows and columns but for rounding
+            # steps change sums of rows and columns by rounding only
             self.games.make_feasible()
             left = self.look()
         return left, self.told()

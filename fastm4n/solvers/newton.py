@@ -746,8 +746,8 @@ class _Run:
     def factor(self, hessian):
         """The factor of second derivatives of the mean loss and the penalty."""
         k, d = hessian.shape[:2]
-        # what is the same for all labels makes no difference to the losses: steps have nothing of
-        # it, and the matrix need not be singular there
+        # losses do not change if all labels move alike: steps have no such part, and this term
+        # keeps the matrix regular
         hessian += np.einsum("jajb->ab", hessian)[:, np.newaxis] / k**2
         hessian = hessian.reshape(k * d, k * d)
         hessian[np.diag_indices(k * d)] += np.tile(self.alpha * self.penalised, k)

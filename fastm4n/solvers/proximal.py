@@ -117,7 +117,7 @@ class Sparse:
                 break
             value, slope = self.smooth(height, z, alpha, s)
             found = max(found, (value, s))
-            # as the dual is concave in s, this bounds what is left to gain
+            # the dual is concave in s, so this bounds the remaining gain
             if abs(slope) * (high - low) <= 1e-3 * abs(value):
                 break
             # the end that stays counts half at the next, as in the Illinois rule
@@ -355,7 +355,7 @@ class _Fit:
     def look(self):
         """Certify the current point; returns whether the objective rose."""
         engine, penalty = self.engine, self.penalty
-        # of the problem with the centre's term, whose values are not those of this one
+        # of the problem with the centre's term, whose values differ
         found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
         engine.set_gaps(found.block_gaps, found.block_losses)
         self.inner, self.block_gaps = found.gap, found.block_gaps
