@@ -194,8 +194,7 @@ class InteriorPoint(Solver):
                 run.finish()
         if run.is_stuck and options.auto and not monitor.interrupted:
             features.clear()
-            return BlockFrankWolfe().solve(
-                problem, options, None, Monitor.of(options, checkpoint))
+            return BlockFrankWolfe().solve(problem, options, None, Monitor.of(options, checkpoint))
         state = features.state()
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
@@ -267,8 +266,7 @@ class _Run:
         rounding = ROUNDING * (abs(self.primal) + abs(height) + gain / self.alpha)
         if self.primal < self.best_primal:
             self.best, self.best_primal = self.w.copy(), self.primal
-        self.best_dual = max(
-            self.best_dual, scaled_dual(height, gain / (2.0 * self.alpha)))
+        self.best_dual = max(self.best_dual, scaled_dual(height, gain / (2.0 * self.alpha)))
         if np.isfinite(rounding):
             self.gap = rounding + checked_gap(self.best_primal, self.best_dual, rounding)
         else:
@@ -280,7 +278,7 @@ class _Run:
         left = self.look()
         ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
         if ends:
-            # steps keep sums of rows and columns but for rounding
+            # steps change sums of rows and columns by rounding only
             self.games.make_feasible()
             left = self.look()
         return left, self.told()

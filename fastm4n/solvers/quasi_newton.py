@@ -228,8 +228,7 @@ class _Run:
         """The gradient at the point that was evaluated last, and the certificate of the best."""
         z = self.batch.gradient()
         point.gradient = plus(z, self.alpha, point.w)
-        self.planes.add(
-            point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
+        self.planes.add(point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
         self.certificate = self.certified(point, self.planes.bound())
         stop = self.report(self.certificate)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
@@ -293,7 +292,7 @@ class _Run:
                 return
             moved = self.cooled(point)
         elif moved is None:
-            # what the pairs tell is wrong: begin anew, by the gradient
+            # the pairs are wrong: restart from the gradient
             self.pairs.clear()
             moved = self.evaluate(point.w)
         self.at = moved
@@ -320,8 +319,7 @@ class _Run:
         self.planes.restore(form, part("planes", state))
         for pair in items_of("pairs", state):
             keep_pair(self.pairs, *(formed(form, name, pair) for name in ("moved", "turned")))
-        self.surrogate.outputs.restore(
-            formed(self.surrogate.outputs.state(), "outputs", state))
+        self.surrogate.outputs.restore(formed(self.surrogate.outputs.state(), "outputs", state))
         if not self.is_smooth:
             np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
         self.certificate = self.certified(self.at, float(state["bound"]))
@@ -343,7 +341,7 @@ class _Run:
     def search(self, point):
         """The next point, with its pair, or None if no step gains enough."""
         self.features.restore(direction(point.gradient, self.pairs, self.first))
-        # without what is no weight of this map
+        # without entries that are no weights of this map
         step = self.features.state()
         slope, size = inner(point.gradient, step), 1.0
         if not slope < 0.0:
@@ -359,7 +357,7 @@ class _Run:
                 return found
             if self.n_passes >= self.max_iter:
                 break
-            # the least point of the parabola through what is known, within bounds
+            # the minimum of the parabola through the known values, within bounds
             excess = found.value - point.value - size * slope
             least = -0.5 * size * slope / excess if 0.0 < excess < np.inf else 0.0
             size *= min(LARGEST_CUT, max(SMALLEST_CUT, least))

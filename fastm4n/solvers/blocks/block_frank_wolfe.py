@@ -214,7 +214,7 @@ class BlockFrankWolfe(Solver):
             return (
                 f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
                 "cache.")
-        # visits of rounds over partitions are line searches, whatever the step
+        # visits of rounds over partitions are always line searches
         if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
             return (
                 "step='exact' needs a closed-form step, which "
