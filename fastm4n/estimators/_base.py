@@ -31,6 +31,7 @@ from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.history import Monitor
+from fastm4n.tasks.chain_weights import PACKED
 from fastm4n.tasks.parameters import DECODINGS, SURROGATES
 from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
@@ -340,6 +341,27 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             f"{type(self).__name__} has no predict_proba, as outputs are too many to list: with "
             "surrogate='log' predict_marginals has the probabilities of their parts."
         )
+
+
+class PackedWeights:
+    """Base of estimators whose fitted weights are views of the rows that compiled loops read."""
+
+    def _repacked(self):
+        """Fitted weights that are views again, and what they are views of.
+
+        None if they cannot be: parameters were set after the fit.
+        """
+        raise NotImplementedError
+
+    def __getstate__(self):
+        # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in PACKED}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self.__dict__.update(self._repacked() or {})
 
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
@@ -22,7 +22,6 @@ from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
 from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, as_weights, summable, warn_of_unknown
-from fastm4n.tasks.views import PackedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,9 +18,8 @@ from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs._simplex import closed_form
 from fastm4n.tasks.labels import LabelTask, LevelTask
-from fastm4n.tasks.levels import levels_of, places
 from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, warn_of_unknown
-from fastm4n.tasks.places import check_lengths, check_present
+from fastm4n.tasks.places import check_lengths, check_present, levels_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,24 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 from fastm4n.tasks._decoding import is_same_view
 from fastm4n.tasks.parameters import strongest
-from fastm4n.tasks.views import PACKED, PackedWeights
 
 if TYPE_CHECKING:
     from typing import Any
 
+# what `coef_` and its like are views of
+PACKED = "_packed", "_packed_edges"
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
     "transition_feature_coef_", *PACKED)
-# what a fit says of its weights
-OF_FIT = (
-    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
-    "history_")
 
 
 class WeightsOfPairs(NamedTuple):
@@ -95,62 +91,6 @@ class WeightsOfPairs(NamedTuple):
         return fitted_weights(
             spread_pairs(self.rows, self.pairs), edges, self.pairs[0].size - 1, self.n_labels,
             self.n_ngrams)
-
-
-class ChainWeights(PackedWeights):
-    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
-
-    def __getattr__(self, name):
-        if name in WEIGHTS:
-            self._spread()
-        elif name in OF_FIT and self.__sklearn_is_fitted__():
-            raise AttributeError(
-                f"There is no {name}: no fit has found these weights, they came from elsewhere "
-                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
-                "known. `fit` certifies weights.")
-        # found now, or with the error that there was
-        return super().__getattribute__(name)
-
-    def __setattr__(self, name, value):
-        if name in WEIGHTS:
-            self._spread()  # or those by the pairs would still be what predictions go by
-        super().__setattr__(name, value)
-
-    def _spread(self):
-        """Have weights of all labels, if they are still by the pairs."""
-        held = self.__dict__.get("_of_pairs")
-        if held is not None:
-            self.__dict__.update(held.fitted())
-            self.__dict__.pop("_of_pairs", None)
-
-    @property
-    def n_nonzero_(self):
-        held = vars(self).get("_of_pairs")
-        if held is None:
-            return super().n_nonzero_
-        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
-
-    def _weights_by_pairs(self):
-        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
-        held = vars(self).get("_of_pairs")
-        return {} if held is None or held.edge_rows is not None else held.arrays()
-
-    def __setstate__(self, state):
-        if "_of_pairs" in state:
-            BaseEstimator.__setstate__(self, state)
-        else:
-            super().__setstate__(state)
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        held = state.get("_of_pairs")
-        if held is not None:  # by the pairs still, without what maps have made of them
-            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
-        return state
-
-    def _repacked(self):
-        return fitted_weights(
-            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):

@@ -1,5 +1,6 @@
 """What estimators take: costs, bounds, weights and features, validated."""
 
+import sys
 import warnings
 from copy import copy
 
@@ -18,6 +19,14 @@ RISK_TOL = 1e-6
 LABEL_KINDS = "USiufbO"
 
 
+def warn_caller(message):
+    """Warn at the line that called the package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("fastm4n."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
 def is_sorted_words(classes):
     """Whether classes are words, more than two, in no other order than that of sorting."""
     are_words = classes.dtype.kind in "US" or all(
@@ -30,10 +39,10 @@ def warn_of_order(cost, classes):
     distance = isinstance(cost, str) and cost != "zero_one"
     if distance and is_sorted_words(classes):
         shown = " < ".join(map(str, classes[:5].tolist())) + " ..." * (classes.size > 5)
-        warnings.warn(
+        warn_caller(
             f"cost={cost!r} takes labels, which are no numbers, in the order of sorting, {shown}: "
             "pass a matrix of costs if they have another order, or cost='zero_one' if they have "
-            "none.", UserWarning, stacklevel=7)
+            "none.")
 
 
 def cost_matrix(cost, n_labels, noun="classes"):
