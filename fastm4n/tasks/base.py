@@ -156,6 +156,10 @@ class Task:
         """The data as `problem` takes them."""
         return pieces
 
+    def container(self, X):
+        """X of a partition in a container that can be concatenated."""
+        return X
+
     def shared(self, X):
         """X, validated for several fits at a time, and fitted attributes."""
         return X, {}

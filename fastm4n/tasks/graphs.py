@@ -158,6 +158,9 @@ class GraphTask(Task):
     def naming(self, problem):
         return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
 
+    def container(self, X):
+        return as_graphs(X)
+
     def columns(self, X):
         return as_graphs(X, check=False)
 

@@ -188,6 +188,9 @@ class SequenceTask(Task):
             before = before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
 
+    def container(self, X):
+        return Sequences.from_list(X)
+
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
 
