@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartialFit:
-    """What estimators with `partial_fit` have."""
+    """Mixin of estimators with `partial_fit`."""
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None,

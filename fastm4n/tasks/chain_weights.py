@@ -23,7 +23,7 @@ WEIGHTS = (
 
 
 class WeightsOfPairs(NamedTuple):
-    """Weights as a map of observed pairs holds them, and those of transitions' features or None.
+    """Weights of observed pairs in packed rows, with weights of transition features or None.
 
     Attributes
     ----------
@@ -105,9 +105,9 @@ def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
 
 
 def weight_views(packed, d, R, n_ngrams=0):
-    """coef_, intercept_, start_coef_, end_coef_ and what is behind them, in `packed`.
+    """Views of coef_, intercept_, start_coef_, end_coef_ and further weights in `packed`.
 
-    That is transition_coef_, where transitions share it, and ngram_coef_, if there are any.
+    Further weights are transition_coef_, if transitions share it, and ngram_coef_.
     """
     views = packed[:d, :R].T, *packed[d : d + 3, :R]
     if packed.shape[0] > d + 3:
@@ -129,7 +129,7 @@ def n_ngrams_of(tagger):
 
 
 def weights_by_pairs(tagger):
-    """Rows of weights by pairs, and the pairs, as long as nobody asked for weights; or Nones."""
+    """Rows of weights by pairs, and the pairs, until fitted arrays are first used, or Nones."""
     held = vars(tagger).get("_of_pairs")
     if held is None:
         return None, None
@@ -140,9 +140,9 @@ def weights_by_pairs(tagger):
 
 
 def packed_weights(tagger):
-    """The rows that the compiled loops read, made anew where fitted arrays were replaced.
+    """The rows that the compiled loops read, copied again if fitted arrays were replaced.
 
-    Those of positions, and those of transitions where they depend on features, or None.
+    Rows of positions, and rows of transitions if they depend on features, or None.
     """
     R, d = np.shape(tagger.coef_)
     stride = row_stride(R)
@@ -240,7 +240,7 @@ class Explanation(NamedTuple):
 
 
 def explained(tagger, feature_names, n_strongest):
-    """The `Explanation` of a fitted tagger; see `SequenceTagger.explain`."""
+    """The `Explanation` of `SequenceTagger.explain`."""
     labels = tagger.classes_.tolist()
     if feature_names is None:
         vectorizer = vars(tagger).get("vectorizer_")

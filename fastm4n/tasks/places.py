@@ -39,7 +39,7 @@ def placed(error, estimator, X, y=None):
 
 
 def check_lengths(X, y, each="a label"):
-    """Refuse a y of another number of examples than X; `each` is what an example has in y."""
+    """Refuse a y of another number of examples than X. `each` describes an entry of y."""
     if n_examples(X) != n_examples(y):
         raise _other_lengths(X, y, each)
 
@@ -92,7 +92,7 @@ def _no_label(place, label):
 
 
 def _first(X, is_wrong):
-    """The place and the value of the first entry of X that is wrong; None if it is not found."""
+    """The place and the value of the first wrong entry of X, or None."""
     if sparse.issparse(X):
         X = X.tocsr()
         k = next((k for k, value in enumerate(X.data.tolist()) if is_wrong(value)), None)
@@ -138,10 +138,10 @@ def n_examples(values):
 
 
 def levels_of(y):
-    """The levels of ordered categories, lowest first and unused ones too; None of any other y.
+    """The levels of ordered categories, lowest first, with unused ones. None for any other y.
 
-    They are those of `pandas.CategoricalDtype` and of dictionaries of Arrow that say that they are
-    ordered, and of `polars.Enum`; in a vector, or in the one column of a table.
+    Ordered categories are a `pandas.CategoricalDtype` or an Arrow dictionary with `ordered` set, or
+    a `polars.Enum`, in a vector or in the only column of a table.
     """
     columns = getattr(y, "columns", None)
     if columns is not None:
@@ -171,7 +171,7 @@ def levels_of(y):
 
 
 def places(labels, classes):
-    """The place of each label among the classes, in whatever order; -1 of one that is not there."""
+    """The index of each label in the classes, which may have any order, or -1."""
     labels = np.asarray(labels)
     if "O" in (labels.dtype.kind, classes.dtype.kind):
         where = {label: i for i, label in enumerate(classes.tolist())}
