@@ -97,7 +97,7 @@ class ChainWeights(PackedWeights):
         return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
 
     def _weights_by_pairs(self):
-        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
+        """Fitted weights with `coef_` as a CSR matrix, if stored by pairs, or an empty dict."""
         held = vars(self).get("_of_pairs")
         return {} if held is None or held.edge_rows is not None else held.arrays()
 
@@ -384,7 +384,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         y : Sequences, or list of sequences of labels
             Labels of any hashable type. With `lengths`, one sequence.
         sample_weight : array-like of shape (n_sequences,), default=None
-            Non-negative weights; 2 is the sequence given twice, 0 the sequence left out.
+            Non-negative weights. 2 counts the sequence twice, 0 leaves it out.
         lengths : array-like of int of shape (n_sequences,), default=None
             Lengths of the sequences, where X and y are not cut into them.
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
@@ -413,7 +413,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
             *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
-        """Validated sequences, and what decodes those of them that are not empty."""
+        """Validated sequences, and the decoder of the non-empty ones."""
         if "n_features_in_" not in vars(self):
             check_is_fitted(self)
         X = as_features(self._features(X, lengths), lengths, self.n_features_in_)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @documented()
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
-    """What the two estimators share: everything but the default cost and how labels are read."""
+    """Base of both classifiers, without the default cost and the reading of labels."""
 
     coef_: Any
     intercept_: FloatArray
@@ -102,7 +102,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
         [fit_outcome]
         """
