@@ -21,7 +21,7 @@ from fastm4n import (
 from fastm4n.features._base import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
-from fastm4n.tasks import screening as _screening
+from fastm4n.tasks import chain_input as _screening
 
 SURROGATES = ("max_margin", "max_min", "log")
 

@@ -1,4 +1,4 @@
-"""What all estimators share: solver and tolerance, and a fitted state that changes as a whole."""
+"""Base of all estimators: fit, fitted state and checks of shared parameters."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.history import Monitor
+from fastm4n.tasks.chain_weights import PACKED
 from fastm4n.tasks.parameters import DECODINGS, SURROGATES
 from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
@@ -67,9 +68,9 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _task_class : type
         The `Task` that makes its problems.
     _task : str
-        What it predicts, in a word.
+        The kind of output, in a word.
     _part : str
-        What `score` counts.
+        The unit that `score` counts.
     _fitted_arrays : dict of str to (tuple of str, str)
         Fitted arrays that it has whatever its parameters are: their dimensions by name, of which
         those of one name are equal ("d" is n_features_in_, "k" the labels), and the kinds of
@@ -216,7 +217,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         *data
             X, y and further arguments of `fit`.
         census : Census, default=None
-            That of all pieces, if the data are one of several.
+            The census of all pieces, if the data are one of several.
         one_alpha : bool, default=False
             Whether the problem is solved for this alpha only.
         """
@@ -238,7 +239,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         call : Call, default=None
             The call of `partial_fit` that has given them.
         census : Census, default=None
-            What earlier calls have told of them.
+            Labels and vectorizer of earlier calls.
         """
         self._check_parameters()
         task = self._task_class(self)
@@ -291,7 +292,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return self
 
     def _start_of(self, problem, call):
-        """What an earlier fit has left for this one; None if it does not fit."""
+        """The state of an earlier fit to start from, or None."""
         return vars(self).get("_warm_state") if self.warm_start else None
 
     @property
@@ -341,6 +342,27 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             f"{type(self).__name__} has no predict_proba, as outputs are too many to list: with "
             "surrogate='log' predict_marginals has the probabilities of their parts."
         )
+
+
+class PackedWeights:
+    """Base of estimators whose fitted weights are views of the rows that compiled loops read."""
+
+    def _repacked(self):
+        """Fitted weights as views, and the rows that they are views of.
+
+        None if they cannot be: parameters were set after the fit.
+        """
+        raise NotImplementedError
+
+    def __getstate__(self):
+        # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in PACKED}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self.__dict__.update(self._repacked() or {})
 
 
 if TYPE_CHECKING:

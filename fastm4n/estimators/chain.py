@@ -6,11 +6,12 @@ import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
@@ -25,7 +26,13 @@ from fastm4n.tasks.chain_automaton import (
 )
 from fastm4n.tasks.chain_input import as_features, as_labels, as_states, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
-from fastm4n.tasks.chain_weights import WEIGHTS, ChainWeights, explained
+from fastm4n.tasks.chain_weights import (
+    WEIGHTS,
+    explained,
+    fitted_weights,
+    n_ngrams_of,
+    packed_weights,
+)
 from fastm4n.tasks.parameters import (
     BOOSTED,
     LABEL_KINDS,
@@ -50,6 +57,66 @@ if TYPE_CHECKING:
 
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
+# what a fit says of its weights
+OF_FIT = (
+    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "history_")
+
+
+class ChainWeights(PackedWeights):
+    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
+
+    def __getattr__(self, name):
+        if name in WEIGHTS:
+            self._spread()
+        elif name in OF_FIT and self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"There is no {name}: no fit has found these weights, they came from elsewhere "
+                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
+                "known. `fit` certifies weights.")
+        # found now, or with the error that there was
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name, value):
+        if name in WEIGHTS:
+            self._spread()  # or those by the pairs would still be what predictions go by
+        super().__setattr__(name, value)
+
+    def _spread(self):
+        """Have weights of all labels, if they are still by the pairs."""
+        held = self.__dict__.get("_of_pairs")
+        if held is not None:
+            self.__dict__.update(held.fitted())
+            self.__dict__.pop("_of_pairs", None)
+
+    @property
+    def n_nonzero_(self):
+        held = vars(self).get("_of_pairs")
+        if held is None:
+            return super().n_nonzero_
+        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
+
+    def _weights_by_pairs(self):
+        """Fitted weights with `coef_` as a CSR matrix, if stored by pairs, or an empty dict."""
+        held = vars(self).get("_of_pairs")
+        return {} if held is None or held.edge_rows is not None else held.arrays()
+
+    def __setstate__(self, state):
+        if "_of_pairs" in state:
+            BaseEstimator.__setstate__(self, state)
+        else:
+            super().__setstate__(state)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        held = state.get("_of_pairs")
+        if held is not None:  # by the pairs still, without what maps have made of them
+            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        return state
+
+    def _repacked(self):
+        return fitted_weights(
+            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
 
 
 @documented(
@@ -317,7 +384,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         y : Sequences, or list of sequences of labels
             Labels of any hashable type. With `lengths`, one sequence.
         sample_weight : array-like of shape (n_sequences,), default=None
-            Non-negative weights; 2 is the sequence given twice, 0 the sequence left out.
+            Non-negative weights. 2 counts the sequence twice, 0 leaves it out.
         lengths : array-like of int of shape (n_sequences,), default=None
             Lengths of the sequences, where X and y are not cut into them.
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
@@ -346,7 +413,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
             *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
-        """Validated sequences, and what decodes those of them that are not empty."""
+        """Validated sequences, and the decoder of the non-empty ones."""
         if "n_features_in_" not in vars(self):
             check_is_fitted(self)
         X = as_features(self._features(X, lengths), lengths, self.n_features_in_)

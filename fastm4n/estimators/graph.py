@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
@@ -22,7 +22,6 @@ from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
 from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, as_weights, summable, warn_of_unknown
-from fastm4n.tasks.views import PackedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -301,9 +300,9 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
             Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, features of
             edges. Factors of `Graphs` are constraints: their tables hold 0 and -inf alone.
         y : Sequences, or list of sequences of labels
-            A label for each node of each graph, of any hashable type; -1 for nodes without one.
+            A hashable label for each node of each graph, -1 for unlabelled nodes.
         sample_weight : array-like of shape (n_graphs,), default=None
-            Non-negative weights; 2 is the graph given twice, 0 the graph left out.
+            Non-negative weights. 2 counts the graph twice, 0 leaves it out.
 
         [fit_outcome]
         """
@@ -420,8 +419,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     ) -> Sequences:
         """Probabilities of the labels at each node, for ``surrogate="log"`` only.
 
-        Where the oracle is a linear program they are tree-reweighted pseudo-marginals. Those of
-        graphs with factors are exact.
+        With a linear program as oracle they are tree-reweighted pseudo-marginals. With factors they
+        are exact.
 
         Parameters
         ----------
@@ -461,8 +460,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             As in `fit`.
         y : Sequences, or list of sequences of labels
-            True labels. Nodes of label -1 do not count; a label that is not in `classes_` counts
-            as an error, with a warning.
+            True labels. Nodes of label -1 do not count. A label that is not in `classes_` counts as
+            an error, with a warning.
         sample_weight : array-like of shape (n_graphs,), default=None
             Weights of the graphs, for each of their nodes.
 
@@ -497,7 +496,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Parameters
         ----------
         feature_names : array-like of str of shape (n_features,), default=None
-            Names of the features of nodes; their numbers by default.
+            Names of the features of nodes. Numbers by default.
         edge_feature_names : array-like of str of shape (n_edge_features,), default=None
         n_strongest : int, default=20
             How many of each sign, of nodes and of edges.
@@ -505,7 +504,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Returns
         -------
         explanation : GraphExplanation
-            With `nodes` and `edges`, strongest first; a table when printed.
+            With `nodes` and `edges`, strongest first. Prints as a table.
 
         Examples
         --------

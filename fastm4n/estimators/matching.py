@@ -212,7 +212,7 @@ class Matcher(CertifiedEstimator):
         y : array-like of int of shape (n_examples, M), or list of array-like of shape (M_i,)
             y[b][i] is the column that belongs to row i: a permutation of 0 ... M_i - 1.
         sample_weight : array-like of shape (n_examples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
         [fit_outcome]
         """
@@ -289,7 +289,7 @@ class Matcher(CertifiedEstimator):
         ))
 
     def _cost_of(self, batch):
-        """The costs of examples of one size, which may be larger than those of the fit."""
+        """The costs of examples of one size, possibly larger than in the fit."""
         size = batch.shape[1]
         if size <= self._cost_table.shape[0]:
             return np.ascontiguousarray(self._cost_table[:size, :size])
@@ -335,7 +335,7 @@ class Matcher(CertifiedEstimator):
         Returns
         -------
         share : float
-            One less the mean Hamming loss.
+            1 minus the mean Hamming loss.
         """
         predicted = self.predict(X)
         truth = as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
@@ -352,7 +352,7 @@ def _shaped(X, parts):
 
 
 def _by_size(function, matrices):
-    """function(batch) for the matrices of each size at once; a list in their order."""
+    """Results of function(batch) on the matrices of each size, a list in their order."""
     sizes = np.array([len(matrix) for matrix in matrices])
     results = [None] * len(matrices)
     for size in np.unique(sizes):

@@ -291,7 +291,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         y : {array-like, sparse matrix} of shape (n_samples, n_labels)
             Indicator: 1 for the labels of each sample, 0 for the others.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
         [fit_outcome]
         """
@@ -304,7 +304,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
 
     def _factors(self, factors=None):
-        """The constraints and these factors; None where there are none."""
+        """The constraints and these factors, or None."""
         n_labels = self.classes_.size
         given = () if factors is None else as_factors(factors, n_labels)
         return ((LabelSetTask(self).constraint_factors(n_labels) or ()) + given) or None
@@ -318,7 +318,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
 
     def decision_function(self, X: Matrix) -> FloatArray:
-        """How much the score of the best set with a label exceeds that of the best without it.
+        """Score of the best set with a label minus the score of the best set without it.
 
         Parameters
         ----------
@@ -384,7 +384,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
             An indicator of the kind and dtype of that of `fit`.
         bound : ndarray of shape (n_samples,)
             With `return_bound`: the score of the best set is at most so much above that of the
-            predicted one. Zero, but for rounding, where the oracle is exact.
+            predicted one. Zero up to rounding if the oracle is exact.
 
         Examples
         --------
@@ -422,7 +422,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return (predicted, np.maximum(excess, 0.0)) if return_bound else predicted
 
     def _least_of(self, gains, factors):
-        """Of the sets that factors allow those of largest sum of gains."""
+        """The sets of largest sum of gains that the factors allow."""
         n_labels = self.classes_.size
         none = np.zeros((0, 2), dtype=np.intp)
         _, outputs = LabelSetTask(self).outputs(
@@ -470,9 +470,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples, n_labels)
-            Of each label being on, as in `predict_proba`.
+            Probability of each label, as in `predict_proba`.
         edges : ndarray of shape (n_samples, n_edges)
-            Of both labels of each of `edges_` being on.
+            Probability of both labels of each of `edges_`.
         """
         check_is_fitted(self)
         return self._points(self._scores(X), self._factors(factors))

@@ -204,9 +204,9 @@ class LabelRanker(VectorEstimator):
         ----------
         [fit_X]
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            Complete rankings of the same items, without ties; see `form`.
+            Complete rankings of the same items, without ties. See `form`.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
         [fit_outcome]
         """
@@ -283,14 +283,14 @@ class LabelRanker(VectorEstimator):
         ----------
         [X]
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            True rankings of the same items, in the form of those of `fit`.
+            True rankings of the same items, in the form of `fit`.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
         Returns
         -------
         share : float
-            One less the Hamming loss; `fastm4n.metrics` has Kendall's tau and Spearman's rho.
+            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho.
         """
         check_is_fitted(self)
         truth, _ = as_places(y, self.form_, items=self.items_)

@@ -18,9 +18,8 @@ from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs._simplex import closed_form
 from fastm4n.tasks.labels import LabelTask, LevelTask
-from fastm4n.tasks.levels import levels_of, places
 from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, warn_of_unknown
-from fastm4n.tasks.places import check_lengths, check_present
+from fastm4n.tasks.places import check_lengths, check_present, levels_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 @documented()
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
-    """What the two estimators share: everything but the default cost and how labels are read."""
+    """Base of both classifiers, without the default cost and the reading of labels."""
 
     coef_: Any
     intercept_: FloatArray
@@ -103,7 +102,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
         [fit_outcome]
         """

@@ -1,4 +1,4 @@
-"""What fits by chunks have on disk: dual points, and what was made of the data.
+"""Files of fits by chunks: dual points, and arrays made of the data.
 
 In a folder that was given, dual points are in two files for each chunk. One is written over only if
 no committed state refers to it: a process that is killed at any moment, or a disk that is full,
@@ -48,12 +48,12 @@ def _write(file, part):
 
 
 class Scratch:
-    """A file without a name, which goes with the process; threads may share it.
+    """A file without a name, deleted with the process. Threads may share it.
 
     Parameters
     ----------
     folder : path
-        Where it takes its space.
+        The folder of its disk space.
     """
 
     def __init__(self, folder):
@@ -69,7 +69,7 @@ class Scratch:
             _write(self._file, array)
 
     def read_at(self, at, array):
-        """Fill a contiguous array with what was written from there on."""
+        """Fill a contiguous array from this position."""
         view = memoryview(array).cast("B") if array.size else b""
         with self._lock:
             self._file.seek(at)
@@ -81,7 +81,7 @@ class Scratch:
         return array
 
     def write(self, key, arrays):
-        """Keep these arrays, by name, in the place of those that the key had."""
+        """Store these arrays by name under a key, replacing its former arrays."""
         head, n_bytes = [], 0
         for name, array in arrays.items():
             head.append((name, array.dtype, array.shape, n_bytes))
@@ -127,7 +127,7 @@ class Scratch:
 
 
 class DualStore:
-    """What is kept of each chunk between its visits.
+    """Storage of chunks between visits.
 
     Parameters
     ----------
@@ -161,12 +161,12 @@ class DualStore:
         self.slots = self.checks = np.zeros(0)
 
     def scratch(self):
-        """A file for what no later process needs; it is closed with the store."""
+        """A temporary file, closed with the store."""
         self._scratch.append(Scratch(self.folder))
         return self._scratch[-1]
 
     def _take(self):
-        """Have the folder; refuse one in which another process is at work."""
+        """Lock the folder. One that another process uses is an error."""
         check_no_loop(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ class DualStore:
         self.is_lasting = False
 
     def enter(self):
-        """Keep others out of the folder, and see what has ended there."""
+        """Lock the folder, and read the end of the last call."""
         self.ended = None
         if self.is_lasting:
             self._take()
@@ -249,7 +249,7 @@ class DualStore:
 
     @contextmanager
     def explained(self):
-        """Errors of the system say what is still there."""
+        """Errors of the system name the remaining state."""
         try:
             yield
         except OSError as error:
@@ -292,7 +292,7 @@ class DualStore:
         Raises
         ------
         ModelFileError
-            If the file is not what was written.
+            If the file is damaged.
         """
         if self.slots[c] < 0:
             return None
@@ -329,7 +329,7 @@ class DualStore:
         return arrays
 
     def keep(self, c, arrays):
-        """Keep what was made of the data of chunk c, for this process."""
+        """Store arrays made of the data of chunk c, for this process."""
         with self.explained():
             self._arrays.write(("data", c), arrays)
 

@@ -17,7 +17,7 @@ from fastm4n.tasks.parameters import RISK_TOL
 
 
 def check_constraints(constraints, transition_features):
-    """Refuse what are no constraints, and those that this model cannot have."""
+    """Refuse constraints of other types, and constraints that this model does not support."""
     if constraints is None:
         return
     if not isinstance(constraints, (str, Automaton)):
@@ -31,7 +31,7 @@ def check_constraints(constraints, transition_features):
 
 
 def as_automaton(constraints, labels):
-    """The automaton that `constraints` means; None where it is None."""
+    """The automaton of `constraints`, or None."""
     if constraints is None or isinstance(constraints, Automaton):
         return constraints
     try:
@@ -49,7 +49,7 @@ def automaton_of(classes, ngrams, automaton):
 
 
 def as_masks(allowed, X, n_labels, lengths):
-    """Masks of the labels of all positions, one byte each; None where all are allowed."""
+    """Masks of the labels of all positions, one byte each. None if all are allowed."""
     if allowed is None:
         return None
     if lengths is None and not isinstance(allowed, Sequences):
@@ -86,7 +86,7 @@ def _place(X, position):
 
 
 class SequenceConstraints:
-    """What the labellings of a fit are within, where they are not those of a plain chain.
+    """Constraints and n-grams of a fit. Without any, outputs are plain chains.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ class SequenceConstraints:
             self.masks, axis=0, return_inverse=True)[1].reshape(-1)
 
     def used(self, used):
-        """The mask of weights that there are, with those of n-grams."""
+        """The mask of observed weights, extended by n-grams."""
         more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
         return np.vstack([used, more]) if self.n_ngrams else used
 
     def outputs(self, y, cost, blocks, used=None):
-        """The outputs of the blocks, y being theirs; an error names what is not accepted.
+        """The outputs of blocks with labels y. Errors name labels that are not accepted.
 
         `used` is the mask of weights that `observed` gives, if any.
         """
@@ -162,7 +162,7 @@ class SequenceConstraints:
             "it, or leave the sequence out.")
 
     def content(self):
-        """What dual points depend on: plain data by name."""
+        """Plain data on which dual points depend."""
         content = None
         if self.constraints is not None:
             rows = self.constraints._rows(self.classes.tolist())
@@ -198,7 +198,7 @@ class AutomatonDecoder(ChainDecoder):
         return Layout(lengths, self.n_labels, stride, np.full(lengths.size, n_more))
 
     def outputs(self, allowed):
-        """What may be predicted, within allowed transitions as well."""
+        """Outputs that can be predicted, within allowed transitions."""
         classes, automaton = self.tagger.classes_, self.automaton
         forbidden = forbidden_transitions(allowed, classes)
         if len(forbidden):
@@ -213,7 +213,8 @@ class AutomatonDecoder(ChainDecoder):
             self.tagger.cost_scale, self.masks)
 
     def _run(self, outputs, function):
-        """Call function(work, start, stop, values) on ranges of sequences; refuse -inf."""
+        """Call function(work, start, stop, values) on ranges of sequences. Values of -inf are an
+        error."""
         values = np.zeros(self.places.size)
 
         def run(start, stop):

@@ -32,7 +32,7 @@ COMPARING = ("symmetric", "potts", "attractive")
 
 @contextmanager
 def named(numbers):
-    """Errors that name a graph name that of these numbers: what oracles are given is a selection.
+    """Errors name graphs by these numbers, not by their place in a selection.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ def shapes_and_attributes(
 
 
 def attributes_of_oracle(oracle):
-    """Fitted attributes that say what this oracle finds."""
+    """Fitted attributes of this oracle."""
     exact = oracle in EXACT
     return {"oracle_": oracle, "exact_": exact, "integrality_gap_": 0.0 if exact else None}
 
 
 def choices_and_costs(X, common):
-    """How many labels each node has, None where all have all, and what they cost.
+    """The number of labels of each node, None if each has all, and their costs.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def graph_features(tagger, X, shapes, outputs, nodes, edges, **more):
         As of `graph_model`.
     outputs : GraphOutputs
     nodes, edges : Rows
-        What `rows_of_nodes` and `rows_of_edges` give.
+        Results of `rows_of_nodes` and `rows_of_edges`.
     **more
         `weights` and `edge_weights`, or `like` and `norms`, as of `GraphFeatures`.
     """

@@ -58,7 +58,7 @@ def _check_reach(tagger, X):
 
 
 def _largest(values):
-    """The largest absolute value; 0 where there is none."""
+    """The largest absolute value, or 0."""
     if values is None:
         return 0.0
     data = values.data if sparse.issparse(values) else values
@@ -73,7 +73,7 @@ class Group(NamedTuple):
     places : ndarray of int
         Their numbers; none is empty.
     nodes : ndarray of int
-        Those of their nodes, counted over all graphs.
+        Numbers of their nodes, counted over all graphs.
     allowed : ndarray of uint8
         Labels that the nodes may have, or no rows.
     factors : tuple with the factors of each graph, or None
@@ -90,18 +90,18 @@ class Group(NamedTuple):
 class GraphDecoder:
     """Decodes graphs under the weights of a fitted tagger.
 
-    Graphs with factors have an oracle of their own, which is exact, whatever that of the others.
+    Graphs with factors have their own oracle, which is exact.
 
     Parameters
     ----------
     tagger : GraphTagger
     X : Graphs, or list of tuples
     shapes : WeightShapes
-        Of the fit.
+        Shapes of the fit.
     allowed : list of bool arrays, default=None
         Labels that nodes may have.
     factors : list, default=None
-        Factors of each graph, beside those that X has.
+        Factors of each graph in addition to the factors of X.
     """
 
     def __init__(self, tagger, X, shapes, allowed=None, factors=None):
@@ -165,7 +165,7 @@ class GraphDecoder:
         return Group(places, nodes, allowed, X.factors, model)
 
     def _as_factors(self, allowed, nodes, offsets):
-        """What forbids labels of nodes, as factors of one node each, a list for each graph."""
+        """Forbidden labels of nodes as factors of one node, a list for each graph."""
         found = []
         counts = (self.numbers[nodes] >= 0).sum(axis=1)
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
@@ -202,7 +202,7 @@ class GraphDecoder:
             yield i, slice(offsets[i], offsets[i + 1]), factors
 
     def _factor_scores(self, group, labels):
-        """What the labels of all nodes score in the factors of each graph of the group."""
+        """Scores of labels of all nodes in the factors of each graph of the group."""
         return np.array([
             factor_scores(factors, labels[nodes][np.newaxis])[0]
             for _, nodes, factors in self._graphs_of(group)])
@@ -221,7 +221,7 @@ class GraphDecoder:
         return every
 
     def least_risk(self):
-        """Numbers of the labels of least expected cost; of equal ones that of highest score.
+        """Numbers of the labels of least expected cost. Ties go to the highest score.
 
         With factors, of the labellings that they allow.
         """

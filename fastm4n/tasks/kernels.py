@@ -57,8 +57,7 @@ def named_kernel(kernel):
 def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
     """Arguments for `kernel_values`, gamma="scale" and "auto" made numbers.
 
-    "scale" is 1 / (n_features * variance of X), the variance under the weights p of the
-    rows, so that a weight is a repetition.
+    "scale" is 1 / (n_features * variance of X). The variance uses the weights p of the rows.
     """
     parameters = {}
     if not callable(kernel):
@@ -75,7 +74,7 @@ def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
 
 
 def _variance(X, p):
-    """Variance of all entries of X, its rows weighted by p; zero where it is within rounding."""
+    """Variance of all entries of X with rows weighted by p, or 0 within rounding."""
     X, d = as_double(X), X.shape[1]
 
     def mean_of(entries):
@@ -124,7 +123,7 @@ def _largest(array):
 
 
 def is_gaussian(kernel, parameters, *arrays):
-    """Whether kernel values between these rows are those of `gaussian`."""
+    """Whether `gaussian` computes the kernel values between these rows."""
     return (
         kernel == "rbf" and is_number(parameters.get("gamma"), low=0, strict=False)
         and not any(sparse.issparse(array) for array in arrays))
@@ -178,9 +177,9 @@ def gram_matrix(kernel, parameters, X):
 def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size, tol):
     """Kernel map over the rows of X, or over the Gram matrix X of kernel="precomputed".
 
-    The Gram matrix of few rows is held whole where cache_size, in MiB, allows it; otherwise rows
-    are computed when they are needed and as many as fit are kept: in single precision, unless the
-    relative gap `tol` asks for more.
+    The Gram matrix of few rows is in memory if cache_size, in MiB, allows it. Otherwise rows are
+    computed when needed, and a cache holds as many as fit, in single precision unless `tol` is
+    small.
     """
     n = X.shape[0]
     X = as_double(X)

@@ -106,7 +106,7 @@ class ChainProblem(Problem):
         }
 
     def start(self, state, alpha):
-        """As of `Problem`; rows of features that were left out, or not there, then are zero."""
+        """As in `Problem`. Weights of columns that were left out are zero."""
         start = super().start(state, alpha)
         then, now = state.get("columns"), self.columns
         old, new = state.get("pairs"), self.features.pairs()
@@ -132,12 +132,12 @@ class ChainProblem(Problem):
         return start
 
     def n_behind(self):
-        """Rows of weights behind those of features."""
+        """Number of rows of weights after the features."""
         return self.features.live()["weights"][0].shape[0] - self.features.behind
 
 
 def penalise(features, resolved):
-    """Give a map of chains, and that of the transitions' features, the penalty of the weights."""
+    """Set the penalty of a map of chains, and of the map of transition features."""
     if resolved is None:
         return
     R, edges, n_ngrams = features.n_labels, features.edges, features.n_ngrams
@@ -188,6 +188,9 @@ class SequenceTask(Task):
             before = before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
 
+    def container(self, X):
+        return Sequences.from_list(X)
+
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
 
@@ -200,7 +203,7 @@ class SequenceTask(Task):
         return X, y
 
     def shared(self, X):
-        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        """X, validated for several fits at a time, and fitted attributes."""
         X, vectorizer = learnt(X, None)
         X = as_features(X, None)
         values = without_zeros(X.values)
@@ -245,7 +248,7 @@ class SequenceTask(Task):
         return resolve_penalty(self.penalty, families, missing, sample)
 
     def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data; for one alpha columns may be left out by it."""
+        """The `Problem` of these data. With one_alpha, columns may be left out by alpha."""
         if pieces.in_memory:
             return self._in_memory(*pieces, census, one_alpha)
         return SequenceChunks(self, pieces, census).made()
@@ -423,7 +426,7 @@ class SequenceChunks(Chunked):
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
 
     def _look(self, start, stop, data_bytes):
-        """Validate sequences, put their labels aside and note their sizes."""
+        """Validate sequences, store their labels, and record sizes."""
         check_readable(self.X[start:stop])
         X, numbers = self._piece(start, stop)
         if self.n_columns is None:
@@ -451,7 +454,7 @@ class SequenceChunks(Chunked):
         return self.rank[self.labels.read(*self.starts[[first, last]])]
 
     def _look_for_pairs(self, start, stop):
-        """Note which weights there are."""
+        """Add to the masks of observed weights."""
         X, numbers = self._piece(start, stop)
         if numbers.size:
             codes = self._codes(*self.before[[start, stop]])
@@ -470,7 +473,7 @@ class SequenceChunks(Chunked):
         return n_bytes(X.values)
 
     def _values(self, values):
-        """Features of positions, and those of transitions if they have any."""
+        """Features of positions, and of transitions if there are any."""
         values = without_zeros(values)
         if self.selected is None:
             return values, None
@@ -520,7 +523,7 @@ class SequenceChunks(Chunked):
         return *self._values(X.values), None
 
     def _kept(self, c, kept):
-        """The same from what was kept, and what norms are made of."""
+        """As `_made`, from stored arrays, with norms."""
         values = from_arrays("values", kept)
         if values is None:
             X, start, stop = self.X.place(*self.examples[[c, c + 1]])

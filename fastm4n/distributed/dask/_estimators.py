@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number, extended, is_number
 from fastm4n.base.docstrings import documented
-from fastm4n.distributed._members import FitMember, asked, check_divisible
 from fastm4n.distributed.dask._fleet import ClusterGone, DaskFleet, Input
 from fastm4n.distributed.dask._inputs import Pieces, is_lazy
 from fastm4n.distributed.dask._predictions import lazy
 from fastm4n.distributed.fleets import NoMember
+from fastm4n.distributed.partitions import FitMember, asked, check_divisible
 from fastm4n.distributed.rounds import RoundsSolution, solve_rounds
 from fastm4n.distributed.rounds import _MemberLost as MemberLost
 from fastm4n.distributed.rounds_file import RoundsFile

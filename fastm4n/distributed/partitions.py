@@ -1,4 +1,4 @@
-"""Members of a fleet that fit an estimator in rounds: each holds partitions of the data."""
+"""Partitions of the data of a fit, held by the members of a fleet."""
 
 from contextlib import contextmanager
 
@@ -6,11 +6,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from fastm4n.data._sequences import Sequences
 from fastm4n.distributed.fleets import Lost, NoMember
 from fastm4n.distributed.worker import Worker
 from fastm4n.solvers.choice import as_solver
-from fastm4n.tasks.graph_input import as_graphs
 from fastm4n.tasks.places import n_examples
 
 # times that a member is made anew before the problem has begun
@@ -80,7 +78,7 @@ class FitMember:
         if self.worker is None:
             estimator = clone(self.estimator)
             with partition(*self.numbers):
-                X, y, weights = joined(estimator._task, self.parts)
+                X, y, weights = joined(self._task(), self.parts)
                 self.problem = estimator._problem(X, y, weights, census=census)
                 self.problem.road = "partitions"
                 reason = as_solver(estimator.solver).refusal(self.problem)
@@ -129,13 +127,7 @@ def _cut(data, rows):
 def joined(task, parts):
     """X, y and weights of several partitions as those of one."""
     Xs, ys, weights = ([part[i] for part in parts] for i in range(3))
-    if task == "sequences":
-        Xs = [Sequences.from_list(X) for X in Xs]
-    elif task == "graphs":
-        Xs = [as_graphs(X) for X in Xs]
-    elif task == "matchings" and len(parts) > 1:
-        # arrays of partitions may be of different sizes
-        Xs, ys = ([list(part) for part in both] for both in (Xs, ys))
+    Xs = [task.container(X) for X in Xs]
     counts = [n_examples(X) for X in Xs]
     if all(weight is None for weight in weights):
         weights = None
@@ -152,7 +144,9 @@ def _concatenated(arrays):
     first = arrays[0]
     if sparse.issparse(first):
         return sparse.vstack(arrays, format="csr")
-    if isinstance(first, (list, tuple)) or len({type(array) for array in arrays}) > 1:
+    shapes = {np.shape(array)[1:] for array in arrays if isinstance(array, np.ndarray)}
+    if isinstance(first, (list, tuple)) or len({type(array) for array in arrays}) > 1 or (
+            len(shapes) > 1):
         return [row for array in arrays for row in array]
     if hasattr(first, "iloc"):
         import pandas
