@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 import fastm4n
 from fastm4n import RegularizationPath, load_model
-from fastm4n.cli import _arguments, _path, main
+from fastm4n.cli import _arguments, _data, _path, main
 
 QUICK = ["path", "iris"]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -63,12 +63,12 @@ def bad(capsys, *args, code=2):
 # ---------------------------------------------------------------------------------- paths
 
 
-@pytest.mark.parametrize("name", _arguments.EMBEDDED)
+@pytest.mark.parametrize("name", _data.EMBEDDED)
 def test_every_embedded_data_set(name, capsys, tmp_path):
     document = ran(capsys, "path", name, "--eps", 0.5, "--max-iter", 200)
     assert document["data"] == name and document["eps"] == 0.5
     task = document["task"]
-    assert task == _arguments.EMBEDDED[name][0]
+    assert task == _data.EMBEDDED[name][0]
     assert document["loss"] == {
         "classes": "error rate", "ordered": "mean absolute error",
         "sequences": "share of tokens that are wrong", "rankings": "share of items that are wrong",
@@ -433,7 +433,7 @@ def test_without_matplotlib_it_fits_and_says_how_to_install(monkeypatch, capsys,
         (["--alpha-min", "0"], "'0' is not a number > 0"),
         (["--alpha-max", "-1"], "'-1' is not a number > 0"),
         (["--alpha-max", "1e-5", "--alpha-min", "1"], "--alpha-max 1e-05 must be above"),
-        (["--method", "grid", "--alpha-max", "1e-6"], "the grid goes down, and not from 1e-06"),
+        (["--method", "grid", "--alpha-max", "1e-6"], "the grid must go down, got 1e-06"),
         (["--eps", "nan"], "nan"),
         (["--eps", "x"], "'x' is not a number > 0"),
         (["--kappa", "1"], "'1' is not a number between 0 and 1"),
@@ -444,13 +444,13 @@ def test_without_matplotlib_it_fits_and_says_how_to_install(monkeypatch, capsys,
         (["--validation", "x"], "'x'"),
         (["iris", "--validation", "0.9999"], "0.9999 leaves nothing to train on: iris has 150"),
         (["iris", "--cv", "151"], "--cv 151: iris has 150 examples, and each fold needs one"),
-        (["--cv", "1"], "--cv needs two folds"),
+        (["--cv", "1"], "--cv needs at least two folds"),
         (["--cv", "3", "--validation", "0.5"], "choose one"),
         (["--cv", "3", "--checkpoint", "a"], "--checkpoint is of one path"),
         (["--one-standard-error"], "--one-standard-error needs --cv"),
         (["iris", "--gamma", "big", "--kernel", "rbf"], "big"),
         (["iris", "--gamma", "1"], "--gamma has no meaning for --kernel linear"),
-        (["--plot", "plot"], "must end with one of"),
+        (["--plot", "plot"], "must end with ."),
         (["--plot", "plot.doc"], ".png"),
         (["--colour"], "--colour"),
     ],

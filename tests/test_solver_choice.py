@@ -24,7 +24,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
 )
-from fastm4n.cli._arguments import TASKS
+from fastm4n.cli import _models
 from fastm4n.solvers.blocks import policy
 from fastm4n.solvers.blocks.policy import AutoPolicy
 
@@ -338,7 +338,7 @@ def test_few_parameters_and_whole_docstrings(cls):
     for method in (cls, cls.fit) if hasattr(cls, "fit") else (cls,):
         assert not re.search(r"^ *\[\w+\]$|{{|}}", method.__doc__, re.MULTILINE)
     if cls is not BlockFrankWolfe:
-        assert cls._task in TASKS
+        assert cls._task in _models.ESTIMATORS
         fitted = cls(tol=0.1).fit(*data_of(cls))
         for name in cls._fitted_arrays:
             assert isinstance(getattr(fitted, name), np.ndarray), name
