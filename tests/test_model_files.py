@@ -35,7 +35,7 @@ from fastm4n.cli._scores import scores
 from fastm4n.models import _files as model_files
 from fastm4n.models import _state
 from fastm4n.penalties import L2
-from fastm4n.plotting._path_data import path_data
+from fastm4n.plotting._path import _path_data
 from fastm4n.tasks.chain_weights import packed_weights
 from fastm4n.tasks.labels import LabelTask
 
@@ -384,7 +384,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
     assert scores(loaded, X, Y) == {"score": painter.score(X, Y)}
     found = regularization_path(painter, X, Y, eps=0.5)
     found.save(path)
-    data = path_data(RegularizationPath.load(path), None, None, 12, None)
+    data = _path_data(RegularizationPath.load(path), None, None, 12, None)
     assert {name.split(":")[0] for name in data["coef_names"]} == {"red", "green", "blue"}
     painter.tone_ = "loud"
     with pytest.raises(ValueError, match="no such tone"):

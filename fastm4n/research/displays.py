@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._arguments import check_matplotlib
+from fastm4n.plotting._axes import check_matplotlib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
