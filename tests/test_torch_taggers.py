@@ -84,7 +84,7 @@ def test_what_no_layer_can_be():
         from_tagger(3)
     with pytest.raises(ValueError, match="not fitted"):
         from_tagger(SequenceTagger())
-    with pytest.raises(TypeError, match="surrogate is the tagger's"):
+    with pytest.raises(TypeError, match="surrogate comes from the tagger"):
         from_tagger(case.tagger, surrogate="log")
     with pytest.raises(ValueError, match="no weights for order=2"):
         from_tagger(SequenceTagger("log", order=2).fit(case.X, case.y))
@@ -98,7 +98,7 @@ def test_what_no_layer_can_be():
         to_tagger(layer, torch.nn.Linear(5, 3), case.tagger)
     with torch.no_grad():
         linear.weight[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="weights for coef_ hold NaN"):
+    with pytest.raises(ValueError, match="weights for coef_ contain NaN"):
         to_tagger(layer, linear, case.tagger)
 
 
