@@ -134,7 +134,7 @@ and as its inner products with all rows, so that a score is read and a step of o
 of the Gram matrix. Messages and weights of factors are linear as before, and their kernels add up.
 The norm of w is the sum of the coefficients times the products, of averages of accelerated passes
 as well, so that nothing else changes: with a linear kernel steps and certificates are those of the
-linear fit. The Gram matrix is held whole (`cache_size`).
+linear fit. The Gram matrix is held whole (`kernel_cache_size`).
 
 ## What is wrong in print
 

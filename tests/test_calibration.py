@@ -22,6 +22,7 @@ from fastm4n import (
     OrdinalClassifier,
     Sequences,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.calibration import fit_temperature, reliability_curve
 from fastm4n.plotting import ReliabilityDisplay
@@ -61,7 +62,7 @@ def listed_loss(tagger, X, y):
     return lambda b: np.mean([gibbs(b * scores)[1] - b * scores[true] for scores, true in parts])
 
 
-@pytest.mark.parametrize("options", [{}, {"transition_features": "all"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"transitions": Transitions(features="all")}], ids=str)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_temperature_of_sequences(surrogate, options):
     rng = np.random.default_rng(0)

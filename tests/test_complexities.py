@@ -11,6 +11,7 @@ from fastm4n import (
     MulticlassClassifier,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     load_model,
     save_model,
 )
@@ -132,7 +133,7 @@ def test_orders_have_complexities():
     X, vectorizer = vectorized()
     penalty = net(l1_ratio=1.0, lam=0.1, beta=0.0)
     tagger = SequenceTagger(
-        "log", order=2, penalty=penalty, alpha=0.05, random_state=0).fit(X, TAGS)
+        "log", transitions=Transitions(order=2), penalty=penalty, alpha=0.05, random_state=0).fit(X, TAGS)
     assert tagger.ngram_coef_.size and tagger.score(X, TAGS) > 0.8
     strong = tagger.set_params(alpha=100.0).fit(X, TAGS)
     assert not strong.ngram_coef_.any() and strong.n_nonzero_ == 0

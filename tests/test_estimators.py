@@ -400,7 +400,7 @@ def test_a_small_cache_changes_nothing(iris, surrogate, sampling):
     whole = fit(X, y, surrogate, **options)
     # one row, ten rows, and all but a few
     for cache_size in (1e-6, 0.004, 0.018):
-        cached = fit(X, y, surrogate, cache_size=cache_size, **options)
+        cached = fit(X, y, surrogate, kernel_cache_size=cache_size, **options)
         assert cached.relative_gap_ <= 1e-3
         assert abs(cached.primal_objective_ - whole.primal_objective_) <= 1e-3
         assert_allclose(cached.decision_function(X), whole.decision_function(X), atol=0.15)
@@ -409,7 +409,7 @@ def test_a_small_cache_changes_nothing(iris, surrogate, sampling):
 def test_a_small_cache_checks_the_kernel_too(iris):
     X, y = iris
     with pytest.raises(TypeError, match="failed on sparse X"):
-        fit(sparse.csr_matrix(np.abs(X)), y, kernel="chi2", cache_size=0.01)
+        fit(sparse.csr_matrix(np.abs(X)), y, kernel="chi2", kernel_cache_size=0.01)
 
 
 # sizes of numbers
@@ -636,7 +636,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import Log
+from fastm4n.surrogates import LogLoss
 
 n = 400000
 X = np.random.default_rng(0).normal(size=(3, 4000)) / 60

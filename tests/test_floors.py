@@ -22,7 +22,7 @@ FOUND = imports()
 UPWARD = {
     ("estimators.graph", "research._graph_soft"),
     ("estimators.graph", "research._soft"), ("estimators.multilabel", "research._label_soft"),
-    ("estimators.multilabel", "research._soft"), ("surrogates", "research._boost"),
+    ("estimators.multilabel", "research._soft"),
 }
 CIRCULAR = [
     {"research.displays", "research.theory", "research.theory.report"},

@@ -25,6 +25,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     cli,
     load_model,
     regularization_path,
@@ -216,9 +217,9 @@ def sequences(kind, rng):
 @pytest.mark.parametrize(
     "parameters",
     [
-        dict(), dict(transition_features="all"), dict(transition_features=[3, 1]),
-        dict(transition_features=np.array([True, False, True, False, False]), states="observed"),
-        dict(fit_start_end=False, fit_transitions=False),
+        dict(), dict(transitions=Transitions(features="all")), dict(transitions=Transitions(features=[3, 1])),
+        dict(transitions=Transitions(features=np.array([True, False, True, False, False])), states="observed"),
+        dict(transitions=False),
         dict(allowed_transitions=np.triu(np.ones((3, 3), dtype=bool))),
         dict(warm_start=True, solver=BlockFrankWolfe(oracle_iter=5)),
     ],
@@ -353,11 +354,14 @@ class Painter(MulticlassClassifier):
     _fitted_arrays = {
         "colours_": (("k",), "U"), **MulticlassClassifier._fitted_arrays, "mix_": (("k", "m"), "f"),
     }
-    _optional_arrays = {"class_weight": {"shade_": (("m",), "f")}}
     _fitted_values = ("tone_",)
     _fitted_marker = "mix_"
 
     _task_class = PainterTask
+
+    def _arrays_of_fit(self):
+        shades = {} if self.class_weight is None else {"shade_": (("m",), "f")}
+        return {**super()._arrays_of_fit(), **shades}
 
     def _check_fitted(self, attributes):
         if attributes["tone_"] not in ("dark", "light"):

@@ -22,6 +22,7 @@ from fastm4n import (
     MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
@@ -406,16 +407,16 @@ KERNEL = "needs kernel='linear', got "
      r"penalty: bounds\['transition_coef'\]: lower is 1 and upper is 0 for transition_coef_\[0, 0\]"),
     ("chains", L2({"start_coef": ([0, 0, 0], 1)}), {},
      r"penalty: bounds\['start_coef'\]: lower has shape \(3,\)"),
-    ("chains", L2({"transition_coef": (0, 1)}), dict(fit_transitions=False),
-     NO_WEIGHTS.format("transition_coef", "fit_transitions")),
-    ("chains", L2({"start_coef": (0, 1)}), dict(fit_start_end=False),
-     NO_WEIGHTS.format("start_coef", "fit_start_end")),
-    ("chains", ElasticNet(weights={"end_coef": 1}), dict(fit_start_end=False),
-     NO_WEIGHTS.format("end_coef", "fit_start_end")),
+    ("chains", L2({"transition_coef": (0, 1)}), dict(transitions=Transitions(pairs=False)),
+     NO_WEIGHTS.format("transition_coef", "pairs of transitions")),
+    ("chains", L2({"start_coef": (0, 1)}), dict(transitions=Transitions(start_end=False)),
+     NO_WEIGHTS.format("start_coef", "start_end of transitions")),
+    ("chains", ElasticNet(weights={"end_coef": 1}), dict(transitions=Transitions(start_end=False)),
+     NO_WEIGHTS.format("end_coef", "start_end of transitions")),
     ("chains", ElasticNet(weights={"intercept": 1}), dict(fit_intercept=False),
      NO_WEIGHTS.format("intercept", "fit_intercept")),
     ("chains", L2({"transition_feature_coef": (0, 1)}), {},
-     NO_WEIGHTS.format("transition_feature_coef", "transition_features")),
+     NO_WEIGHTS.format("transition_feature_coef", "features of transitions")),
     ("chains", Group(weights={"transition_coef": [1, 2]}), {},
      "must be a number, as all weights of transition_coef_ have one"),
 ])

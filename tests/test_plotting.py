@@ -28,6 +28,7 @@ from fastm4n import (  # noqa: E402
     MulticlassClassifier,
     RegularizationPathCV,
     SequenceTagger,
+    Transitions,
     regularization_path,
 )
 from fastm4n.plotting import (  # noqa: E402
@@ -362,7 +363,7 @@ def test_transitions_of_chosen_labels_without_ends(tagger):
 
 def test_transitions_of_a_pipeline_whose_tagger_has_no_ends():
     X, y = [[[0.0], [1.0]], [[1.0], [0.0]]], [[1, 2], [2, 1]]
-    model = make_pipeline(SequenceTagger(fit_start_end=False, random_state=0)).fit(X, y)
+    model = make_pipeline(SequenceTagger(transitions=Transitions(start_end=False), random_state=0)).fit(X, y)
     display = TransitionDisplay.from_estimator(model)
     assert display.row_labels == display.column_labels == ["1", "2"]
     assert_array_equal(display.weights, model[-1].transition_coef_)
@@ -406,8 +407,8 @@ def test_transitions_need_a_fitted_tagger_that_has_them(fits):
     with pytest.raises(NotFittedError):
         TransitionDisplay.from_estimator(SequenceTagger())
     X, y = [[[0.0], [1.0]]], [["a", "b"]]
-    without = SequenceTagger(fit_transitions=False, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="as it has fit_transitions=False"):
+    without = SequenceTagger(transitions=Transitions(pairs=False), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="fitted with pairs=False"):
         TransitionDisplay.from_estimator(without)
 
 

@@ -17,6 +17,7 @@ from fastm4n import (
     MulticlassClassifier,
     MultiLabelClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.penalties import L2
 
@@ -165,7 +166,7 @@ def test_undirected_graphs_have_the_same_models_and_another_norm(graphs):
 def test_chains(graphs):
     X, y = [x[0] for x in graphs[0]], graphs[1]
     objective, w = optimum(chain, X, y, all_labellings, hamming)
-    tagger = solved(SequenceTagger(alpha=1 / (C * len(X)), fit_start_end=False), X, y)
+    tagger = solved(SequenceTagger(alpha=1 / (C * len(X)), transitions=Transitions(start_end=False)), X, y)
     assert_allclose(C * len(X) * tagger.primal_objective_, objective, rtol=1e-7)
     assert_allclose(tagger.coef_.ravel(), w[: R * D], atol=1e-4)
     assert_allclose(tagger.transition_coef_.ravel(), w[R * D :], atol=1e-4)

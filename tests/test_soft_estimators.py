@@ -300,8 +300,6 @@ def exact_objective(clf, X, Y, gram=None):
     scores = (X if gram is None else gram) @ coef
     total = (scores + clf.intercept_) @ sets.T + both @ clf.edge_coef_
     cost = clf.cost_matrix_[Y[:, np.newaxis], sets].sum(axis=2)
-    if clf.cost_scale == "mean":
-        cost = cost / Y.shape[1]
     truth = total[np.arange(len(Y)), (Y[:, np.newaxis] == sets).all(axis=2).argmax(axis=1)]
     weights = [clf.edge_coef_]
     if clf.fit_intercept:
@@ -312,7 +310,7 @@ def exact_objective(clf, X, Y, gram=None):
 
 
 @pytest.mark.parametrize("more", [
-    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"cost_scale": "mean", "alpha": 0.05},
+    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"alpha": 0.05},
     {"cost": np.array([[0.0, 0.5], [2.0, 0.0]])}, {"graph": "none"}, {"graph": "tree"}])
 def test_label_sets(label_sets, more):
     X, Y = label_sets
@@ -324,7 +322,7 @@ def test_label_sets(label_sets, more):
     relaxed = MultiLabelClassifier(
         "max_margin", inference="lp", tol=1e-4, **{
             name: getattr(clf, name) for name in (
-                "graph", "alpha", "fit_intercept", "cost", "cost_scale", "random_state")}).fit(X, Y)
+                "graph", "alpha", "fit_intercept", "cost", "random_state")}).fit(X, Y)
     # the smallest relaxed objective lies between these
     assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
     assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
@@ -445,8 +443,8 @@ def test_kernels_of_repeated_and_weighted_label_sets(label_sets):
 
 
 @pytest.mark.parametrize(("message", "more"), [
-    ("holds the whole Gram matrix of 30 examples, .* cache_size=0.001 allows less",
-     {"kernel": "rbf", "cache_size": 0.001}),
+    ("holds the whole Gram matrix of 30 examples, .* kernel_cache_size=0.001 of the solver allows less",
+     {"kernel": "rbf", "solver": BlockFrankWolfe(kernel_cache_size=0.001)}),
     ("X is not symmetric", {"kernel": "precomputed"}),
     ("is not positive semidefinite", {
         "kernel": lambda x, y: float(np.any(x != y)) + 0.1, "fit_intercept": False}),

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n import SequenceTagger, Transitions, load_model, save_model
+from fastm4n.research import Boost
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: the layers of fastm4n.torch are not tested.")
@@ -30,7 +31,7 @@ class Case:
 
 
 @pytest.mark.parametrize("parameters", [
-    {}, {"states": "observed"}, {"cost_scale": "mean"}, {"fit_start_end": False},
+    {}, {"states": "observed"}, {"cost_scale": "mean"}, {"transitions": Transitions(start_end=False)},
     {"fit_intercept": False}])
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
 def test_layers_of_taggers_lose_and_predict_the_same(surrogate, parameters):
@@ -86,10 +87,10 @@ def test_what_no_layer_can_be():
         from_tagger(SequenceTagger())
     with pytest.raises(TypeError, match="surrogate comes from the tagger"):
         from_tagger(case.tagger, surrogate="log")
-    with pytest.raises(ValueError, match="no weights for order=2"):
-        from_tagger(SequenceTagger("log", order=2).fit(case.X, case.y))
-    with pytest.raises(ValueError, match="surrogate='boost' has no layer"):
-        from_tagger(SequenceTagger("boost").fit(case.X, case.y))
+    with pytest.raises(ValueError, match=r"Transitions\(order=2\)"):
+        from_tagger(SequenceTagger("log", transitions=Transitions(order=2)).fit(case.X, case.y))
+    with pytest.raises(ValueError, match=r"surrogate=Boost\(\) has no layer"):
+        from_tagger(SequenceTagger(Boost()).fit(case.X, case.y))
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):
         to_tagger(ChainLoss(4), linear, case.tagger)
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):

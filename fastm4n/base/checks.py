@@ -107,11 +107,19 @@ def check_callback(callback):
 _INSTEAD = {
     "C": "regularisation is alpha = 1 / (C n), n being the number of examples",
     "loss": "what a mistake costs is `cost`",
+    **{name: f"it is of surrogate=fastm4n.surrogates.Log({name}=...)"
+       for name in ("cost_augmented", "temperature")},
+    **{name: f"it is of transitions=fastm4n.Transitions({inner}=...)" for name, inner in (
+        ("fit_start_end", "start_end"), ("fit_transitions", "pairs"),
+        ("transition_features", "features"), ("order", "order"))},
     "degree": "it goes into kernel_params, as {'degree': 3}",
     "coef0": "it goes into kernel_params, as {'coef0': 1.0}",
     "regularize_intercept": "an intercept without penalty is fit_intercept='free'",
     "intercept_scaling": "fit_intercept takes the value of the constant feature",
     "class_weight": "weights of labels go into a matrix, cost[i, j] being that of label i",
+    "cost_scale": "costs of labels are added; their mean is alpha times the number of labels",
+    "cache_size": "it is kernel_cache_size of the solver, "
+                  "solver=BlockFrankWolfe(kernel_cache_size=...)",
     "inference_cache": "it is cache of the solver, solver=BlockFrankWolfe(cache=...)",
     "negativity_constraint": "bounds of weights go into penalty=L2(bounds=...)",
     **dict.fromkeys(
@@ -124,11 +132,13 @@ _INSTEAD = {
 }
 _OF_SOLVER = (
     "sampling", "step", "accelerate", "cache", "cache_F", "cache_nu", "oracle", "oracle_iter",
+    "kernel_cache_size",
 )
 
 
 # what has the nested parameters, where the present value has none
-_NESTED = {"solver": "BlockFrankWolfe", "penalty": "ElasticNet"}
+_NESTED = {"solver": "BlockFrankWolfe", "penalty": "ElasticNet", "surrogate": "Log",
+           "transitions": "Transitions"}
 
 
 def unknown_parameter(owner, name, valid):

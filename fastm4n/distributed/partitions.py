@@ -193,8 +193,9 @@ def check_divisible(estimator):
         refuse("fit_intercept='free'", "a large number, such as fit_intercept=100.0, is nearly it")
     if values.get("states", "all") != "all":
         refuse(f"states={values['states']!r}", "use states='all', with an L1 term for few weights")
-    if values.get("order", 1) > 1:
-        refuse(f"order={values['order']}", "use order=1")
+    scored = getattr(estimator, "_scored", None)
+    if scored is not None and scored.order > 1:
+        refuse(f"order={scored.order} of transitions", "use order=1")
     if values.get("pairwise") == "displacement":
         refuse("pairwise='displacement'", "use another one, or GraphTagger")
     if values.get("inference") == "soft":

@@ -31,8 +31,9 @@ from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.history import Monitor
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks.chain_weights import PACKED
-from fastm4n.tasks.parameters import DECODINGS, SURROGATES
+from fastm4n.tasks.parameters import DECODINGS
 from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
 
@@ -79,8 +80,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _coef_dims : tuple of str
         Dimensions of the weights of one feature. `coef_` has those of features behind them; for a
         kernel `dual_coef_` has those of examples in front.
-    _optional_arrays : dict of str to dict
-        Further fitted arrays, by the parameter that they need to be other than None.
     _fitted_values : tuple of str
         Further fitted attributes, each a string, an integer or None.
     _fitted_marker : str
@@ -102,10 +101,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _part = "example"
     _fitted_arrays = {}
     _coef_dims = ("k",)
-    _optional_arrays = {}
     _fitted_values = ()
     _fitted_marker = "classes_"
-    _surrogates = SURROGATES
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
     # a fitted cost matrix, or what names it
@@ -124,7 +121,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
     def _check_solver_parameters(self):
-        check_choice("surrogate", self.surrogate, self._surrogates)
+        as_surrogate(self.surrogate)
         check_choice("decode", self.decode, DECODINGS)
         if self._task_class.auto_alpha is None:
             check_number("alpha", self.alpha, low=0)
@@ -134,24 +131,9 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         self._check_flags("warm_start")
-        self._check_tempering()
         check_verbose(self.verbose)
         as_solver(self.solver).check()
         check_callback(self.callback)
-
-    def _check_tempering(self):
-        check_flag("cost_augmented", self.cost_augmented)
-        check_number("temperature", self.temperature, low=0)
-        if self.surrogate == "log":
-            return
-        for name, given in (
-                ("cost_augmented", self.cost_augmented), ("temperature", self.temperature != 1.0)):
-            if given:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is of surrogate='log', and this one is "
-                    f"{self.surrogate!r}, which has the costs in it and no entropy; leave {name} "
-                    "as it is by default."
-                )
 
     def _check_flags(self, *names):
         for name in names:
@@ -180,7 +162,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _check_has_distribution(self, outputs):
         """Refuse to weigh costs where there is no distribution over the outputs."""
-        if self.surrogate in ("max_margin", "boost"):
+        if not as_surrogate(self.surrogate).has_distribution:
             raise ValueError(
                 f"decode='min_risk' weighs the costs by a distribution over {outputs}, and "
                 f"surrogate={self.surrogate!r} has none; use 'log' or 'max_min'."
@@ -380,7 +362,7 @@ else:
         def __get__(self, estimator: Any, owner: type | None = None) -> Any:
             if estimator is None:
                 return self.method
-            if estimator.surrogate != "log":
+            if surrogate_name(estimator.surrogate) != "log":
                 raise AttributeError(
                     f"{self.__name__} needs surrogate='log', and this one is "
                     f"{estimator.surrogate!r}: margins are not probabilities."

@@ -24,14 +24,21 @@ from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS
 from fastm4n.tasks.chain_weights import WeightsOfPairs
+from fastm4n.tasks.transitions import Transitions
 
 # The classes that files may name, next to PREDICTORS. What else an estimator needs it declares: see
 # `CertifiedEstimator`.
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
-# the objects that `penalty` may be, by their names in files
-PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
+# objects of parameters, by their kinds and names in files; further surrogates join when imported
+OBJECTS = {
+    "penalty": {"L2": L2, "ElasticNet": ElasticNet, "Group": Group},
+    "surrogate": _Surrogate.known,
+    "transitions": {"Transitions": Transitions},
+}
+_IMPORTS = {"surrogate": "; import fastm4n.research before, if it is from there"}
 
 # factors that parameters may hold: the class, and its arguments, which are attributes
 FACTORS = {
@@ -270,9 +277,6 @@ def _arrays(estimator):
         wanted["dual_coef_"] = (("d", *dims), "f")
     else:
         wanted.update(dual_coef_=(("n", *dims), "f"), X_fit_=(("n", "d"), "f"))
-    for parameter, arrays in estimator._optional_arrays.items():
-        if getattr(estimator, parameter) is not None:
-            wanted.update(arrays)
     return wanted, optional
 
 
@@ -408,9 +412,10 @@ def _encoded(key, value, arrays):
             for name, part in value.items()
         ]
         return {"dict": pairs}
-    if type(value) in PENALTIES.values():
-        given = _encoded(key, value.get_params(deep=False), arrays)
-        return {"penalty": [type(value).__name__, given]}
+    for kind, classes in OBJECTS.items():
+        if type(value) in classes.values():
+            given = _encoded(key, value.get_params(deep=False), arrays)
+            return {kind: [type(value).__name__, given]}
     if type(value) is Automaton and arrays is not None:
         return {"automaton": {
             part: _encoded(f"{key}.{part}", getattr(value, part), arrays)
@@ -469,11 +474,11 @@ def _decoded(key, value, arrays):
         return arrays.pop(inner)
     if kind in ("list", "tuple") and type(inner) is list:
         return (list if kind == "list" else tuple)([_decoded(key, part, arrays) for part in inner])
-    if kind == "penalty" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
-        cls, given = PENALTIES.get(inner[0]), _decoded(key, inner[1], arrays)
+    if kind in OBJECTS and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
+        cls, given = OBJECTS[kind].get(inner[0]), _decoded(key, inner[1], arrays)
         if cls is None or type(given) is not dict or not (
                 given.keys() <= cls().get_params().keys()):
-            raise ValueError(f"there is no penalty {inner!r:.80}")
+            raise ValueError(f"there is no {kind} {inner!r:.80}{_IMPORTS.get(kind, '')}")
         return cls(**given)
     if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):
         given = {name: _decoded(key, inner[name], arrays) for name in AUTOMATON}

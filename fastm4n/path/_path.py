@@ -99,7 +99,8 @@ def regularization_path(
     checkpoint : str or path, default=None
         A folder for each finished breakpoint and, every few seconds, the state of the solver. It
         is made if needed. The same call later resumes from there, with the same result to the
-        bit. (Up to rounding if kernel values exceed `cache_size` and a breakpoint was interrupted,
+        bit. (Up to rounding if kernel values exceed
+        `kernel_cache_size` and a breakpoint was interrupted,
         as they are computed again.) If the folder cannot be written, there is a RuntimeWarning,
         and the path goes on and tries again later.
     callback : callable, default=None

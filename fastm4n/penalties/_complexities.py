@@ -63,7 +63,7 @@ class Sample:
 
 
 def attribute_name(attribute: str, separator: str = ":") -> str:
-    """The name of an attribute and its value: what is before the first "=" or separator, and after.
+    """Split `attribute` at the first "=" or `separator` into a name and a value.
 
     Examples
     --------
@@ -80,11 +80,11 @@ def attribute_name(attribute: str, separator: str = ":") -> str:
 
 
 def complexity_of_name(name: str, value: str = "") -> str:
-    """(k1, k2, k3) that a name of attributes tells.
+    """Return (k1, k2, k3) for the `name` and the `value` of an attribute.
 
-    As many words as there are offsets in brackets, as in CRFsuite's templates; the number behind
-    "p", "s", "prefix", "suffix" and the like for characters, or the length of the value where there
-    is none; one word for all others.
+    k1 is the number of offsets in brackets, as in CRFsuite's templates. k3 is the number behind
+    "p", "s", "prefix", "suffix" and the like, or the length of the value if there is no number. All
+    other names count as one word.
 
     Examples
     --------

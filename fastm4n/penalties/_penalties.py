@@ -401,7 +401,7 @@ class Group(_Penalty):
 
     A group is what one feature weighs for all labels, so that a feature is used by all labels or
     by none. Constant features have groups of their own: the starts, the ends, and the
-    transitions out of each label; with `transition_features`, all transitions together.
+    transitions out of each label; if these depend on features, all transitions together.
 
     Parameters
     ----------

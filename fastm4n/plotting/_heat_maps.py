@@ -199,13 +199,14 @@ class TransitionDisplay(HeatMap):
                 "estimator must have transitions, such as SequenceTagger, got a "
                 f"{type(estimator).__name__}.")
         check_is_fitted(estimator)
-        if not estimator.fit_transitions:
+        scored = estimator._scored
+        if not scored.pairs:
             raise ValueError(
-                "The tagger has no weights of transitions, as it has fit_transitions=False.")
+                "The tagger has no weights of transitions: it was fitted with pairs=False.")
         chosen = _positions(labels, estimator.classes_.tolist())
         names = [str(estimator.classes_[i]) for i in chosen]
         weights = estimator.transition_coef_[np.ix_(chosen, chosen)]
-        if not (ends and estimator.fit_start_end):
+        if not (ends and scored.start_end):
             return cls(weights, names, list(names)).plot(ax, **kwargs)
         R = len(chosen)
         table = np.full((R + 1, R + 1), np.nan)

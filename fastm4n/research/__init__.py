@@ -8,21 +8,22 @@ from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
     from fastm4n.research import boosting, costs, displays, theory  # noqa: F401
-    from fastm4n.research._boost import Boost, BoostLabels
     from fastm4n.research._factor_graphs import FactorGraphs
     from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures
     from fastm4n.research._soft_solver import solve_soft
+    from fastm4n.research.boosting import Boost, BoostLabelLoss, BoostLoss
     from fastm4n.research.displays import ComplexityDisplay, MarginDisplay
 
 __all__ = [
-    "Boost", "BoostLabels", "ComplexityDisplay", "FactorBlocks", "FactorGraphs", "MarginDisplay",
-    "SmoothMargin", "SoftFeatures", "solve_soft",
+    "Boost", "BoostLabelLoss", "BoostLoss", "ComplexityDisplay", "FactorBlocks", "FactorGraphs",
+    "MarginDisplay", "SmoothMargin", "SoftFeatures", "solve_soft",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "Boost": "_boost", "BoostLabels": "_boost", "ComplexityDisplay": "displays",
+        "Boost": "boosting", "BoostLabelLoss": "boosting", "BoostLoss": "boosting",
+        "ComplexityDisplay": "displays",
         "FactorBlocks": "_soft_kernels", "FactorGraphs": "_factor_graphs",
         "MarginDisplay": "displays", "SmoothMargin": "_soft_kernels",
         "SoftFeatures": "_soft_kernels", "solve_soft": "_soft_solver",

@@ -8,6 +8,7 @@ from fastm4n.base.label_costs import as_costs
 from fastm4n.factors import CountFactor
 from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research._soft import SoftProblem, with_constant
+from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.kernels import kernel_parameters, whole_gram
 
 
@@ -65,8 +66,6 @@ def soft_label_problem(clf, X, Y, blocks, common, constraints):
         constant = clf._constant()
         of_nodes, common = _gram(clf, X, blocks, constant, common)
     heights = graphs.heights_of_costs(Y.ravel(), as_costs(common["_cost_held"]))
-    if clf.cost_scale == "mean":
-        heights = heights / n_labels
     return SoftLabelProblem(
         None, None, blocks, common, {}, graphs, of_nodes, None, Y.ravel(), heights,
         "linear" if clf.kernel == "linear" else "precomputed", constant)
@@ -82,5 +81,7 @@ def _gram(clf, X, blocks, constant, common):
         parameters = kernel_parameters(
             clf.kernel, points, blocks.weights, gamma=clf.gamma, kernel_params=clf.kernel_params)
         common = {**common, "X_fit_": X.copy()}  # the caller may change what is theirs
-    gram = whole_gram(clf.kernel, parameters, points, constant, clf.alpha, clf.cache_size)
+    gram = whole_gram(
+        clf.kernel, parameters, points, constant, clf.alpha,
+        as_solver(clf.solver).kernel_cache_size)
     return gram, {**common, "_kernel_parameters": parameters}

@@ -15,6 +15,7 @@ from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.certificates import Certificate
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.history import HISTORY_KEYS, Monitor, Progress
+from fastm4n.surrogates import surrogate_name
 from fastm4n.tasks.problem import Problem
 
 # what `history_` has beside the columns of every fit
@@ -33,7 +34,7 @@ def check_inference(estimator):
             "inference='soft' needs solver='auto' or a BlockFrankWolfe, got "
             f"solver={estimator.solver!r:.80}.")
     for is_wrong, what in (
-        (estimator.surrogate != "max_margin",
+        (surrogate_name(estimator.surrogate) != "max_margin",
          f"surrogate='max_margin', got {estimator.surrogate!r}"),
         (not is_plain(estimator.penalty),
          f"penalty='l2' without bounds, got {estimator.penalty!r:.80}"),

@@ -19,7 +19,7 @@ from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngin
 from fastm4n.solvers.blocks._engine import EngineState
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import certify
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ class _Fit:
             graphs, X, shares, alpha, rho, factor_X, kernel == "precomputed")
         self.multipliers, self.callback, self.alpha = None, callback, alpha
         self.shares = np.asarray(shares)[graphs.examples]
-        strict = MaxMargin(self.outputs)
+        strict = MaxMarginLoss(self.outputs)
         surrogate = SmoothMargin(self.outputs, smoothing) if smoothing else strict
         self.engine = SoftEngine(surrogate, self.features, self.shares, alpha, seed)
         # of maxima as they are, where passes smooth them: it makes none, and shares the dual point

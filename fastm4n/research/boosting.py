@@ -1,6 +1,6 @@
 """Objectives beside the convex surrogates of `fit`: boosting as printed, and minimum risk.
 
-``surrogate="boost"`` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
+`Boost` is the surrogate whose loss is log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
 exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
 it; `exponential_losses` has it and equation 19 at the weights of a tagger. `refine_risk` goes on
 from a fitted tagger to a smaller expected cost, the objective of minimum-risk training, which is
@@ -23,9 +23,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators import SequenceTagger
+from fastm4n.research._boost import Boost as BoostLoss
+from fastm4n.research._boost import BoostLabels as BoostLabelLoss
 from fastm4n.research.costs import LogCost, MarkovCost, of_sequences
 from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
+from fastm4n.surrogates import surrogate_name
+from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_weights import packed_weights
 
 if TYPE_CHECKING:
@@ -35,14 +39,41 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray, IntArray
     from fastm4n.data._types import Labellings, SequenceData
+    from fastm4n.outputs._base import Outputs
     from fastm4n.research.costs import EditDistance
 
-__all__ = ["exponential_losses", "fit_exponential", "refine_risk"]
+__all__ = ["Boost", "exponential_losses", "fit_exponential", "refine_risk"]
 
 FORMS = ("sum", "max")
 
 # exp of more overflows, or nearly
 MOST_LOG = 700.0
+
+
+class Boost(_Surrogate):
+    """The boosting surrogate of VStructBoost, as a logarithm: log(1 + F).
+
+    F = sum over the wrong outputs y of L(y_i, y) exp(s(y) - s(y_i)), so that costs are factors of
+    the scores' exponentials. It needs outputs with tangents of their marginals: single labels,
+    chains, and graphs without cycles. The costs of different labels are positive.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import OrdinalClassifier
+    >>> from fastm4n.research import Boost
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(OrdinalClassifier(Boost(), random_state=0).fit(X, y).score(X, y) > 0.8)
+    True
+    """
+
+    name = "boost"
+    needs = "has_tangent"
+
+    def over(self, outputs: Outputs, *oracle: Any) -> BoostLoss | BoostLabelLoss:
+        """Make the compiled surrogate over `outputs`, whatever the `oracle` of max-min games."""
+        kind = BoostLabelLoss if outputs.has_entropy and outputs.has_tangent else BoostLoss
+        return kind(outputs)
 
 
 def fit_exponential(
@@ -60,7 +91,7 @@ def fit_exponential(
     Parameters
     ----------
     estimator : estimator
-        With ``surrogate="boost"``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
+        With ``surrogate=Boost()``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
         `tol` and `max_iter` (evaluations) are used. It is not changed.
     X, y, sample_weight
         As its `fit` takes them.
@@ -81,14 +112,14 @@ def fit_exponential(
     --------
     >>> from sklearn.datasets import load_iris
     >>> from fastm4n import MulticlassClassifier
-    >>> from fastm4n.research.boosting import fit_exponential
+    >>> from fastm4n.research.boosting import Boost, fit_exponential
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = fit_exponential(MulticlassClassifier("boost", alpha=0.1), X, y)
+    >>> clf = fit_exponential(MulticlassClassifier(Boost(), alpha=0.1), X, y)
     >>> bool(clf.relative_gap_ <= clf.tol), bool(clf.score(X, y) > 0.9)
     (True, True)
     """
-    if getattr(estimator, "surrogate", None) != "boost":
-        raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
+    if not isinstance(getattr(estimator, "surrogate", None), Boost):
+        raise ValueError(f"fit_exponential needs surrogate=Boost(), got {estimator!r:.200}.")
     fitted = clone(estimator)
     problem = fitted._problem(X, y, sample_weight)
     batch, alpha, p = _batch(fitted, problem)
@@ -158,7 +189,7 @@ def exponential_losses(
     >>> from fastm4n import SequenceTagger
     >>> from fastm4n.research.boosting import exponential_losses
     >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "a"]]
-    >>> tagger = SequenceTagger("boost", alpha=0.1, random_state=0).fit(X, y)
+    >>> tagger = SequenceTagger(Boost(), alpha=0.1, random_state=0).fit(X, y)
     >>> total, largest = (exponential_losses(tagger, X, y, form=form) for form in ("sum", "max"))
     >>> bool((largest <= total).all())
     True
@@ -178,7 +209,7 @@ def exponential_losses(
         if value > MOST_LOG:
             raise ValueError(
                 f"log F is {value:.4g}, and exp of more than {MOST_LOG:g} overflows. "
-                "surrogate='boost' takes log(1 + F).")
+                "surrogate=Boost() takes log(1 + F).")
         return np.exp(value)
 
     return of_sequences(loss, tagger, X, y)
@@ -232,7 +263,7 @@ def refine_risk(
     >>> bool(objective[-1] < objective[0])
     True
     """
-    if not isinstance(tagger, SequenceTagger) or tagger.surrogate != "log":
+    if not isinstance(tagger, SequenceTagger) or surrogate_name(tagger.surrogate) != "log":
         raise ValueError(
             f"refine_risk needs a fitted SequenceTagger with surrogate='log', got {tagger!r:.200}.")
     check_is_fitted(tagger)

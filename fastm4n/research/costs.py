@@ -18,6 +18,7 @@ import numpy as np
 
 from fastm4n.base.checks import check_number
 from fastm4n.research._path_costs import PathCost, checked_chain, labels_of
+from fastm4n.surrogates import as_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -434,10 +435,11 @@ def expected_costs(
     >>> bool((costs > 0).all() and (costs < [1.5, 1]).all())
     True
     """
-    if tagger.surrogate != "log":
+    surrogate = as_surrogate(tagger.surrogate)
+    if surrogate.name != "log":
         raise ValueError(
             f"expectations need a distribution: surrogate='log', got {tagger.surrogate!r}.")
-    tau = tagger.temperature
+    tau = surrogate.temperature
 
     def expected(unary, pairwise, labels):
         return cost.expected(unary / tau, pairwise / tau, labels)
@@ -452,10 +454,11 @@ def of_sequences(
 
     What it refuses is refused with the number of the sequence.
     """
-    if tagger.order > 1 or tagger.constraints is not None:
+    order = tagger._scored.order
+    if order > 1 or tagger.constraints is not None:
         raise ValueError(
             "costs are weighed over chains: of taggers with order=1 and constraints=None, got "
-            f"order={tagger.order} and constraints={tagger.constraints!r:.80}.")
+            f"order={order} and constraints={tagger.constraints!r:.80}.")
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
     X, decoder = tagger._prepare(X, None)
     if len(y) != len(X):

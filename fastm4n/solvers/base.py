@@ -171,6 +171,8 @@ class Solver(NamesParameters, BaseEstimator):
     # how max-min oracles are solved
     oracle: str = "exact"
     oracle_iter: int | None = None
+    # memory for kernel values, in MiB
+    kernel_cache_size: float = 2048
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False

@@ -51,7 +51,7 @@ from fastm4n.solvers.certificates import (
     with_exact_primal,
 )
 from fastm4n.solvers.history import Monitor
-from fastm4n.surrogates import MaxMin
+from fastm4n.surrogates import MaxMinLoss
 
 # first sum_b p_b (mu_b s_b + nu_b z_b) in units of the objective at w = 0
 # (benchmarks/label_ranker.py)
@@ -133,7 +133,7 @@ class InteriorPoint(Solver):
             return self.refused("needs all data in memory")
         if type(outputs) is not PermutationOutputs:
             return self.refused(f"is for LabelRanker, got {problem.taker}")
-        if type(loss) is not MaxMin:
+        if type(loss) is not MaxMinLoss:
             return self.refused(
                 "is for surrogate='max_min' with exact oracles, got "
                 f"{said('surrogate', 'solver__oracle')}")

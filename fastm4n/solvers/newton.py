@@ -48,7 +48,7 @@ from fastm4n.solvers.certificates import (
 )
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
 # approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
 AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
@@ -65,11 +65,11 @@ def kind_of(surrogate):
     outputs = surrogate.outputs
     if type(outputs) is not SimplexOutputs:
         return None
-    if type(surrogate) is Log:
+    if type(surrogate) is LogLoss:
         return "log" if surrogate.arguments()[1:] == (False, 1.0) else None
-    if type(surrogate) is MaxMargin:
+    if type(surrogate) is MaxMarginLoss:
         return "max_margin"
-    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMin else None
+    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMinLoss else None
 
 
 def _log_partition(scores, tau):
@@ -103,7 +103,7 @@ class LabelLosses:
 
     Parameters
     ----------
-    surrogate : Log, MaxMargin or MaxMin
+    surrogate : LogLoss, MaxMarginLoss or MaxMinLoss
         With a `kind_of`.
     features : LinearFeatures
         Over dense X.
@@ -407,7 +407,7 @@ class LabelNewton(Solver):
             return self.refused(
                 "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
                 "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
-                f"{said('surrogate', 'cost', 'cost_augmented', 'temperature', 'solver__oracle')}")
+                f"{said('surrogate', 'cost', 'solver__oracle')}")
         if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
             return self.refused(
                 f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")

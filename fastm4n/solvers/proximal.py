@@ -38,7 +38,7 @@ from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
-from fastm4n.surrogates import Log
+from fastm4n.surrogates import LogLoss
 
 # largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
 SMALL_MODULUS = 0.05
@@ -261,7 +261,7 @@ def small_modulus(problem, options):
     if problem.modulus == 0.0:
         return 0.0
     small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is Log and options.auto
+    is_plain = type(problem.loss) is LogLoss and options.auto
     return problem.modulus if small and is_plain else None
 
 

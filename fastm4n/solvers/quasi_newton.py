@@ -37,7 +37,7 @@ from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
 # line search: share of the slope that a step must gain, cuts of a step, least and largest factor
 # of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
@@ -100,16 +100,16 @@ class QuasiNewton(Solver):
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
             return self.refused("needs all data in memory")
-        if type(loss) not in (Log, MaxMargin, MaxMin):
+        if type(loss) not in (LogLoss, MaxMarginLoss, MaxMinLoss):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
             return self.refused(
                 f"needs marginals of a distribution, and {problem.outputs_in_words()} have none")
-        if outputs.has_relaxation and not isinstance(loss, Log):
+        if outputs.has_relaxation and not isinstance(loss, LogLoss):
             return self.refused(
                 f"needs exact best outputs, and {problem.outputs_in_words()} have a linear program "
                 "instead")
-        if isinstance(loss, MaxMin) and not outputs.has_tempered_game:
+        if isinstance(loss, MaxMinLoss) and not outputs.has_tempered_game:
             return self.refused(
                 f"supports 'max_min' for sequences with the 0-1 cost, got {said('cost')} and "
                 f"{problem.outputs_in_words()}")
@@ -195,7 +195,7 @@ class _Run:
         self.surrogate, self.features = surrogate, features
         self.p, self.alpha = np.asarray(weights), alpha
         self.monitor = monitor
-        self.is_smooth = isinstance(surrogate, Log)
+        self.is_smooth = isinstance(surrogate, LogLoss)
         batch = Batch if self.is_smooth else TemperedBatch
         self.batch = batch(surrogate, features, weights)
         self.pairs, self.planes = deque(maxlen=memory), Planes(alpha, memory)
@@ -256,7 +256,7 @@ class _Run:
             found = self.certified(self.at, found.bound)
             self.report(found)
         self.features.restore(self.best.w)
-        if isinstance(self.surrogate, MaxMin):
+        if isinstance(self.surrogate, MaxMinLoss):
             found = with_exact_primal(found, self.surrogate, self.features, self.p, self.alpha)
         self.keep()
         return Solution(

@@ -9,13 +9,13 @@ from scipy import sparse
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import Group, as_penalty
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.places import places
 
-# what a surrogate needs of outputs: the flag, and in words
+# what a surrogate needs of outputs, by their flag
 _NEEDED = {
-    "log": ("has_marginals", "marginals of a distribution over the outputs"),
-    "boost": ("has_tangent", "derivatives of the marginals"),
+    "has_marginals": "marginals of a distribution over the outputs",
+    "has_tangent": "derivatives of the marginals",
 }
 
 
@@ -125,7 +125,7 @@ def _check_types(one, other):
 class Task:
     """A kind of output, and how problems are made of its data.
 
-    The parameters of the estimator are attributes of the task.
+    The parameters of the estimator are attributes of the task, the surrogate as an object.
 
     Parameters
     ----------
@@ -151,6 +151,7 @@ class Task:
     def __init__(self, estimator):
         self.taker = type(estimator).__name__
         vars(self).update(parameters_of(estimator))
+        self.surrogate = as_surrogate(self.surrogate)
 
     def read(self, pieces, census=None):
         """The data as `problem` takes them."""
@@ -196,27 +197,26 @@ class Task:
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
         self._refuse_large(outputs)
-        solver = as_solver(self.solver)
-        needed, what = _NEEDED.get(self.surrogate, (None, ""))
+        solver, needed = as_solver(self.solver), self.surrogate.needs
         if needed is not None and not getattr(outputs, needed):
             raise ValueError(
-                f"surrogate={self.surrogate!r} needs {what}, which {self.taker} does not have; "
-                "use 'max_min' or 'max_margin'.")
-        if solver.oracle == "mirror_prox" and self.surrogate == "max_min" and (
+                f"surrogate={self.surrogate!r} needs {_NEEDED[needed]}, which "
+                f"{type(outputs).__name__} of {self.taker} does not have; use 'max_min' or "
+                "'max_margin'.")
+        if solver.oracle == "mirror_prox" and self.surrogate.name == "max_min" and (
                 not outputs.has_mirror_prox):
             raise ValueError(
                 f"solver__oracle='mirror_prox' is not for {self.taker}, whose max-min oracle is "
                 "exact; leave `oracle` out.")
-        return make_surrogate(
-            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self.oracle_warm_start,
-            bool(self.cost_augmented), float(self.temperature))
+        return self.surrogate.over(
+            outputs, solver.oracle, solver.oracle_iter, self.oracle_warm_start)
 
     def _refuse_large(self, outputs):
         """Refuse dual points that memory cannot hold, whatever the solver."""
         layout = outputs.layout
         n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
             layout.stride or layout.counts())).sum())
-        if self.surrogate == "log" and not outputs.has_entropy:
+        if self.surrogate.name == "log" and not outputs.has_entropy:
             # scores in single precision stand for them, of what has a weight
             unscored = outputs.unscored()
             n_bytes = 4 * (layout.n_numbers - layout.n_blocks * (

@@ -11,6 +11,7 @@ from fastm4n.inference._contexts import context_automaton, n_scores, observed_ng
 from fastm4n.inference.automaton import k_best
 from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_predictions import ChainDecoder, forbidden_transitions
 from fastm4n.tasks.parameters import RISK_TOL
@@ -26,8 +27,8 @@ def check_constraints(constraints, transition_features):
             f"fastm4n.automata or None, got {constraints!r:.80}.")
     if transition_features is not None:
         raise ValueError(
-            f"constraints={constraints!r:.80} needs transition_features=None, got "
-            f"transition_features={reprlib.repr(transition_features)}.")
+            f"constraints={constraints!r:.80} needs transitions without features (got "
+            f"features={reprlib.repr(transition_features)}).")
 
 
 def as_automaton(constraints, labels):
@@ -112,11 +113,12 @@ class SequenceConstraints:
         self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
         masks = as_masks(allowed, X, classes.size, lengths)
         self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
-        if tagger.order == 1 and tagger.constraints is None and masks is None:
+        scored = tagger._scored
+        if scored.order == 1 and tagger.constraints is None and masks is None:
             return
-        if tagger.transition_features is not None:
-            raise ValueError("allowed needs transition_features=None.")
-        self.ngrams = observed_ngrams(codes, self.offsets, tagger.order)
+        if scored.features is not None:
+            raise ValueError("allowed needs transitions without features.")
+        self.ngrams = observed_ngrams(codes, self.offsets, scored.order)
         self.n_ngrams = len(self.ngrams)
         self.constraints = as_automaton(tagger.constraints, classes.tolist())
         self.automaton = automaton_of(classes, self.ngrams, self.constraints)
@@ -138,7 +140,7 @@ class SequenceConstraints:
 
         `used` is the mask of weights that `observed` gives, if any.
         """
-        per_edge, scale = self.tagger.transition_features is not None, self.tagger.cost_scale
+        per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
         if self.automaton is None:
             unscored = None
             if used is not None and not per_edge:
@@ -188,7 +190,7 @@ class AutomatonDecoder(ChainDecoder):
         self.ngrams = getattr(tagger, "ngrams_", ())
         if hasattr(tagger, "transition_features_"):
             raise ValueError(
-                "constraints and allowed need a model without transition_features: use "
+                "constraints and allowed need a model whose transitions have no features: use "
                 "allowed_transitions.")
         super().__init__(tagger, X)
 
@@ -243,7 +245,7 @@ class AutomatonDecoder(ChainDecoder):
         labels, rows = np.zeros(self.n_tokens, dtype=np.intc), np.ascontiguousarray(-risks)
         self._run(outputs, lambda work, start, stop, values: decoding.decode_rows(
             outputs, rows, work, start, stop, labels, values))
-        if self.tagger.surrogate == "max_min":
+        if surrogate_name(self.tagger.surrogate) == "max_min":
             # as of positions one by one: of labellings that are equally risky, that of the highest
             # score
             first, every = self.best_labels(allowed), np.arange(labels.size)
@@ -259,9 +261,10 @@ class AutomatonDecoder(ChainDecoder):
         if self.places.size == 0:
             return nodes
         outputs = self.outputs(allowed)
-        if self.tagger.surrogate == "log":
+        surrogate = as_surrogate(self.tagger.surrogate)
+        if surrogate.name == "log":
             self._run(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
-                self.features, outputs, work, self.tagger.temperature, start, stop, nodes, values))
+                self.features, outputs, work, surrogate.temperature, start, stop, nodes, values))
         else:
             self._run(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
                 self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,

@@ -168,42 +168,43 @@ def distinct(labels):
 
 
 def selected_columns(columns, n_features):
-    """The columns of transition_features as numbers, or None."""
+    """The columns that `features` of transitions selects, as numbers, or None."""
     if columns is None:
         return None
     if isinstance(columns, str):
-        check_choice("transition_features", columns, ("all",))
+        check_choice("transitions: features", columns, ("all",))
         return np.arange(n_features)
     try:
         chosen = np.asarray(columns)
     except ValueError:  # rows of different lengths
         chosen = np.zeros((0, 0))
     if chosen.shape == (0,):
-        raise ValueError("transition_features selects no feature; None means none.")
+        raise ValueError("transitions: features selects no feature; None means none.")
     if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
         raise ValueError(
-            "transition_features must be 'all', column numbers or a boolean mask over the "
+            "transitions: features must be 'all', column numbers or a boolean mask over the "
             f"features, got {columns!r}."
         )
     if chosen.dtype == bool:
         if chosen.size != n_features:
             raise ValueError(
-                f"transition_features is a mask of {chosen.size} features, but X has {n_features}."
+                "transitions: features is a mask of "
+                f"{chosen.size}, but X has {n_features} features."
             )
         chosen = np.flatnonzero(chosen)
     if chosen.size == 0:
-        raise ValueError("transition_features selects no feature; None means none.")
+        raise ValueError("transitions: features selects no feature; None means none.")
     wrong = np.flatnonzero((chosen < 0) | (chosen >= n_features))
     if wrong.size:
         raise ValueError(
-            f"transition_features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features 0 ... "
-            f"{n_features - 1}."
+            f"transitions: features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features "
+            f"0 ... {n_features - 1}."
         )
     values, first = np.unique(chosen, return_index=True)
     if values.size < chosen.size:
         twice = np.setdiff1d(np.arange(chosen.size), first)[0]
         raise ValueError(
-            f"transition_features has {chosen[twice]} more than once, again at index {twice}."
+            f"transitions: features has {chosen[twice]} more than once, again at index {twice}."
         )
     return chosen.astype(np.intp)
 

@@ -12,7 +12,7 @@ from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._positions import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.choice import EXACT, graph_outputs
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss, as_surrogate
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import Rows, by_type
 from fastm4n.tasks.graph_weights import WeightShapes
@@ -53,17 +53,17 @@ def integrality_gaps(loss, features):
     None for the log surrogate, whose exact objective has no bound from below here.
     """
     outputs = loss.outputs
-    if isinstance(loss, Log):
+    if isinstance(loss, LogLoss):
         return None
     gaps = np.zeros(outputs.layout.n_blocks)
-    if isinstance(loss, MaxMargin):
+    if isinstance(loss, MaxMarginLoss):
         _decoding.relaxation_gaps(features, outputs, 0, gaps.size, 0.0, gaps)
     else:
         # mixtures of labellings against the bound over the larger polytope
         above, below, other = np.zeros((3, gaps.size))
         for columns, lower, upper in ((True, below, other), (False, other, above)):
             _decoding.oracle_bounds(
-                features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
+                features, MaxMinLoss(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
                 upper)
         gaps = np.maximum(above - below, 0.0)
     return gaps
@@ -279,7 +279,7 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
         Rows of weights of nodes and edges to use as they are; for fits there are none.
     """
     oracle, outputs = graph_outputs(
-        tagger.inference if inference is None else inference, tagger.surrogate,
+        tagger.inference if inference is None else inference, as_surrogate(tagger.surrogate),
         tagger.pairwise == "attractive",
         **arguments_of_outputs(tagger, X, shapes, common, codes))
     if codes is not None:

@@ -12,7 +12,7 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.factors import constraints_of, factor_scores
 from fastm4n.inference.graph import maximise
 from fastm4n.outputs.choice import INFERENCES
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import (
     allowed_labels,
@@ -212,9 +212,8 @@ class GraphDecoder:
         every = zeros("marginals", self.numbers.shape, FEWER)
         for group in self.groups:
             parts = np.zeros((group.nodes.size, every.shape[1]))
-            surrogate = make_surrogate(
-                self.tagger.surrogate, group.model.outputs,
-                temperature=float(self.tagger.temperature))
+            surrogate = as_surrogate(self.tagger.surrogate).for_predictions().over(
+                group.model.outputs)
             self._in_threads(group, lambda start, stop: _decoding.oracle_points(
                 group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts))
             every[group.nodes] = parts
@@ -236,7 +235,7 @@ class GraphDecoder:
         labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
         # the adversary makes labels equally risky, up to the oracle's tolerance
         slack = np.zeros(len(risks))
-        if self.tagger.surrogate == "max_min":
+        if surrogate_name(self.tagger.surrogate) == "max_min":
             slack = RISK_TOL * np.repeat(self.X.lengths, self.X.lengths)
         found = np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
         for group in self.groups:

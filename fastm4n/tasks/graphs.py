@@ -213,7 +213,8 @@ class GraphTask(Task):
             common["shifts_"] = moves.means()
         # a dual point is one of these graphs and labels alone: edges agree with their nodes
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "surrogate": self.surrogate.name, "cost_scale": self.cost_scale,
+            "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
             "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
             **{name: getattr(labelled, name) for name in (
@@ -583,7 +584,7 @@ class GraphChunks(Chunked):
         return nodes, Rows(edges, self.first_rows[1].intercept)
 
     def ended(self, engine):
-        if self.common["exact_"] or self.task.surrogate == "log":
+        if self.common["exact_"] or self.task.surrogate.name == "log":
             return
         self.integrality_gaps = np.zeros(self.weights.size)
 

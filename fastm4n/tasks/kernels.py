@@ -31,7 +31,6 @@ TILE = 128
 
 def check_kernel(estimator):
     """Refuse parameters of an estimator that say nothing of a kernel."""
-    check_number("cache_size", estimator.cache_size, low=0)
     kernel, gamma, kernel_params = estimator.kernel, estimator.gamma, estimator.kernel_params
     if kernel_params is not None and not isinstance(kernel_params, dict):
         raise ValueError(f"kernel_params must be a dict or None, got {kernel_params!r}.")
@@ -164,7 +163,7 @@ def gram_matrix(kernel, parameters, X):
     n = X.shape[0]
     refuse_beyond_memory(
         f"the values of kernel={kernel!r} between {n} examples", 8 * n * n,
-        "set cache_size, in MiB, below that, or fit fewer examples")
+        "set kernel_cache_size of the solver, in MiB, below that, or fit fewer examples")
     gram = np.empty((n, n))
     step = max(1, CHUNK // n)
     for start in range(0, n, step):
@@ -218,7 +217,8 @@ def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
         if needed > cache_size:
             raise ValueError(
                 f"inference='soft' holds the whole Gram matrix of {n} examples, {needed:.0f} MiB, "
-                f"and cache_size={cache_size:g} allows less: set it to {int(np.ceil(needed))}.")
+                f"and kernel_cache_size={cache_size:g} of the solver allows less: set it to "
+                f"{int(np.ceil(needed))}.")
         gram = gram_matrix(kernel, parameters, as_double(X))
     checked_diagonal(kernel, np.diagonal(gram) + intercept**2, alpha)
     return gram + intercept**2 if intercept else gram

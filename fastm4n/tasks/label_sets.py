@@ -371,7 +371,7 @@ class LabelSetTask(VectorTask):
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         return self._made(
             X, blocks, self.loss(outputs), common,
-            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale,
+            {"classes": names, "edges": edges, "oracle": oracle,
              "constraints": contents(constraints)},
         )
 
@@ -385,8 +385,8 @@ class LabelSetTask(VectorTask):
         """The name of an oracle, and outputs over these sets with it."""
         n, n_labels = Y.shape
         is_alone = factors is None and not len(edges)
-        if is_alone and self.surrogate != "boost":
-            return "labels", LabelOutputs(Y, cost, self.cost_scale)
+        if is_alone and self.surrogate.needs != "has_tangent":
+            return "labels", LabelOutputs(Y, cost)
         if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
             raise ValueError(
                 "inference='min_cut' needs weights of pairs that are not negative: use "
@@ -394,7 +394,7 @@ class LabelSetTask(VectorTask):
             )
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
-            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both")
         if is_alone:  # derivatives of marginals are those of graphs
             return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
         if factors is not None:

@@ -9,9 +9,6 @@ from scipy import sparse
 
 from fastm4n.base.label_costs import COSTS, named_costs
 
-SURROGATES = ("max_min", "max_margin", "log")
-# where outputs have tangents
-BOOSTED = (*SURROGATES, "boost")
 DECODINGS = ("map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6

@@ -526,9 +526,11 @@ def same_chunks(edges, before):
 
 def unsupported(task):
     """The first parameter that fits by chunks do not support, or None."""
-    given = vars(task)
+    given, scored = vars(task), getattr(task, "_scored", None)
+    if scored is not None and scored.order != 1:
+        return f"order={scored.order} of transitions"
     for name, plain in (
-        ("order", 1), ("constraints", None), ("kernel", "linear"), ("warm_start", False),
+        ("constraints", None), ("kernel", "linear"), ("warm_start", False),
     ):
         value = given.get(name, plain)
         if value is not plain and value != plain:

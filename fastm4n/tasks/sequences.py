@@ -54,6 +54,7 @@ from fastm4n.tasks.pieces import (
     rows_again,
 )
 from fastm4n.tasks.problem import Blocks, Problem
+from fastm4n.tasks.transitions import as_transitions
 
 
 def _same_pairs(one, other):
@@ -163,6 +164,10 @@ class SequenceTask(Task):
     reads_chunks = True
     vectorizer = None
 
+    @property
+    def _scored(self):
+        return as_transitions(self.transitions)
+
     def read(self, pieces, census=None):
         """The data with features instead of attributes."""
         if census is not None:
@@ -227,18 +232,20 @@ class SequenceTask(Task):
 
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        if self.order > 1 and isinstance(self.penalty, Group):
+        scored = self._scored
+        if scored.order > 1 and isinstance(self.penalty, Group):
             raise ValueError(
-                f"penalty={self.penalty!r} needs order=1, got order={self.order}: n-grams of "
-                "labels are in no group.")
+                f"penalty={self.penalty!r} needs transitions of order=1 (got {scored.order}): "
+                "n-grams of labels are in no group.")
         families, missing = {"coef": (R, d)}, {}
         for present, names, shape, why in (
             (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
-            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
-            (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
+            (scored.start_end, ("start_coef", "end_coef"), (R,), "start_end of transitions"),
+            (scored.pairs, ("transition_coef",), (R, R), "pairs of transitions"),
             (selected is not None, ("transition_feature_coef",),
-             (0 if selected is None else selected.size, R, R), "transition_features"),
-            (self.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),), "order"),
+             (0 if selected is None else selected.size, R, R), "features of transitions"),
+            (scored.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),),
+             "order of transitions"),
         ):
             to, value = families, shape
             if not present:
@@ -255,7 +262,7 @@ class SequenceTask(Task):
 
     def _in_memory(self, X, y, sample_weight, lengths, allowed, census, one_alpha):
         X = as_features(X, lengths)
-        selected = selected_columns(self.transition_features, X.values.shape[1])
+        selected = selected_columns(self._scored.features, X.values.shape[1])
         labels = as_labels(y, X, lengths)
         weights = as_weights(sample_weight, len(X), "sequence")
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
@@ -294,7 +301,8 @@ class SequenceTask(Task):
         loss = self.loss(outputs)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
-            self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
+            self._scored.start_end, self._scored.pairs, edge_values, n_ngrams=within.n_ngrams,
+            **held,
         )
         penalise(features, resolved)
         common = {
@@ -302,10 +310,10 @@ class SequenceTask(Task):
             "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
         if selected is not None:
             common["transition_features_"] = selected
-        if self.order > 1:
+        if self._scored.order > 1:
             common["ngrams_"] = within.ngrams
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
         return ChainProblem(
@@ -316,7 +324,7 @@ class SequenceTask(Task):
             return (
                 "sequences of one position have no transitions; fit their tokens by "
                 "MulticlassClassifier")
-        if self.surrogate == "log" and self.states != "observed":
+        if self.surrogate.name == "log" and self.states != "observed":
             return (
                 "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
                 "labels")
@@ -431,7 +439,7 @@ class SequenceChunks(Chunked):
         X, numbers = self._piece(start, stop)
         if self.n_columns is None:
             self.n_columns = X.values.shape[1]
-            self.selected = selected_columns(self.task.transition_features, self.n_columns)
+            self.selected = selected_columns(self.task._scored.features, self.n_columns)
         whole = self.X[start:stop]
         first = self.X.own_number(start)
         labels = np.empty(whole.n_tokens, dtype=object)
@@ -494,8 +502,9 @@ class SequenceChunks(Chunked):
     def _features(self, values, edge_values, blocks, layout, **shared):
         task, starts = self.task, self.starts[blocks]
         return ChainFeatures(
-            values, starts - starts[0], layout, float(task.fit_intercept), task.fit_start_end,
-            task.fit_transitions, edge_values, used=self.used, edge_used=self.edge_used, **shared)
+            values, starts - starts[0], layout, float(task.fit_intercept),
+            task._scored.start_end, task._scored.pairs, edge_values, used=self.used,
+            edge_used=self.edge_used, **shared)
 
     def open(self, c):
         blocks = self.blocks(c)

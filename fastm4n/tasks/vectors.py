@@ -10,6 +10,7 @@ from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.base import Census, Task, parameters_of, rows_in_common
 from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_examples
@@ -211,7 +212,8 @@ class VectorTask(Task):
                 kernel_params=self.kernel_params,
             )
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size,
+            self.kernel, parameters, points, n_labels, intercept, self.alpha,
+            as_solver(self.solver).kernel_cache_size,
             self.tol)
         return features, parameters, intercept
 

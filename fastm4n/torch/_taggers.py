@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.surrogates import SURROGATES, as_surrogate, surrogate_name
 from fastm4n.torch._chains import ChainLoss
 
 __all__ = ["from_tagger", "to_tagger"]
@@ -72,12 +73,14 @@ def from_tagger(
     for name in ("surrogate", "cost", "cost_scale", "cost_augmented", "temperature", "start_end"):
         if name in options:
             raise TypeError(f"{name} comes from the tagger: leave it out.")
-    log = tagger.surrogate == "log"
+    surrogate = as_surrogate(tagger.surrogate)
+    tempering = {
+        "cost_augmented": bool(surrogate.cost_augmented),
+        "temperature": float(surrogate.temperature)} if surrogate.name == "log" else {}
     names = [str(label) for label in tagger.classes_.tolist()]
     layer = ChainLoss(
-        tagger.classes_.size, tagger.surrogate, cost=tagger.cost_matrix_,
-        cost_scale=tagger.cost_scale, cost_augmented=bool(log and tagger.cost_augmented),
-        temperature=float(tagger.temperature) if log else 1.0, reduction=reduction,
+        tagger.classes_.size, surrogate.name, cost=tagger.cost_matrix_,
+        cost_scale=tagger.cost_scale, **tempering, reduction=reduction,
         labels=options.pop("labels", names if len(set(names)) == len(names) else None), **options)
     linear = nn.Linear(tagger.n_features_in_, tagger.classes_.size)
     for name, parameter in _parameters(layer, linear).items():
@@ -149,10 +152,11 @@ def _check_tagger(tagger):
     if not isinstance(tagger, SequenceTagger):
         raise TypeError(f"tagger must be a SequenceTagger, got {type(tagger).__name__}.")
     check_is_fitted(tagger)
-    for name, plain in (("order", 1), ("constraints", None), ("transition_features", None)):
-        if getattr(tagger, name) != plain and not (name == "order" and tagger.order == 0):
-            raise ValueError(
-                f"a layer has no weights for {name}={getattr(tagger, name)!r}. Use "
-                f"{name}={plain!r}.")
-    if tagger.surrogate == "boost":
-        raise ValueError("surrogate='boost' has no layer: use 'log', 'max_margin' or 'max_min'.")
+    scored = tagger._scored
+    if scored.order > 1 or scored.features is not None or tagger.constraints is not None:
+        raise ValueError(
+            f"a layer has no weights for constraints={tagger.constraints!r:.80} and {scored!r}. "
+            "Fit a tagger without constraints and with transitions of order=1 and features=None.")
+    if surrogate_name(tagger.surrogate) not in SURROGATES:
+        raise ValueError(
+            f"surrogate={tagger.surrogate!r} has no layer. Fit 'log', 'max_margin' or 'max_min'.")

@@ -48,7 +48,7 @@ class ReadModel:
             self.X = X
             self.factors = FactorFeatures(
                 X.values, X.offsets, R, constant=float(model.fit_intercept),
-                ends=model.fit_start_end, transitions=model.fit_transitions,
+                ends=model._scored.start_end, transitions=model._scored.pairs,
                 selected=None if columns is None else columns_of(X.values, columns))
         else:
             if lengths is not None:
@@ -64,7 +64,7 @@ class ReadModel:
     def couples(self):
         """Whether labels of an example have weights together."""
         if self.kind == "sequences":
-            return bool(self.model.fit_transitions)
+            return bool(self.model._scored.pairs)
         return self.kind == "sets" and len(self.model.edges_) > 0
 
     def weights(self):
@@ -156,10 +156,9 @@ def readable(model):
             f"Complexities are of weights, and kernel={model.kernel!r} has none; supported are "
             f"{SUPPORTED}, with kernel='linear'. Use features of "
             "sklearn.kernel_approximation.Nystroem.")
-    if getattr(model, "order", 1) not in (None, 1):
+    if kind == "sequences" and model._scored.order > 1:
         raise NotImplementedError(
-            f"Factors of label n-grams (order={model.order}) are not among those that a report can "
-            "read; supported is order=1.")
+            f"A report cannot read label n-grams (order={model._scored.order}): use order=1.")
     if kind == "sets" and (model.constraints is not None or model.oracle_ == "soft"):
         raise NotImplementedError(
             "Constraints and inference='soft' are not among what a report can read; supported are "

@@ -19,7 +19,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fastm4n.base.checks import check_choice
-from fastm4n.tasks.parameters import BOOSTED, DECODINGS, SURROGATES, cost_matrix
+from fastm4n.surrogates import SURROGATES, as_surrogate
+from fastm4n.tasks.parameters import DECODINGS, cost_matrix
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Cost, FloatArray
+    from fastm4n.surrogates._parameters import SurrogateLike
 
 # up to so many labels the constants are exact: vertices of polytopes are listed
 MOST_LISTED = 5
@@ -223,15 +225,19 @@ def is_tree_distance(cost: Cost) -> bool:
 
 
 def consistency(
-    surrogate: Literal["max_min", "max_margin", "log", "boost"], cost: Cost, *,
-    decode: Literal["map", "min_risk"] = "map", sequences: bool = False, transitions: bool = True,
-    loss: Literal["mean", "sum", "zero_one"] = "mean", cost_augmented: bool = False,
+    surrogate: SurrogateLike, cost: Cost, *, decode: Literal["map", "min_risk"] = "map",
+    sequences: bool = False, transitions: bool = True,
+    loss: Literal["mean", "sum", "zero_one"] = "mean",
 ) -> Consistency:
     """Whether a surrogate is consistent for a cost, and why.
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log", "boost"}
+    surrogate : {"max_min", "max_margin", "log"}, object of fastm4n.surrogates or `Boost`
+        With ``Log(cost_augmented=True)``, the softmax-margin, the best scores under 0-1 costs have
+        the order of the probabilities: the derivatives of the conditional risk are zero if p_y is
+        a multiple of u_y (E sum u - (E - 1) u_y), u being the exponentials of the scores over the
+        temperature and E that of the cost. Of two labels it is larger for the larger u_y.
     cost : array-like of shape (k, k)
         What the surrogate is given.
     decode : {"map", "min_risk"}, default="map"
@@ -241,11 +247,6 @@ def consistency(
         Whether pairs of labels of an output have scores.
     loss : {"mean", "sum", "zero_one"}, default="mean"
         The loss that predictions are judged by: that cost, or whether all is right.
-    cost_augmented : bool, default=False
-        Whether "log" has the costs in it (the softmax-margin). At 0-1 costs its best scores have
-        the order of the probabilities: the derivatives of the conditional risk are zero where p_y
-        is a multiple of u_y (E sum u - (E - 1) u_y), u being the exponentials of the scores over
-        the temperature and E that of the cost, and of two labels that is larger where u_y is.
 
     Returns
     -------
@@ -260,27 +261,28 @@ def consistency(
     >>> consistency("max_min", 1 - np.eye(3)).consistent
     True
     """
-    check_choice("surrogate", surrogate, BOOSTED)
+    given = as_surrogate(surrogate)
+    is_log, augmented = given.name == "log", getattr(given, "cost_augmented", False)
     check_choice("decode", decode, DECODINGS)
     cost = np.asarray(cost, dtype=np.float64)
     cost = _costs(cost, len(cost))
     k = len(cost)
     off = cost[~np.eye(k, dtype=bool)]
     if loss == "zero_one" and not sequences and not np.allclose(off, off[0]):
-        if surrogate == "log" and decode == "map" and not cost_augmented:
+        if is_log and decode == "map" and not augmented:
             return Consistency(True, "the most probable label is predicted")
         return Consistency(False, "the fit is for its cost, and the loss is another")
-    if surrogate == "boost":
+    if given.name == "boost":
         return _of_boost(off, sequences)
     whole = sequences and loss == "zero_one"
-    if surrogate == "log" and cost_augmented:
+    if augmented:
         return _of_softmax_margin(cost, decode, whole, sequences and transitions)
-    if surrogate == "log":
+    if is_log:
         return _of_log(off, decode, sequences, whole, k, np.allclose(cost, cost.T))
     if whole:
         return Consistency(
             False, "the surrogate is of the cost of single labels, and the whole is judged")
-    if surrogate == "max_min":
+    if given.name == "max_min":
         return _of_max_min(cost, decode)
     return _of_max_margin(cost, sequences and transitions)
 

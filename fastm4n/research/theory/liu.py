@@ -10,6 +10,7 @@ import numpy as np
 from fastm4n.base.checks import check_number
 from fastm4n.estimators import MulticlassClassifier, SequenceTagger
 from fastm4n.research.theory.consistency import prices
+from fastm4n.tasks.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,8 @@ def liu_example(
             predicted = int(model.predict([[1.0]])[0])
             scores = model.coef_[:, 0]
         else:
-            model = SequenceTagger(surrogate, fit_intercept=False, fit_start_end=False, **options)
+            model = SequenceTagger(
+                surrogate, fit_intercept=False, transitions=Transitions(start_end=False), **options)
             ones = np.ones((n_positions, 1))
             model.fit([ones] * len(weights), list(labellings), weights)
             predicted = int(model.predict([ones])[0][0])

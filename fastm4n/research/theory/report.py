@@ -22,6 +22,7 @@ from fastm4n.research.theory.bounds import (
 from fastm4n.research.theory.complexity import checked_families, complexities_of, unit_norms
 from fastm4n.research.theory.consistency import consistency
 from fastm4n.research.theory.margins import margins_of
+from fastm4n.surrogates import surrogate_name
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -216,7 +217,7 @@ def complexity_report(
     }
     answer = consistency(
         model.surrogate, model.cost_matrix_, decode=model.decode, sequences=read.kind != "labels",
-        transitions=read.couples, loss=loss, cost_augmented=bool(model.cost_augmented))
+        transitions=read.couples, loss=loss)
     return ComplexityReport(
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
@@ -305,10 +306,10 @@ def _bounds(found, complexities, norms, rho, delta, uncertainty):
 def _excess_risk(read, constant, delta):
     """The bound by the comparison inequality, of the max-min surrogate."""
     model, alpha = read.model, read.strong_convexity()
-    if model.surrogate != "max_min" or not np.isfinite(constant) or alpha == 0.0:
+    if surrogate_name(model.surrogate) != "max_min" or not np.isfinite(constant) or alpha == 0.0:
         return None
     largest = float(model.cost_matrix_.max())
-    if getattr(model, "cost_scale", "mean") == "sum":
+    if getattr(model, "cost_scale", "sum") == "sum":
         largest *= max(1, int(read.factors.lengths.max()))
     # a surrogate's derivative in w is a difference of features of (mixtures of) labellings
     bound = excess_risk_bound(
