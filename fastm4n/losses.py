@@ -32,8 +32,8 @@ from fastm4n.outputs import (
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates import SURROGATES, make_surrogate
 from fastm4n.surrogates._base import Surrogate
+from fastm4n.surrogates._batches import losses_of
 from fastm4n.surrogates._graph_batches import GraphBatch
-from fastm4n.surrogates._losses import losses_of
 
 __all__ = [
     "Losses", "block_losses", "chain_losses", "graph_losses", "permutation_losses",

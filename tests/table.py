@@ -25,7 +25,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from fastm4n import regularization_path
 from fastm4n.estimators import _cells
-from fastm4n.models._state import PREDICTORS
+from fastm4n.estimators._table import PREDICTORS
 from fastm4n.penalties import Group
 from fastm4n.penalties._penalties import as_penalty
 

@@ -20,14 +20,11 @@ FOUND = imports()
 
 # imports that are to be mended; none may be added
 UPWARD = {
-    ("estimators._cells", "models._state"), ("estimators.graph", "research._graph_soft"),
+    ("estimators.graph", "research._graph_soft"),
     ("estimators.graph", "research._soft"), ("estimators.multilabel", "research._label_soft"),
     ("estimators.multilabel", "research._soft"), ("surrogates", "research._boost"),
 }
 CIRCULAR = [
-    {"data._sequences", "data.disk._arrow", "data.disk._sequences"},
-    {"data._graphs", "data.disk._graph_files", "data.disk._graphs"},
-    {"path._cross_validation", "path._files", "path._folds", "path._path", "path._run"},
     {"research.displays", "research.theory", "research.theory.report"},
 ]
 

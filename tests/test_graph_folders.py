@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fastm4n import CountFactor, Graphs, GraphTagger, Sequences
+from fastm4n.data import _graphs as stored
 from fastm4n.data._graphs import Graph
-from fastm4n.data.disk import _graphs as stored
 
 N = 23
 KINDS = ("dense", "sparse", "factors", "plain")
@@ -49,7 +49,7 @@ def kind(request):
 
 @pytest.mark.parametrize("size", [1, 4, N])
 def test_what_is_written_comes_back(kind, size, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "_NODES", 20)
+    monkeypatch.setattr(stored, "_NODES_AT_ONCE", 20)
     X = graphs(kind)
     y = labels(X)
     found, found_y = Graphs.from_batches(

@@ -12,7 +12,7 @@ from sklearn import datasets
 import fastm4n
 from fastm4n import data, distributed, estimators, research, solvers
 from fastm4n.cli import _data, _models
-from fastm4n.models._state import PREDICTORS
+from fastm4n.estimators._table import PREDICTORS
 
 SLOW = ("numpy", "scipy", "sklearn", "joblib", "pandas", "matplotlib", "argparse")
 

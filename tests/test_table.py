@@ -7,7 +7,7 @@ from table import Road, check_fit, covering, look, wrong_refusal
 
 import fastm4n
 from fastm4n.estimators import _cells
-from fastm4n.models._state import PREDICTORS
+from fastm4n.estimators._table import PREDICTORS
 from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.base import Solver
 

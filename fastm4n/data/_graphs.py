@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fastm4n.base.checks import check_flag
 from fastm4n.data._graph_arrays import (
     as_edges,
     as_features,
     as_graph,
+    as_node_labels,
     as_types,
     as_weights,
     check_counts,
@@ -23,13 +26,21 @@ from fastm4n.data._graph_arrays import (
     n_components,
 )
 from fastm4n.data._graph_factors import (
+    IN_FILES,
     all_contents,
     as_factor_lists,
+    functions,
     left_of,
     merged,
+    packed_factors,
+    unpacked_factors,
 )
 from fastm4n.data._ragged import Ragged, as_offsets, cut, taken
-from fastm4n.data.disk._graph_files import ARRAYS, InFiles
+from fastm4n.data._sequences import Sequences, StoredSequences
+from fastm4n.data.disk._arrays import StoredCSR
+from fastm4n.data.disk._graph_files import ARRAYS, graph_arrays, read_arrays, write_arrays
+from fastm4n.data.disk._stored import Stored
+from fastm4n.factors import CountFactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,13 +49,18 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from scipy.sparse import sparray, spmatrix
 
-    from fastm4n.base.types import BoolArray, IntArray
+    from fastm4n.base.types import BoolArray, IntArray, StrPath
 
 __all__ = ["Graph", "Graphs"]
 
-# arrays that have a row for each node, and for each edge
-_OF_NODES = ("node_features", "node_types", "node_weights")
-_OF_EDGES = ("edges", "edge_features", "edge_types")
+# what a row of each array is
+_NOUNS = {
+    "node_features": "node", "node_types": "node", "node_weights": "node", "edges": "edge",
+    "edge_features": "edge", "edge_types": "edge",
+}
+_OF_NODES, _OF_EDGES = tuple(_NOUNS)[:3], tuple(_NOUNS)[3:]
+# nodes that are written at once
+_NODES_AT_ONCE = 1 << 16
 
 
 class Graph(NamedTuple):
@@ -72,7 +88,7 @@ class Graph(NamedTuple):
     factors: tuple[Any, ...] | None = None
 
 
-class Graphs(Ragged, InFiles):
+class Graphs(Ragged):
     """Graphs whose nodes and edges lie end to end in a few arrays.
 
     It is indexed like a list of graphs, and scikit-learn's splitters, cross-validation and
@@ -333,6 +349,118 @@ class Graphs(Ragged, InFiles):
 
         return cls._of(**regions(label_maps, X, connectivity, contrast, start_label))
 
+    def save(self, path: StrPath, y: Sequences | ArrayLike | None = None, **arrays: Any) -> None:
+        """Write the graphs, and labels of their nodes, to an npz file.
+
+        The file has the arrays of the constructor by their names, a sparse one as its `data`,
+        `indices`, `indptr` and `shape` ("node_features.data", ...), factors as such parts, too, and
+        the labels of all nodes as "y". It is written whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path
+        y : Sequences, list of arrays, or array of shape (n_nodes,), default=None
+            Numbers or strings.
+        **arrays : ndarray
+            Whatever else the file is to hold, by name: which graphs are for tests, say.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Graphs
+        >>> graphs = Graphs.from_list([([[1.0], [2.0]], [[0, 1]])])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "graphs.npz")
+        ...     graphs.save(path, [["cat", "dog"]])
+        ...     again, y = Graphs.load(path, return_y=True)
+        >>> again.equals(graphs), y.values
+        (True, array(['cat', 'dog'], dtype='<U3'))
+        """
+        own = {
+            **{name: getattr(self, name) for name in ARRAYS},
+            "y": None if y is None else as_node_labels(y, self),
+            **packed_factors(self.factors, len(self)),
+        }
+        for name in arrays:
+            if name.split(".")[0] in (*own, "factors"):
+                raise ValueError(f"The array {name!r} is one of the graphs: give it another name.")
+        write_arrays(path, {**own, **arrays})
+
+    @classmethod
+    def load(cls, path: StrPath, return_y: bool = False) -> Any:
+        """Read graphs from an npz file that has the arrays of :meth:`save`.
+
+        Parameters
+        ----------
+        path : str or path
+        return_y : bool, default=False
+
+        Returns
+        -------
+        graphs : Graphs
+        y : Sequences
+            Only if return_y.
+        """
+        check_flag("return_y", return_y)
+        arrays = read_arrays(path)
+        try:
+            graphs = cls(**graph_arrays(arrays))
+            if not return_y:
+                return graphs
+            if "y" not in arrays:
+                raise ValueError("it has no labels, the array 'y'")
+            return graphs, Sequences(as_node_labels(arrays["y"], graphs), graphs.node_offsets)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is no file of graphs: {error}") from error
+
+    @classmethod
+    def from_batches(
+        cls, batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False,
+    ) -> Any:
+        """Write graphs to a folder, batch by batch, and open it: :meth:`Sequences.from_batches`.
+
+        Parameters
+        ----------
+        batches : iterable
+            Each batch is `Graphs` or a list of graphs as of :meth:`from_list`; or a tuple (X, y) of
+            that and the labels of its nodes.
+        folder : str or path
+        overwrite : bool, default=False
+
+        Returns
+        -------
+        graphs : Graphs, or a tuple (X, y) of them and `Sequences` if batches are pairs
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from fastm4n import Graphs
+        >>> batches = ([([[float(i)], [2.0]], [[0, 1]])] * 3 for i in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     graphs = Graphs.from_batches(batches, os.path.join(folder, "train"))
+        ...     len(graphs), graphs.n_edges, graphs[4].node_features.tolist()
+        (6, 6, [[1.0], [2.0]])
+        """
+        return StoredGraphs.write(batches, folder, overwrite)
+
+    @classmethod
+    def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
+        """Open a folder that :meth:`from_batches` has written: as :meth:`Sequences.open`.
+
+        Parameters
+        ----------
+        folder : str or path
+        return_y : bool, default=False
+            Whether to return the labels of the nodes that the folder has, too.
+
+        Returns
+        -------
+        graphs : Graphs
+        y : Sequences
+            Only if return_y.
+        """
+        return StoredGraphs.open_folder(folder, return_y)
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes of all graphs."""
@@ -554,3 +682,170 @@ class Graphs(Ragged, InFiles):
             self.node_features, self.edges, self.node_offsets, self.edge_offsets,
             self.edge_features, self.node_types, self.edge_types, self.node_weights, self.factors,
         )
+
+
+class StoredGraphs(Stored, Graphs):
+    """Graphs of a folder."""
+
+    _kind_of_folder = "graphs"
+
+    @classmethod
+    def _columns(cls, folder, name):
+        offsets = {
+            noun: folder.offsets(f"{noun}_offsets", folder.matrix(name).shape[0])
+            for noun, name in (("node", "node_features"), ("edge", "edges"))}
+        folder.check_same_length("node_offsets", "edge_offsets")
+        for name, noun in {**_NOUNS, "y": "node"}.items():
+            folder.check_n_rows(name, int(offsets[noun][-1]))
+        if "factors.offsets" in folder.files and "factors.least" in folder.files:
+            folder.check_same_length("node_offsets", "factors.offsets")
+            n_factors = folder.file("factors.least").shape[0]
+            folder.offsets("factors.offsets", n_factors)
+            for name, of in (("node_offsets", "nodes"), ("value_offsets", "values")):
+                found = folder.offsets(f"factors.{name}", folder.file(f"factors.{of}").shape[0])
+                if len(found) != n_factors + 1:
+                    raise ValueError(
+                        f"{folder.path} is damaged: factors.{name} are not of all factors.")
+            for name in IN_FILES:
+                folder.file(f"factors.{name}")
+        return _NOUNS, offsets
+
+    def _labels(self):
+        return StoredSequences(
+            self.folder, {"y": "row"}, {"row": self._offsets["node"]}, self._start, self._stop, "y")
+
+    def __getattr__(self, name: str) -> Any:
+        # arrays are mapped when they are first used
+        if name in _NOUNS:
+            array = self._read(name)
+        elif name in ("node_offsets", "edge_offsets"):
+            array = self._own_offsets(name.partition("_")[0])
+        else:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        self.__dict__[name] = array
+        return array
+
+    @cached_property
+    def factors(self) -> Any:
+        if not self._has_factors():
+            return None
+        files = self.folder.files
+        arrays = {}
+
+        def cut(name, start, stop):
+            """Offsets of these segments, from 0; the first and the last of the rows they cut."""
+            offsets = files[f"factors.{name}"].rows(start, stop + 1)
+            arrays[f"factors.{name}"] = offsets - offsets[0]
+            return int(offsets[0]), int(offsets[-1])
+
+        of_factors = cut("offsets", self._start, self._stop)
+        of_nodes, of_values = (cut(f"{name}_offsets", *of_factors) for name in ("node", "value"))
+        for names, rows in (
+            (("least", "most"), of_factors), (("nodes", "sizes"), of_nodes),
+            (("values",), of_values),
+        ):
+            for name in names:
+                arrays[f"factors.{name}"] = files[f"factors.{name}"].rows(*rows)
+        return as_factor_lists(unpacked_factors(arrays), self.lengths)
+
+    def _has_factors(self):
+        files = self.folder.files
+        return "factors.least" in files and bool(
+            files["factors.offsets"].rows(self._start, self._start + 1)
+            < files["factors.offsets"].rows(self._stop, self._stop + 1))
+
+    @property
+    def n_nodes(self) -> int:
+        return self._n_rows("node")
+
+    @property
+    def n_edges(self) -> int:
+        return self._n_rows("edge")
+
+    @property
+    def dtype(self) -> Any:
+        return self.folder.matrices["node_features"].dtype
+
+    def _check(self, finite=True):
+        super()._check(finite)
+        try:
+            Graphs(**{name: getattr(self, name) for name in (*ARRAYS, "factors")})
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.folder.path} is damaged: {error}") from error
+
+    def _check_rows(self):
+        self._check()
+
+    def _one(self, i):
+        one = self._slice(i, i + 1)
+        for matrix, rows in one._matrices():
+            if isinstance(matrix, StoredCSR):
+                matrix.check(*rows, finite=False)
+        return Graph(
+            *(getattr(one, name) for name in Graph._fields[:-1]), one._factors()[0])
+
+    @classmethod
+    def _of(cls, **arrays):
+        return Graphs._of(**arrays)
+
+    @classmethod
+    def _concatenate(cls, parts, axis=0):
+        return Graphs._concatenate(parts, axis)
+
+    def __repr__(self) -> str:
+        return self._on_disk(super().__repr__(), ";")
+
+    @classmethod
+    def _append(cls, writer, batches, grows):
+        first = None  # the first batch that is not empty, and the arrays that it has
+        for k, (graphs, y) in enumerate(batches):
+            pairs, place = y is not None, f"batch {k}"
+            try:
+                graphs = Graphs.from_list(graphs)
+                y = as_node_labels(y, graphs) if pairs else None
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"Batch {k}: {error}") from error
+            if len(graphs):
+                has = {name for name in _NOUNS if getattr(graphs, name) is not None}
+                first = first or (k, has)
+                for name in sorted(has ^ first[1]):
+                    raise ValueError(
+                        f"Batch {k} has {'' if name in has else 'no '}{name}, batch {first[0]} has "
+                        f"{'some' if name not in has else 'none'}; give them to all or to none.")
+            # in pieces: a batch may be a container on disk
+            step = max(1, len(graphs) * _NODES_AT_ONCE // max(1, graphs.n_nodes))
+            for start in range(0, len(graphs), step):
+                _append_piece(writer, graphs[start : start + step], place)
+            if pairs:
+                writer.append("y", y, "y", place)
+        writer.append_lengths("node_offsets", [])
+        writer.append_lengths("edge_offsets", [])
+        # what no batch has had any of
+        for name, dtype, width in (
+            ("node_features", float, 0), ("edges", np.int32, 2), ("node_types", np.int32, None),
+            ("edge_types", np.int32, None), ("node_weights", float, None),
+        ):
+            if width is not None or (first is not None and name in first[1]):
+                writer.append_if_none(name, np.empty(0 if width is None else (0, width), dtype))
+        return pairs
+
+
+def _append_piece(writer, graphs, place):
+    for name in _NOUNS:
+        array = getattr(graphs, name)
+        if array is not None:
+            writer.append(name, array, name, place)
+    writer.append_lengths("node_offsets", graphs.lengths)
+    writer.append_lengths("edge_offsets", graphs.edge_lengths)
+    # graphs without factors have none of them, whatever later batches have
+    factors = graphs._factors()
+    packed = packed_factors(factors, len(graphs))
+    writer.append_lengths("factors.offsets", np.diff(packed["factors.offsets"]))
+    if not len(packed["factors.least"]):
+        return
+    writer.append_lengths("factors.node_offsets", np.diff(packed["factors.node_offsets"]))
+    writer.append_lengths("factors.value_offsets", [
+        0 if isinstance(function, CountFactor) else function[1].size
+        for part in factors for function in functions(part)])
+    for name in ("nodes", "sizes", "least", "most", "values"):
+        writer.append_file(f"factors.{name}", packed[f"factors.{name}"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from fastm4n.base.checks import check_flag
 from fastm4n.data._ragged import Ragged, as_integers, as_offsets, cut, taken
+from fastm4n.data.disk._arrays import StoredCSR
+from fastm4n.data.disk._stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from fastm4n.base.types import CSR, Array, StrPath
 
 __all__ = ["Sequences"]
+
+# rows that are written at once, at most, unless one sequence is longer
+_ROWS = 1 << 16
 
 
 class Sequences(Ragged):
@@ -202,9 +207,7 @@ class Sequences(Ragged):
         ...     len(X), X[2], y[5].tolist(), X[1:4].values.shape
         (6, array([[1., 1.]]), ['B', 'I'], (5, 2))
         """
-        from fastm4n.data.disk._sequences import write
-
-        return write(batches, folder, overwrite)
+        return StoredSequences.write(batches, folder, overwrite)
 
     @classmethod
     def from_arrow(
@@ -255,9 +258,10 @@ class Sequences(Ragged):
         >>> y[0].tolist()
         ['B', 'I']
         """
-        from fastm4n.data.disk._arrow import from_arrow
+        from fastm4n.data.disk._arrow import arrow_batches
 
-        return from_arrow(source, features, labels, n_features, folder, overwrite)
+        name, batches = arrow_batches(cls, source, features, labels, n_features)
+        return _gathered(name, batches, n_features, folder, overwrite)
 
     @classmethod
     def from_parquet(
@@ -282,10 +286,10 @@ class Sequences(Ragged):
         -------
         sequences : Sequences, or a tuple (X, y) of two if there are labels
         """
-        from fastm4n.data.disk._arrow import from_parquet
+        from fastm4n.data.disk._arrow import parquet_batches
 
-        return from_parquet(
-            path, features, labels, n_features, folder, overwrite, batch_size)
+        name, batches = parquet_batches(cls, path, features, labels, n_features, batch_size)
+        return _gathered(name, batches, n_features, folder, overwrite)
 
     @classmethod
     def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
@@ -314,10 +318,7 @@ class Sequences(Ragged):
             If files are missing, cut short or of another version or kind. What is wrong within a
             file is found when it is read: ``X[a:b].check()`` reads sequences a to b - 1.
         """
-        from fastm4n.data.disk._sequences import opened
-
-        check_flag("return_y", return_y)
-        return opened(folder, return_y)
+        return StoredSequences.open_folder(folder, return_y)
 
     def save(
         self, folder: StrPath, y: Sequences | ArrayLike | None = None, *, overwrite: bool = False,
@@ -347,9 +348,15 @@ class Sequences(Ragged):
         ...     again.equals(X), y.values.tolist()
         (True, ['B', 'I', 'O'])
         """
-        from fastm4n.data.disk._sequences import save
-
-        save(self, y, folder, overwrite)
+        batch, (tail, sparse) = self, self._kind()
+        if sparse:
+            n_bytes = self.values.nnz * (self.dtype.itemsize + 4) + 8 * (self.n_tokens + 1)
+        else:
+            n_bytes = self.n_tokens * self.dtype.itemsize * int(np.prod(tail))
+        if y is not None:
+            batch = self, _as_batch(y, 0)
+            n_bytes += batch[1].n_tokens * batch[1].dtype.itemsize
+        StoredSequences.write([batch], folder, overwrite, n_bytes + 8 * (len(self) + 1))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -435,6 +442,146 @@ class Sequences(Ragged):
     def _joined(cls, parts):
         values = cls.from_list([part.values for part in parts]).values
         return cls.from_lengths(values, np.concatenate([part.lengths for part in parts]))
+
+
+class StoredSequences(Stored, Sequences):
+    """Sequences of a folder: its features, or the labels of its rows or nodes."""
+
+    _kind_of_folder, _name = "sequences", "values"
+
+    @classmethod
+    def _columns(cls, folder, name):
+        offsets = "node_offsets" if folder.meta["kind"] == "graphs" else "offsets"
+        n_rows = folder.matrix(name).shape[0]
+        folder.check_n_rows("y", n_rows)
+        return {name: "row"}, {"row": folder.offsets(offsets, n_rows)}
+
+    def _labels(self):
+        return StoredSequences(
+            self.folder, {"y": "row"}, self._offsets, self._start, self._stop, "y")
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        return self._own_offsets("row")
+
+    @cached_property
+    def values(self) -> Array | CSR:
+        return self._read(self._name)
+
+    @property
+    def n_tokens(self) -> int:
+        return self._n_rows("row")
+
+    @property
+    def dtype(self) -> Any:
+        return self.folder.matrices[self._name].dtype
+
+    def _check_rows(self):
+        self._check(finite=False)
+
+    def _one(self, i):
+        one = self._slice(i, i + 1)
+        if self._kind()[1]:
+            one._check_rows()
+        return one.values
+
+    def _take(self, numbers):
+        rows, offsets = taken(self.offsets, numbers)
+        # the constructor checks what was read
+        return Sequences(self.values[rows], offsets)
+
+    @classmethod
+    def _concatenate(cls, parts, axis=0):
+        return Sequences._concatenate(parts, axis)
+
+    def _kind(self):
+        matrix = self.folder.matrices[self._name]
+        return matrix.shape[1:], isinstance(matrix, StoredCSR)
+
+    def __repr__(self) -> str:
+        return self._on_disk(super().__repr__())
+
+    @classmethod
+    def _append(cls, writer, batches, grows):
+        for k, (X, y) in enumerate(batches):
+            pairs, place = y is not None, f"batch {k}"
+            X, y = _as_batch(X, k), _as_batch(y if pairs else [], k)
+            if pairs:
+                _check_lengths(X, y, k)
+            # in pieces: a batch may be a container on disk
+            at = 0
+            for piece in pieces(X):
+                writer.append("values", piece.values, "X" if pairs else "it", place, grows)
+                writer.append_lengths("offsets", piece.lengths)
+                if pairs:
+                    writer.append("y", y[at : at + len(piece)].values, "y", place)
+                at += len(piece)
+        writer.append_lengths("offsets", [])
+        writer.append_if_none("values", np.empty(0))
+        return pairs
+
+
+def pieces(X):
+    """Slices of a container of at most `_ROWS` rows, or of one sequence that has more."""
+    start = 0
+    while start < len(X):
+        most = X.offsets[start] + _ROWS
+        stop = max(start + 1, int(np.searchsorted(X.offsets, most, side="right")) - 1)
+        yield X[start:stop]
+        start = stop
+
+
+def _as_batch(batch, k):
+    if sp.issparse(batch) or (
+            isinstance(batch, np.ndarray) and batch.ndim == 2 and batch.dtype.kind == "f"):
+        # each row could be read as a sequence, which nobody means
+        raise ValueError(
+            f"Batch {k} is one matrix, of shape {batch.shape}: a batch is a list of sequences, "
+            "[sequence] if there is one only.")
+    try:
+        return Sequences.from_list(batch)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"Batch {k}: {error}") from error
+
+
+def _check_lengths(X, y, k):
+    if len(X) != len(y):
+        raise ValueError(f"Batch {k} has {len(X)} sequences in X and {len(y)} in y.")
+    wrong = np.flatnonzero(X.lengths != y.lengths)
+    if len(wrong):
+        i = wrong[0]
+        raise ValueError(
+            f"Batch {k}: sequence {i} has {X.lengths[i]} rows in X and {y.lengths[i]} labels in y.")
+    if y.values.ndim != 1:
+        raise ValueError(f"Batch {k}: y must have one label for each row of X.")
+
+
+def _gathered(where, batches, n_features, folder, overwrite):
+    """Batches of Arrow's rows, or pairs of them, as one container in memory or in a folder."""
+    if folder is not None:
+        return StoredSequences.write(batches, folder, overwrite, grows=n_features is None)
+    batches = list(batches)
+    if not batches:
+        raise ValueError(f"{where} has no rows.")
+    if not isinstance(batches[0], tuple):
+        return _end_to_end(where, batches)
+    return tuple(_end_to_end(where, list(parts)) for parts in zip(*batches, strict=True))
+
+
+def _end_to_end(where, parts):
+    if len(parts) == 1:
+        return parts[0]
+    # a batch without any positions says nothing of columns
+    kinds = [part.values for part in parts if part.values.ndim == 2 or part.n_tokens]
+    if kinds and sp.issparse(kinds[0]):
+        n = max(values.shape[1] for values in kinds)
+        for values in kinds:
+            values.resize((values.shape[0], n))
+    try:
+        values = Sequences.from_list(kinds).values if kinds else parts[0].values
+    except ValueError as error:
+        raise ValueError(f"{where}: batches of rows differ: {error}") from error
+    return Sequences.from_lengths(values, np.concatenate([part.lengths for part in parts]))
 
 
 def check_compressed(name: str, X: Any) -> None:

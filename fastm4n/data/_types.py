@@ -9,11 +9,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import sparray, spmatrix
 
 from fastm4n.base.types import Buffer
-from fastm4n.data._graphs import Graphs
-from fastm4n.data._sequences import Sequences
-from fastm4n.data.disk._graphs import StoredGraphs
+from fastm4n.data._graphs import Graphs, StoredGraphs
+from fastm4n.data._sequences import Sequences, StoredSequences
 from fastm4n.data.disk._rows import Rows
-from fastm4n.data.disk._sequences import StoredSequences
 
 __all__ = ["GraphData", "Labellings", "Masks", "Matrix", "SequenceData"]
 

@@ -10,7 +10,7 @@ from fastm4n.base.atomic import resolved
 from fastm4n.base.checks import check_flag, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.data.disk._folders import writing_folder
-from fastm4n.data.disk._rows import append_rows, finish_rows, open_rows
+from fastm4n.data.disk._rows import append_rows, open_rows
 from fastm4n.datasets._lines import Lines
 from fastm4n.datasets._svmlight import as_whole, check_options, svmlight_batches
 
@@ -160,10 +160,7 @@ def svmlight_to_folder(
         writer.matrices["values"]["shape"][1] = needed if n_features is None else n_features
         if whole:
             writer.rewrite("y", np.int64, lambda rows: rows.astype(np.int64))
-        if not sequences:
-            finish_rows(writer, True)
-        else:
-            writer.finish("sequences")
+        writer.finish("sequences" if sequences else "rows")
     if sequences:
         return Sequences.open(folder, return_y=True)
     return open_rows(folder, return_y=True)

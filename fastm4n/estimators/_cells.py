@@ -24,8 +24,8 @@ from sklearn.base import clone
 from fastm4n.data._graphs import Graphs
 from fastm4n.data._sequences import Sequences
 from fastm4n.datasets import rows_from_batches
+from fastm4n.estimators._table import PREDICTORS
 from fastm4n.factors import CountFactor
-from fastm4n.models._state import PREDICTORS
 from fastm4n.penalties._penalties import L2, NAMES, _Penalty
 from fastm4n.solvers import choice  # noqa: F401 (solvers register when they are imported)
 from fastm4n.solvers.base import Solver
@@ -306,7 +306,7 @@ def roads(estimator: str) -> list[str]:
     cls = PREDICTORS[estimator]
     has = {
         "memory": True, "folder": kind_of(estimator).stored is not None,
-        "calls": hasattr(cls, "partial_fit"), "partitions": hasattr(cls, "_census"),
+        "calls": hasattr(cls, "partial_fit"), "partitions": True,
     }
     return [road for road in ROADS if has[road]]
 

@@ -15,30 +15,20 @@ from fastm4n.base.claims import check_claim
 from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
 from fastm4n.data._vectorizer import SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.estimators._table import PREDICTORS
 from fastm4n.estimators.chain import SequenceTagger
-from fastm4n.estimators.graph import GraphTagger
-from fastm4n.estimators.matching import Matcher
-from fastm4n.estimators.multilabel import MultiLabelClassifier
-from fastm4n.estimators.ranking import LabelRanker
-from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
 from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties._penalties import L2, ElasticNet, Group
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton
+from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS
 from fastm4n.tasks.chain_weights import WeightsOfPairs
 
-# The classes that files may name, and no others: nothing is looked up by a name from a file but
-# here. An estimator is registered here; all else it declares, see `CertifiedEstimator`.
-PREDICTORS = {
-    cls.__name__: cls
-    for cls in (
-        GraphTagger, LabelRanker, Matcher, MultiLabelClassifier, MulticlassClassifier,
-        OrdinalClassifier, SequenceTagger)
-}
+# The classes that files may name, next to PREDICTORS. What else an estimator needs it declares: see
+# `CertifiedEstimator`.
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # the objects that `penalty` may be, by their names in files
 PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}

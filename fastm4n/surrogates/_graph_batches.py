@@ -16,12 +16,12 @@ from fastm4n.surrogates import make_surrogate
 from fastm4n.surrogates._batches import (
     best_outputs_of,
     heights_of,
+    losses_of,
     put_tables,
     sum_products_of,
     take_tables,
     tangents_of,
 )
-from fastm4n.surrogates._losses import losses_of
 
 # oracles by recursions over trees
 FORESTS = ("nodes", "forest")

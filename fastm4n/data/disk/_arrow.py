@@ -8,8 +8,6 @@ import scipy.sparse as sp
 
 from fastm4n.base.checks import check_number
 from fastm4n.base.claims import MOST_FEATURES, as_texts
-from fastm4n.data._sequences import Sequences
-from fastm4n.data.disk._sequences import write
 
 
 def _pyarrow():
@@ -21,37 +19,42 @@ def _pyarrow():
     return pyarrow
 
 
-def from_arrow(source, features, labels, n_features, folder, overwrite):
-    """What `Sequences.from_arrow` does."""
+def arrow_batches(make, source, features, labels, n_features):
+    """A name for the source, and its batches of rows as containers that `make` makes.
+
+    Parameters
+    ----------
+    make : type
+        `Sequences`.
+    source, features, labels, n_features
+        Those of `Sequences.from_arrow`.
+    """
     pa = _pyarrow()
     columns = _columns(features, labels, n_features)
-    name, batches = "The table", None
-    if isinstance(source, (str, os.PathLike)):
+    name, is_file = "The table", isinstance(source, (str, os.PathLike))
+    if is_file:
         name = os.fspath(source)
         source = _opened(pa, name)
     if isinstance(source, pa.Table):
-        schema = source.schema
-        batches = source.to_batches
+        batches = source.to_batches()
     elif isinstance(source, pa.RecordBatch):
-        schema = source.schema
-        batches = lambda: [source]
+        batches = [source]
     elif isinstance(source, pa.RecordBatchReader):
-        schema = source.schema
-        batches = lambda: source
+        batches = source
     elif isinstance(source, pa.ipc.RecordBatchFileReader):
-        schema = source.schema
-        batches = lambda: map(source.get_batch, range(source.num_record_batches))
+        batches = map(source.get_batch, range(source.num_record_batches))
     else:
         raise TypeError(
             "source must be a pyarrow Table, RecordBatch or RecordBatchReader, or the path of an "
             f"Arrow file, got {type(source).__name__}.")
-    _check_names(columns, schema.names, name)
-    batches = batches() if name == "The table" else _checked(pa, name, batches())
-    return _sequences(name, batches, columns, n_features, folder, overwrite)
+    _check_names(columns, source.schema.names, name)
+    if is_file:
+        batches = _checked(pa, name, batches)
+    return name, _containers(make, name, batches, columns, n_features)
 
 
-def from_parquet(path, features, labels, n_features, folder, overwrite, batch_size):
-    """What `Sequences.from_parquet` does."""
+def parquet_batches(make, path, features, labels, n_features, batch_size):
+    """`arrow_batches` of a Parquet file."""
     pa = _pyarrow()
     import pyarrow.parquet as pq
 
@@ -62,14 +65,16 @@ def from_parquet(path, features, labels, n_features, folder, overwrite, batch_si
         file = pq.ParquetFile(name)
     except pa.ArrowException as error:
         raise ValueError(f"{name} is no Parquet file: {error}") from error
-    with file:
-        _check_names(columns, file.schema_arrow.names, name)
-        # lists of dictionary-encoded strings are not read over the borders of row groups
-        batches = (
-            batch for group in range(file.num_row_groups) for batch in file.iter_batches(
-                batch_size=batch_size, row_groups=[group], columns=_flat(columns)))
-        batches = _checked(pa, name, batches)
-        return _sequences(name, batches, columns, n_features, folder, overwrite)
+
+    def batches():
+        with file:
+            # lists of dictionary-encoded strings are not read over the borders of row groups
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(
+                    batch_size=batch_size, row_groups=[group], columns=_flat(columns))
+
+    _check_names(columns, file.schema_arrow.names, name)
+    return name, _containers(make, name, _checked(pa, name, batches()), columns, n_features)
 
 
 def _opened(pa, path):
@@ -126,41 +131,12 @@ def _check_names(columns, names, where):
                 f"{where} has {what} {name!r}; its columns are {', '.join(map(repr, names))}.")
 
 
-def _sequences(where, batches, columns, n_features, folder, overwrite):
-    """Sequences of record batches, in memory or in a folder."""
-    parts = _parts(where, batches, columns, n_features)
-    if folder is not None:
-        return write(parts, folder, overwrite, grows=n_features is None)
-    parts = list(parts)
-    if not parts:
-        raise ValueError(f"{where} has no rows.")
-    if columns[1] is None:
-        return _joined(where, parts)
-    return tuple(_joined(where, list(part)) for part in zip(*parts, strict=True))
-
-
-def _joined(where, parts):
-    if len(parts) == 1:
-        return parts[0]
-    # a batch without any positions says nothing of columns
-    kinds = [part.values for part in parts if part.values.ndim == 2 or part.n_tokens]
-    if kinds and sp.issparse(kinds[0]):
-        n = max(values.shape[1] for values in kinds)
-        for values in kinds:
-            values.resize((values.shape[0], n))
-    try:
-        values = Sequences.from_list(kinds).values if kinds else parts[0].values
-    except ValueError as error:
-        raise ValueError(f"{where}: batches of rows differ: {error}") from error
-    return Sequences.from_lengths(values, np.concatenate([part.lengths for part in parts]))
-
-
-def _parts(where, batches, columns, n_features):
-    """Sequences of each record batch, or pairs of them."""
+def _containers(make, where, batches, columns, n_features):
+    """The sequences of each record batch, or pairs of them and their labels."""
     features, labels = columns
     first = 0
     for batch in batches:
-        reads = _Batch(where, batch, first)
+        reads = _Batch(make, where, batch, first)
         X = reads.sequences(features, n_features)
         if labels is None:
             yield X
@@ -174,8 +150,8 @@ def _parts(where, batches, columns, n_features):
 class _Batch:
     """A record batch, whose first row has number `first` in its file."""
 
-    def __init__(self, where, batch, first):
-        self.where, self.batch, self.first = where, batch, first
+    def __init__(self, make, where, batch, first):
+        self.make, self.where, self.batch, self.first = make, where, batch, first
         self.types = _pyarrow().types
 
     def error(self, row, message):
@@ -192,10 +168,10 @@ class _Batch:
             self._refuse_nulls(entries, names, "an entry", offsets, indptr)
             return self._csr(names, n_features, offsets, indptr, *self._fields(entries, names))
         if not self._is_list(kind):
-            return Sequences(self._flat(rows, names, offsets), offsets)
+            return self.make(self._flat(rows, names, offsets), offsets)
         values, row_offsets = self._unfolded(rows, names, "a position", offsets)
         values = self._flat(values, names, offsets, row_offsets)
-        return Sequences(self._matrix(values, row_offsets, names, offsets), offsets)
+        return self.make(self._matrix(values, row_offsets, names, offsets), offsets)
 
     def check_lengths(self, features, X, labels, y):
         wrong = np.flatnonzero(X.lengths != y.lengths)
@@ -324,4 +300,4 @@ class _Batch:
         if not X.has_canonical_format:
             X = X.copy()  # the arrays are Arrow's
             X.sum_duplicates()
-        return Sequences(X, offsets)
+        return self.make(X, offsets)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from fastm4n.base.checks import check_flag
-from fastm4n.data._ragged import Indexed
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._arrays import StoredCSR
-from fastm4n.data.disk._folders import Folder, batches_of, writing_folder
+from fastm4n.data.disk._stored import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from typing import Any
 
     from fastm4n.base.types import CSR, Array, StrPath
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 _ROWS = 1 << 16
 
 
-class Rows(Indexed):
+class Rows(Stored):
     """Rows of a matrix on disk, which `open_rows` and `rows_from_batches` give.
 
     It is indexed along its first axis. A slice of step 1 is on disk as well, and reads nothing; an
@@ -39,73 +37,51 @@ class Rows(Indexed):
     dtype : dtype
     """
 
-    _item = "row"
-    _items = "rows"
+    _item, _items, _kind_of_folder = "row", "rows", "rows"
     ndim = 2
 
-    def __init__(self, folder: Any, start: int, stop: int) -> None:
-        self.folder = folder
-        self._start, self._stop = start, stop
-        self._column = folder.matrices["values"]
+    @classmethod
+    def _columns(cls, folder, name):
+        n_rows = folder.matrix("values").shape[0]
+        folder.check_n_rows("y", n_rows)
+        return {"values": "row"}, {"row": range(n_rows + 1)}
 
     @cached_property
     def values(self) -> Array | CSR:
-        return self._column.rows(self._start, self._stop)
+        return self._read("values")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self), *self._column.shape[1:])
+        return (len(self), *self.folder.matrices["values"].shape[1:])
 
     @property
     def dtype(self) -> Any:
-        return self._column.dtype
+        return self.folder.matrices["values"].dtype
 
-    @property
-    def n_bytes_on_disk(self) -> int:
-        """Bytes of the rows' numbers."""
-        return self._column.n_bytes(self._start, self._stop)
-
-    @property
-    def fingerprint(self) -> str:
-        """A text that is the same for the same rows of folders of the same contents."""
-        return f"{self.folder.fingerprint}-{self._start}-{self._stop}"
-
-    def check(self) -> None:
-        """Read all rows, and their labels, and refuse what is damaged or not finite.
-
-        Opening a folder looks at sizes only; ``X[a:b].check()`` looks at some of the rows.
-
-        Raises
-        ------
-        ValueError
-            That names the file and the row.
-        """
-        self._column.check(self._start, self._stop)
+    def _check(self, finite=True):
+        super()._check(finite)
         if "y" in self.folder.matrices:
             self.folder.matrices["y"].check(self._start, self._stop)
 
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self._one(i) for i in range(len(self)))
+    def _labels(self):
+        return self.folder.matrices["y"].rows(self._start, self._stop)
 
     def _one(self, i):
-        row = self._start + i
-        self._column.check(row, row + 1, finite=False)
-        rows = self._column.rows(row, row + 1)
-        return rows if sp.issparse(rows) else rows[0]
-
-    def _slice(self, start, stop):
-        return Rows(self.folder, self._start + start, self._start + stop)
+        one = self._slice(i, i + 1)
+        Stored._check(one, finite=False)
+        return one.values if sp.issparse(one.values) else one.values[0]
 
     def _take(self, numbers):
         rows = self.values[numbers]
         check_compressed("values", rows)
         return rows
 
+    @property
+    def _is_sparse(self):
+        return isinstance(self.folder.matrices["values"], StoredCSR)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if isinstance(self._column, StoredCSR):
+        if self._is_sparse:
             raise TypeError(f"{self!r} are sparse: take their CSR matrix, `values`.")
         if copy is False and dtype is not None and dtype != self.dtype:
             raise ValueError(f"Rows of {self.dtype} are no {dtype} without a copy.")
@@ -113,14 +89,17 @@ class Rows(Indexed):
 
     def __repr__(self) -> str:
         n, width = self.shape
-        sparse = "CSR of " if isinstance(self._column, StoredCSR) else ""
-        return (
-            f"<Rows: {n} rows, {width} columns, {sparse}{self.dtype}, on disk in "
-            f"{str(self.folder.path)!r}>")
+        return self._on_disk(
+            f"<Rows: {n} rows, {width} columns, {'CSR of ' if self._is_sparse else ''}"
+            f"{self.dtype}>")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (
-            str(self.folder.path), self._start, self._stop, self.folder.fingerprint)
+    @classmethod
+    def _append(cls, writer, batches, grows):
+        for k, (X, y) in enumerate(batches):
+            append_rows(writer, X, y, f"batch {k}", grows)
+        if "values" not in writer.matrices:
+            raise ValueError("There are no rows: nothing is written.")
+        return y is not None
 
 
 def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
@@ -145,14 +124,7 @@ def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
     ValueError
         If files are missing, cut short or of another version or kind.
     """
-    check_flag("return_y", return_y)
-    opened = _folder(folder)
-    n = opened.matrices["values"].shape[0]
-    if not return_y:
-        return Rows(opened, 0, n)
-    if "y" not in opened.matrices:
-        raise ValueError(f"{folder} has no labels: open it with return_y=False.")
-    return Rows(opened, 0, n), opened.matrices["y"].rows(0, n)
+    return Rows.open_folder(folder, return_y)
 
 
 def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False) -> Any:
@@ -189,12 +161,7 @@ def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: boo
     ...     X.shape, X[2:5].values[:, 0], str(y[3])
     ((8, 3), array([1, 1, 2]), 'b')
     """
-    with writing_folder(folder, overwrite) as writer:
-        for k, (X, y) in enumerate(batches_of(batches, folder)):
-            pairs = y is not None
-            append_rows(writer, X, y, f"batch {k}")
-        finish_rows(writer, pairs)
-    return open_rows(folder, return_y=pairs)
+    return Rows.write(batches, folder, overwrite)
 
 
 def append_rows(writer, X, y, place, grows=False):
@@ -218,23 +185,3 @@ def append_rows(writer, X, y, place, grows=False):
             f"{place[0].upper()}{place[1:]}: y must have one label for each of the {X.shape[0]} "
             f"rows, got shape {y.shape}.")
     writer.append("y", y, "y", place)
-
-
-def finish_rows(writer, pairs):
-    if "values" not in writer.matrices:
-        raise ValueError("There are no rows: nothing is written.")
-    if pairs:
-        writer.append_if_none("y", np.empty(0))
-    writer.finish("rows")
-
-
-def _folder(path):
-    folder = Folder(path, "rows")
-    folder.check_n_rows("y", folder.matrix("values").shape[0])
-    return folder
-
-
-def _reopened(path, start, stop, fingerprint):
-    folder = _folder(path)
-    folder.check_fingerprint(fingerprint)
-    return Rows(folder, start, stop)
