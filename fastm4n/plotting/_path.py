@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 # points of the gap's curve for each decade of alpha, next to the ends of its pieces
 POINTS_PER_DECADE = 40
-PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
-LEGENDS = {
-    "gap": {**_axes.ABOVE, "ncols": 5},
-    "score": _axes.ABOVE,
-    "coef": {
+# for each panel its height, its legend, and a remedy if it has no numbers
+PANELS = {
+    "gap": (2, {**_axes.ABOVE, "ncols": 5}, "the gaps of the path were not certified"),
+    "score": (3, _axes.ABOVE, "give X and y, or X_valid and y_valid"),
+    "n_nonzero": (2, _axes.ABOVE, "the penalty of the path makes no weights zero"),
+    "coef": (3, {
         "loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "fontsize": "small",
-    },
+    }, "give n_coefs"),
 }
 
 
@@ -292,7 +293,7 @@ class RegularizationPathDisplay:
         check_matplotlib(f"{type(self).__name__}.plot")
         self.panels_ = self._check_panels(panels)
         n = len(self.panels_)
-        heights = [PANEL_HEIGHTS[panel] for panel in self.panels_]
+        heights = [PANELS[panel][0] for panel in self.panels_]
         if ax is None:
             size = 7, 1 + sum(heights)
             axes = _axes.new_axes("Regularisation path", n, figsize=size, height_ratios=heights)
@@ -305,21 +306,17 @@ class RegularizationPathDisplay:
                     f"ax must have {n} axes, for the panels {', '.join(self.panels_)}, got "
                     f"{axes.size}.")
         self.axes_, self.ax_, self.figure_ = axes, axes[0], axes[0].figure
-        draw = {
-            "gap": self._plot_gap, "score": self._plot_scores, "n_nonzero": self._plot_n_nonzero,
-            "coef": self._plot_coefs,
-        }
         self.best_alpha_lines_, self.one_se_alpha_lines_ = [], []
         for axes, panel in zip(self.axes_, self.panels_, strict=True):
             axes.set_xscale("log")
-            draw[panel](axes)
+            getattr(self, f"_plot_{panel}")(axes)
             # the legend of the scores names the marked alphas
             self._mark_alphas(axes, labelled=panel == "score" or "score" not in self.panels_)
             _axes.tidy(axes)
             if axes.get_legend_handles_labels()[0]:
                 n = len(axes.get_legend_handles_labels()[0])
                 columns = {"score": 3 if n <= 3 else 2, "coef": 1 + (n - 1) // 16}
-                axes.legend(**{"ncols": columns.get(panel, 1), **LEGENDS[panel]})
+                axes.legend(**{"ncols": columns.get(panel, 1), **PANELS[panel][1]})
         self.axes_[-1].set_xlabel("regularisation alpha (weaker to the left)")
         return self
 
@@ -341,13 +338,8 @@ class RegularizationPathDisplay:
             raise ValueError(f"panels must be some of {tuple(there)}, got {panels!r}.")
         for panel in panels:
             if not there[panel]:
-                remedy = {
-                    "gap": "the gaps of the path were not certified",
-                    "score": "give X and y, or X_valid and y_valid",
-                    "n_nonzero": "the penalty of the path makes no weights zero",
-                    "coef": "give n_coefs",
-                }[panel]
-                raise ValueError(f"There are no numbers for the panel {panel!r}: {remedy}.")
+                raise ValueError(
+                    f"There are no numbers for the panel {panel!r}: {PANELS[panel][2]}.")
         return panels
 
     def _plot_gap(self, ax):
@@ -373,7 +365,7 @@ class RegularizationPathDisplay:
             ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
         ax.set_ylabel("relative duality gap")
 
-    def _plot_scores(self, ax):
+    def _plot_score(self, ax):
         self.score_lines_ = {}
         if self.cv_scores is not None:
             mean, error = _mean_and_error(self.cv_scores)
@@ -404,7 +396,7 @@ class RegularizationPathDisplay:
         ax.yaxis.get_major_locator().set_params(integer=True)
         ax.set_ylabel("weights not zero")
 
-    def _plot_coefs(self, ax):
+    def _plot_coef(self, ax):
         self.coef_lines_ = []
         for i in np.argsort(-self.coefs[-1], kind="stable"):
             style = {**_axes.style_of(len(self.coef_lines_)), "marker": ""}
