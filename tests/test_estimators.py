@@ -642,7 +642,7 @@ n = 400000
 X = np.random.default_rng(0).normal(size=(3, 4000)) / 60
 rows, y = np.arange(n) % 3, np.arange(n) % 10
 features = LinearFeatures(X, rows, row_norms(X, 0.0)[rows], 10, 0.0)
-engine = BlockCoordinateEngine(Log(SimplexOutputs(y, 1 - np.eye(10))), features, np.full(n, 1 / n), 1.0, 0)
+engine = BlockCoordinateEngine(LogLoss(SimplexOutputs(y, 1 - np.eye(10))), features, np.full(n, 1 / n), 1.0, 0)
 threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
 try:
     engine.run_pass(Sampling.UNIFORM, Step.LINE_SEARCH)

@@ -218,9 +218,10 @@ class FactorGraphs:
 
         Parameters
         ----------
-        n_nodes, n_edges : array-like of int of shape (n_graphs,)
+        n_nodes : array-like of int of shape (n_graphs,)
         edges : array-like of int of shape (n_edges_of_all, 2)
             Counted from 0 within each graph.
+        n_edges : array-like of int of shape (n_graphs,)
         n_labels : int
         pairs : {"tables", "symmetric", "equal", "both"}
         edge_types : array-like of int of shape (n_edges_of_all,), default=None
@@ -442,7 +443,7 @@ class FactorGraphs:
                     f"{kinds[wrong[0]]}, has another number of entries.")
 
     def labels_of_blocks(self, y: ArrayLike) -> Any:
-        """The label of every block, in order, where y holds those of the nodes.
+        """The label of every block, in order, from the labels `y` of the nodes.
 
         Of counts the labels of their nodes, one after the other.
         """
