@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from ocr import ALPHA, PYSTRUCT, PYSTRUCT_GAP
 
-from fastm4n.solvers.blocks import driver
+from fastm4n.solvers.blocks.schedule import GAP_EVERY
 
 IMAGES = ROOT / "docs" / "results" / "images"
 
@@ -224,7 +224,7 @@ def with_asked(runs, accelerate):
     for run in runs:
         needs_gaps = run["sampling"] == "gap" or bool(run["cache"]) or accelerate
         run["asked"] = [
-            calls - needs_gaps * ((passes - 1) // driver.GAP_EVERY)
+            calls - needs_gaps * ((passes - 1) // GAP_EVERY)
             for calls, passes in zip(run["calls"], run["passes"])
         ]
     return runs

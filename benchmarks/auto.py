@@ -27,9 +27,9 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
-from fastm4n.solvers.blocks._block_coordinate import Step
-from fastm4n.solvers.blocks.driver import MOST_ATOMS, Driver
-from fastm4n.solvers.blocks.policy import AutoPolicy
+from fastm4n.solvers.blocks._engine import Step
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.schedule import MOST_ATOMS, AutoPolicy
 
 TITLES = {"max_margin": "M3N", "max_min": "M4N"}
 CHOICES = {
@@ -84,19 +84,20 @@ def drivers():
 
 def counted(driver):
     """Millions of multiply-adds of the passes of a fit."""
-    engine, policy = driver.engine, driver.policy
+    engine, schedule = driver.engine, driver.schedule
+    policy = schedule.policy
     if policy is None:
         policy = AutoPolicy(engine, MOST_ATOMS, 0.25, 0.01)
-        atoms = 0.0 if driver.kind == Step.LINE_SEARCH else policy.atoms_cost
+        atoms = 0.0 if schedule.kind == Step.LINE_SEARCH else policy.atoms_cost
         work = engine.n_visits * (policy.visit_cost + atoms)
         work += engine.oracle_calls * policy.oracle_cost
     else:
         work = policy.work
-        if driver.newton is not None:
+        if schedule.is_newton:
             # in order and in one loop: what a visit costs beside its scores is saved
             visits = engine.n_visits - driver.visits_before_newton
             cost = engine.features.visit_cost + policy.oracle_cost
-            work += driver.newton.work + visits * cost
+            work += driver.acceleration.work + visits * cost
     return 1e-6 * work
 
 

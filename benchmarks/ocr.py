@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import Sequences, SequenceTagger, reference
 from fastm4n.inference import max_min_chain
-from fastm4n.solvers.blocks import block_coordinate, driver
+from fastm4n.solvers.blocks import best, block_coordinate
 from fastm4n.solvers.certificates import Certificate
 
 ALPHA = 0.01
@@ -122,7 +122,7 @@ def seconds_of_fit(X, y, repeats, *arguments, **options):
 def stopwatch(clock=time.process_time):
     """Times of each pass and of each certificate of the fits inside it, as lists."""
     times = {"pass": [], "certificate": []}
-    engine, certify = block_coordinate.BlockCoordinateEngine, driver.certify
+    engine, certify = block_coordinate.BlockCoordinateEngine, best.certify
 
     def timed(name, function, *arguments):
         start = clock()
@@ -135,7 +135,7 @@ def stopwatch(clock=time.process_time):
             return timed("pass", super().run_pass, *arguments)
 
     with mock.patch.object(block_coordinate, "BlockCoordinateEngine", Engine), mock.patch.object(
-            driver, "certify", lambda *arguments: timed("certificate", certify, *arguments)):
+            best, "certify", lambda *arguments: timed("certificate", certify, *arguments)):
         yield times
 
 

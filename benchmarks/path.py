@@ -22,8 +22,7 @@ from threadpoolctl import threadpool_limits
 
 import fastm4n.path
 from fastm4n import MulticlassClassifier, SequenceTagger, regularization_path
-from fastm4n.solvers.breakpoints import largest_gap, smallest_alpha
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import PathFollower, largest_gap, smallest_alpha
 
 EPS = 0.1
 KAPPAS = (0.5, 0.7, 0.8, 0.9, 0.95)

@@ -96,7 +96,7 @@ def recorder(seconds, looks=()):
         def __init__(self, engine, *, cache=None, **options):
             super().__init__(engine, cache=cache, **options)
             drivers.append(self)
-            self.needs_gaps = self.sampling == "gap" or bool(cache) or self.accelerate
+            self.needs_gaps = self.schedule.sampling == "gap" or bool(cache) or bool(self.schedule.momentum.regime)
             self.refresh_calls = 0
             self.apart = time.process_time()
 

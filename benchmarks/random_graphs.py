@@ -33,7 +33,7 @@ from _random_graphs import (
     scores_of,
     tree_entropy,
 )
-from fastm4n.inference._reweighted import spanning_forests
+from fastm4n.inference._relaxations import spanning_forests
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from _data import folder
 from _peers import RESULTS, ROOT, describe, environment, table
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from scipy.optimize import nnls
 
 from fastm4n import SequenceVectorizer

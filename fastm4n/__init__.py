@@ -65,11 +65,11 @@ if TYPE_CHECKING:
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.solvers.checkpoints import checkpointing
     from fastm4n.solvers.interior_point import InteriorPoint
-    from fastm4n.solvers.label_newton import LabelNewton
+    from fastm4n.solvers.newton import LabelNewton
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
 
-if find_spec("fastm4n.solvers.blocks._block_coordinate") is None:
+if find_spec("fastm4n.solvers.blocks._engine") is None:
     raise ImportError(
         "The compiled parts of fastm4n were not found. If Python is running in the source "
         "folder, leave it, so that the installed package is imported; or build in place with "
@@ -95,7 +95,7 @@ __getattr__, __dir__ = attach(
         "ConformalClassifier": "calibration", "ConformalOrdinalClassifier": "calibration",
         "ConformalTagger": "calibration", "CountFactor": "factors", "FactorTables": "factors",
         "GraphTagger": "estimators", "Graphs": "data", "InteriorPoint": "solvers.interior_point",
-        "LabelNewton": "solvers.label_newton", "LabelRanker": "estimators",
+        "LabelNewton": "solvers.newton", "LabelRanker": "estimators",
         "Matcher": "estimators", "MultiLabelClassifier": "estimators",
         "MulticlassClassifier": "estimators", "OrdinalClassifier": "estimators",
         "OutOfCore": "solvers.out_of_core", "PathInterrupted": "path",

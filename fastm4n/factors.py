@@ -27,6 +27,10 @@ _DIRECT = 64
 _MOST_COUNTED = 20_000_000
 
 
+class TooLarge(ValueError):
+    """Tables of an elimination with too many entries."""
+
+
 def _as_nodes(name, nodes):
     nodes = np.asarray(nodes)
     if nodes.ndim != 1 or nodes.dtype.kind not in "iu" and nodes.size:
@@ -363,7 +367,7 @@ class CountFactor:
         """
         scores = _as_scores("scores", scores, (self.nodes.size, 2))
         # the package of inference imports this module
-        from fastm4n.inference._count import maximise_count
+        from fastm4n.inference.simplex import maximise_count
 
         return maximise_count(
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
@@ -577,8 +581,6 @@ def _count_functions(factor, next_variable, rank):
     # larger counts are equivalent
     top = factor.most + 1 if factor.most < n else factor.least
     if 2.0 * n * top * top > _MOST_COUNTED:
-        from fastm4n.inference._elimination import TooLarge
-
         raise TooLarge(
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
             f"{_MOST_COUNTED} entries. Use fewer nodes or a smaller count.")

@@ -1,22 +1,23 @@
 """The surrogate losses of all blocks at given scores: values, upper bounds and gradients.
 
-Every fit minimises a mean of these; its certificate is made of them.  They are here for their own
-sake, as functions of scores alone: for layers of networks, boosting, and solvers other than ours.
+Every fit minimizes a mean of these losses, and its certificate consists of them. Here they are
+functions of scores only, for layers of networks, boosting, and other solvers.
 
 With the polytope M_b of the marginals of block b, its concave function h_b and the true output y_b,
 
     loss_b(v) = max_{mu in M_b} h_b(mu) + <v, mu> - <v, phi(y_b)>,   gradient = mu - phi(y_b),
 
-which is convex in v and never negative.  h_b is the expected cost of mu ("max_margin"), the cost
-that an adversary knowing mu cannot avoid ("max_min"), or the entropy ("log"), with a temperature
-and the expected cost where they are asked for.
+which is convex in v and never negative. For "max_margin" h_b is the expected cost of mu. For
+"max_min" it is the cost that no adversary who knows mu can avoid. For "log" it is the entropy times
+the temperature, plus the expected cost if `cost_augmented`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fastm4n.base.checks import check_choice
 from fastm4n.base.threads import in_threads, n_threads
@@ -30,15 +31,9 @@ from fastm4n.outputs import (
 )
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates import SURROGATES, make_surrogate
+from fastm4n.surrogates._base import Surrogate
+from fastm4n.surrogates._batches import losses_of
 from fastm4n.surrogates._graph_batches import GraphBatch
-from fastm4n.surrogates._losses import losses_of
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    from numpy.typing import ArrayLike
-
-    from fastm4n.surrogates._base import Surrogate
 
 __all__ = [
     "Losses", "block_losses", "chain_losses", "graph_losses", "permutation_losses",
@@ -49,8 +44,8 @@ __all__ = [
 class Losses(NamedTuple):
     """Losses of all blocks: `value` <= loss <= `upper`, and the `gradient` of `value`.
 
-    The two bounds are equal up to rounding wherever the oracle is exact: for every surrogate of
-    single labels, and for "max_margin" and "log" of all outputs but graphs with cycles.
+    The bounds are equal up to rounding if the oracle is exact: for every surrogate of single
+    labels, and for "max_margin" and "log" of all outputs except graphs with cycles.
     """
 
     value: np.ndarray
@@ -67,21 +62,21 @@ def block_losses(
     Parameters
     ----------
     surrogate : Surrogate
-        Of `fastm4n.surrogates.make_surrogate`, over the outputs of all blocks.
+        From `fastm4n.surrogates.make_surrogate`, over the outputs of all blocks.
     scores : array-like of shape (layout.n_numbers,)
-        Scores of all blocks, one after the other, as ``surrogate.outputs.layout`` has them.
+        Scores of all blocks, one after the other, in the form of ``surrogate.outputs.layout``.
     tol : float, default=1e-9
-        Difference of the bounds at which inexact oracles stop (column generation may end before,
-        at its limit of calls: the bounds hold).
+        Inexact oracles stop at this difference of the bounds. Column generation may stop before, at
+        its limit of calls, with valid bounds.
     gradient : bool, default=True
-        Whether gradients are wanted.
+        Whether to compute gradients.
     n_jobs : int, default=None
-        Threads. The result does not depend on it.
+        Number of threads. The result does not depend on it.
 
     Returns
     -------
     losses : Losses
-        `value` and `upper` of shape (n_blocks,); `gradient` of the form of scores, or None.
+        `value` and `upper` of shape (n_blocks,), and `gradient` in the form of scores, or None.
 
     Examples
     --------
@@ -98,18 +93,20 @@ def block_losses(
     scores = np.ascontiguousarray(scores, dtype=np.float64)
     if scores.shape != (layout.n_numbers,):
         raise ValueError(
-            f"scores must have shape ({layout.n_numbers},), the form of the outputs' layout; got "
-            f"{scores.shape}."
-        )
-    _check_finite(scores)
+            f"scores must have shape ({layout.n_numbers},), as in the outputs' layout, got "
+            f"{scores.shape}.")
+    if not np.isfinite(scores).all():
+        place = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"scores must be finite: number {place} of all is {scores[place]}.")
     value, upper = np.zeros(layout.n_blocks), np.zeros(layout.n_blocks)
     slopes = np.zeros_like(scores) if gradient else None
     in_threads(
         lambda start, stop: losses_of(surrogate, start, stop, scores, tol, value, upper, slopes),
         layout.n_blocks, 50.0 * layout.n_numbers, n_threads(n_jobs),
     )
-    if not (np.isfinite(value).all() and np.isfinite(upper).all()):
-        b = int(np.flatnonzero(~(np.isfinite(value) & np.isfinite(upper)))[0])
+    is_finite = np.isfinite(value) & np.isfinite(upper)
+    if not is_finite.all():
+        b = int(np.argmin(is_finite))
         raise ValueError(
             f"the scores of block {b} are too large: sums of them overflow float64. Divide them by "
             "a number.")
@@ -122,7 +119,7 @@ def simplex_losses(
     cost_augmented: bool = False, temperature: float = 1.0, gradient: bool = True,
     n_jobs: int | None = None,
 ) -> Losses:
-    """Losses of outputs that are one of k labels.
+    """Losses of single labels, one of k.
 
     Parameters
     ----------
@@ -131,11 +128,11 @@ def simplex_losses(
         True labels, 0 ... k - 1.
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (k, k), default=None
-        cost[i, j]: cost of predicting j where the truth is i; 0-1 by default.
+        cost[i, j]: cost of predicting j if the truth is i. The default is 0-1.
     cost_augmented : bool, default=False
-        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+        For "log": whether to add the costs to the scores, as in the softmax-margin.
     temperature : float, default=1.0
-        Of "log": what the entropy is multiplied by.
+        For "log": the factor of the entropy.
     gradient, n_jobs
         As in `block_losses`.
 
@@ -153,10 +150,8 @@ def simplex_losses(
     """
     scores = _scores("scores", scores, 2)
     outputs = SimplexOutputs(_labels(y, scores.shape[0]), _cost(cost, scores.shape[1]))
-    losses = block_losses(
-        _surrogate(surrogate, outputs, cost_augmented, temperature), scores.ravel(),
-        gradient=gradient, n_jobs=n_jobs)
-    return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
+    return _losses(
+        outputs, scores, surrogate, cost_augmented, temperature, gradient=gradient, n_jobs=n_jobs)
 
 
 def chain_losses(
@@ -165,23 +160,23 @@ def chain_losses(
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
 ) -> Losses:
-    """Losses of outputs that are sequences of labels.
+    """Losses of sequences of labels.
 
     Parameters
     ----------
     scores : array-like of shape (n_positions, n_labels)
-        Of the labels at the positions of all sequences, one sequence after the other.
+        Scores of the labels at the positions of all sequences, one sequence after the other.
     transitions : array-like of shape (n_labels, n_labels) or (n_edges, n_labels, n_labels)
-        Of the transitions from the row's to the column's label: the same at all positions, or one
-        matrix for each two positions in a row of a sequence, one sequence after the other.
+        Scores of the transitions from the row's to the column's label. One matrix for all
+        positions, or one for each pair of neighbours in a sequence, one sequence after the other.
     y : array-like of int of shape (n_positions,)
     lengths : array-like of int of shape (n_sequences,)
         Positive, adding up to n_positions.
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (n_labels, n_labels), default=None
-        Of a mistake at one position; 0-1 by default.
+        Cost of a mistake at one position. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
-        Whether the costs of a sequence's positions are added up, or averaged.
+        Whether to add up or to average the costs of a sequence's positions.
     cost_augmented, temperature
         As in `simplex_losses`.
     tol, gradient, n_jobs
@@ -190,15 +185,15 @@ def chain_losses(
     Returns
     -------
     losses : Losses
-        `gradient` is a pair: of scores, (n_positions, n_labels), and of transitions, summed over
-        the positions of each sequence, (n_sequences, n_labels, n_labels), or of the shape of those
-        that were given for each edge.
+        `gradient` is a pair: of scores, (n_positions, n_labels), and of transitions. One matrix of
+        transitions has the sum over the positions of each sequence, (n_sequences, n_labels,
+        n_labels).
 
     Notes
     -----
-    Scores of -inf forbid labels at positions and, where transitions are one matrix, transitions;
-    the true labels must be allowed. The adversary of "max_min" answers position by position,
-    without constraints.
+    Scores of -inf forbid labels at positions and, if transitions are one matrix, transitions. The
+    true labels must be allowed. The adversary of "max_min" answers position by position, without
+    constraints.
 
     Examples
     --------
@@ -224,34 +219,34 @@ def chain_losses(
         _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale, scores, transitions)
     layout = outputs.layout
     rows = np.zeros((layout.n_numbers // layout.stride, layout.stride))
-    # of each row of labels: whether it is one of a position, or of a transition's first label
+    # whether a row of labels is of a position, or of a transition's first label
     of_position = np.zeros(len(rows), dtype=bool)
     of_position[layout.places(0) // layout.stride] = True
-    # what is forbidden is so by the outputs
+    # the outputs forbid labels, not the scores
     rows[of_position, :R] = np.where(scores == -np.inf, 0.0, scores)
     pairs = np.where(transitions == -np.inf, 0.0, transitions).reshape(-1, R)
     rows[~of_position, :R] = pairs if per_edge else np.tile(pairs, (lengths.size, 1))
-    losses = block_losses(
-        _surrogate(surrogate, outputs, cost_augmented, temperature), rows.ravel(), tol=tol,
-        gradient=gradient, n_jobs=n_jobs)
+    losses = _losses(
+        outputs, rows, surrogate, cost_augmented, temperature, tol=tol, gradient=gradient,
+        n_jobs=n_jobs)
     if not gradient:
         return losses
-    slopes = losses.gradient.reshape(rows.shape)[:, :R]
+    slopes = losses.gradient[:, :R]
     shape = transitions.shape if per_edge else (lengths.size, R, R)
     return losses._replace(
         gradient=(slopes[of_position], slopes[~of_position].reshape(shape)))
 
 
 def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):
-    """Sequences of labels, within what scores of -inf leave."""
+    """Sequences of labels, without those forbidden by scores of -inf."""
     per_edge = transitions.ndim == 3
     masks, pairs = scores != -np.inf, transitions != -np.inf
     if masks.all() and pairs.all():
         return ChainOutputs(y, lengths, cost, per_edge, cost_scale)
     if per_edge:
         raise ValueError(
-            "scores of -inf need transitions of one matrix for all positions: give those of labels "
-            "and edges that are forbidden finite scores far below the others.")
+            "scores of -inf need transitions of one matrix for all positions. Use finite scores "
+            "far below the others instead.")
     R = len(cost)
     # state 1 + i is after label i
     after = np.where(np.vstack([np.ones((1, R), dtype=bool), pairs]), 1 + np.arange(R), -1)
@@ -263,7 +258,7 @@ def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):
     if rejected is not None:
         b, t = rejected
         raise ValueError(
-            f"y of sequence {b} is forbidden at its position {t}: by a score of -inf of the label, "
+            f"y of sequence {b} is forbidden at its position {t}, by a score of -inf of the label "
             "or of the transition to it.")
     return outputs
 
@@ -277,53 +272,56 @@ def graph_losses(
     inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
     attractive: bool = False, tol: float = 1e-9, n_jobs: int | None = None,
 ) -> Losses:
-    """Losses of outputs that are labelled graphs.
+    """Losses of labelled graphs.
 
     Parameters
     ----------
     scores : array-like of shape (n_nodes, n_labels)
-        Of the labels of the nodes of all graphs, one graph after the other. For "log" on graphs
-        without cycles -inf forbids a label; it may stand in `pairwise` then, too.
+        Scores of the labels at the nodes of all graphs, one graph after the other. For "log" on
+        graphs without cycles -inf forbids a label, here and in `pairwise`.
     edges : array-like of int of shape (n_edges, 2)
         First and second node of each edge, rows of `scores`, in any order. An edge joins two nodes
-        of the same graph, and no two edges join the same nodes.
+        of the same graph, and at most one edge joins the same nodes.
     pairwise : array-like
-        Of shape (n_labels, n_labels), a table that all edges share, or (n_edges, n_labels,
-        n_labels), one for each: of the label of the first node (row) and that of the second
-        (column). Or what two nodes score that have the same label: a number, or one for each edge,
-        (n_edges,).
+        One table for all edges, (n_labels, n_labels), or for each, (n_edges, n_labels, n_labels),
+        by the labels of the first node (row) and the second (column). Or the score of equal labels
+        at both nodes: a number, or one for each edge, (n_edges,).
     y : array-like of int of shape (n_nodes,)
     sizes : array-like of int of shape (n_graphs,), default=None
-        Nodes of each graph, at least one; a single graph by default.
+        Number of nodes of each graph, at least one. The default is a single graph.
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (n_labels, n_labels), default=None
-        Of a mistake at one node; 0-1 by default.
+        Cost of a mistake at one node. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
-        Whether the costs of a graph's nodes are added up, or averaged.
+        Whether to add up or to average the costs of a graph's nodes.
     cost_augmented, temperature
         As in `simplex_losses`.
     inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
-        The oracle of all graphs of the call. "forest": recursions, for graphs without cycles;
-        "min_cut": for two labels and attractive edges, not for "log"; "exact": for graphs of few
-        states; "lp": the linear program over the local polytope, or for "log" tree-reweighted
-        sum-product. "auto" takes the first that is exact for all graphs, or "lp".
+        Oracle for all graphs of the call:
+
+        - "forest": recursions, for graphs without cycles.
+        - "min_cut": two labels and attractive edges, not for "log".
+        - "exact": graphs of few states.
+        - "lp": the linear program over the local polytope, or for "log" tree-reweighted
+          sum-product.
+        - "auto": the first that is exact for all graphs, else "lp".
     attractive : bool, default=False
-        Whether edges of two labels favour the same label at both nodes. It is checked.
+        Whether edges of two labels favour the same label at both nodes. The condition is checked.
     tol, n_jobs
         As in `block_losses`.
 
     Returns
     -------
     losses : Losses
-        `gradient` is a pair: of scores, (n_nodes, n_labels), and of pairwise, of its shape, or,
-        where edges share it, with the sum over the edges of each graph: (n_graphs, n_labels,
-        n_labels) or (n_graphs,).
+        `gradient` is a pair: of scores, (n_nodes, n_labels), and of pairwise, in its shape. If
+        edges share it, it has the sum over the edges of each graph, (n_graphs, n_labels, n_labels)
+        or (n_graphs,).
 
     Notes
     -----
-    Where the oracle is the linear program, a loss is the maximum over the local polytope, which
-    holds that of the labellings: it is no smaller than the loss itself. For "log" it is the
-    tree-reweighted upper bound of the log-partition less the score of y; convex in the scores, too.
+    With the linear program, a loss is the maximum over the local polytope, an upper bound of the
+    exact loss. For "log" it is the tree-reweighted upper bound of the log-partition minus the score
+    of y, which is also convex in the scores.
 
     Examples
     --------
@@ -344,8 +342,7 @@ def graph_losses(
         edges = np.zeros((0, 2), dtype=np.intp)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise ValueError(
-            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of shape "
-            f"{edges.shape}.")
+            f"edges must be integers of shape (n_edges, 2), got {edges.dtype} of {edges.shape}.")
     pairwise, m = np.asarray(pairwise, dtype=np.float64), len(edges)
     if pairwise.shape not in ((), (m,), (k, k), (m, k, k)):
         raise ValueError(
@@ -374,17 +371,17 @@ def permutation_losses(
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
 ) -> Losses:
-    """Losses of outputs that are permutations of M items.
+    """Losses of permutations of M items.
 
     Parameters
     ----------
     scores : array-like of shape (n, M, M)
-        Of each item (row) at each position (column).
+        Scores of each item (row) at each position (column).
     places : array-like of int of shape (n, M)
         True position of each item.
     surrogate : {"max_min", "max_margin", "log"}, default="max_min"
     cost : array-like of shape (M, M), default=None
-        cost[i, j]: cost of position j for an item whose true one is i; 0-1 by default.
+        cost[i, j]: cost of position j for an item whose true position is i. The default is 0-1.
     cost_scale, cost_augmented, temperature, tol, gradient, n_jobs
         As in `chain_losses`.
 
@@ -409,21 +406,25 @@ def permutation_losses(
         raise ValueError(
             f"places must have shape ({n}, {M}), each row a permutation of 0 ... {M - 1}.")
     outputs = PermutationOutputs(places.ravel(), np.full(n, M), _cost(cost, M), cost_scale)
-    losses = block_losses(
-        _surrogate(surrogate, outputs, cost_augmented, temperature), scores.ravel(), tol=tol,
-        gradient=gradient, n_jobs=n_jobs)
-    return losses._replace(gradient=losses.gradient.reshape(scores.shape) if gradient else None)
+    return _losses(
+        outputs, scores, surrogate, cost_augmented, temperature, tol=tol, gradient=gradient,
+        n_jobs=n_jobs)
 
 
 def _check_augmentation(name, cost_augmented, temperature):
     if name != "log" and (cost_augmented or temperature != 1.0):
-        raise ValueError(f"cost_augmented and temperature are of surrogate='log', got {name!r}.")
+        raise ValueError(f"cost_augmented and temperature need surrogate='log' (got {name!r}).")
 
 
-def _surrogate(name, outputs, cost_augmented, temperature):
-    _check_augmentation(name, cost_augmented, temperature)
-    return make_surrogate(
-        name, outputs, cost_augmented=bool(cost_augmented), temperature=float(temperature))
+def _losses(outputs, scores, surrogate, cost_augmented, temperature, **options):
+    """`block_losses`, with a gradient of the shape of the scores."""
+    _check_augmentation(surrogate, cost_augmented, temperature)
+    losses = block_losses(make_surrogate(
+        surrogate, outputs, cost_augmented=bool(cost_augmented), temperature=float(temperature)),
+        scores.ravel(), **options)
+    if losses.gradient is None:
+        return losses
+    return losses._replace(gradient=losses.gradient.reshape(scores.shape))
 
 
 def _scores(name, scores, n_axes):
@@ -431,12 +432,6 @@ def _scores(name, scores, n_axes):
     if scores.ndim != n_axes:
         raise ValueError(f"{name} must have {n_axes} axes, got shape {scores.shape}.")
     return scores
-
-
-def _check_finite(scores):
-    if not np.isfinite(scores).all():
-        place = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ValueError(f"scores must be finite: number {place} of all is {scores[place]}.")
 
 
 def _labels(y, n):

@@ -6,7 +6,7 @@ import itertools
 import engine_cases
 import numpy as np
 from engine_cases import FORMATS, ROWS, Chains
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from scipy.optimize import linprog
 
 import fastm4n.reference as ref

@@ -48,7 +48,7 @@ def dual_point(model):
     for example, block in enumerate(state["owner"]):
         if block >= 0:
             T = state["task"]["lengths"][example]
-            rows = state["mu"][state["layout"].numbers([block])].reshape(-1, stride)
+            rows = state["state"]["mu"][state["layout"].numbers([block])].reshape(-1, stride)
             assert len(rows) == T + (T - 1 if len(columns_of(model)) else 1) * R
             assert not rows[:, R:].any()
             points[example] = rows[:T, :R], rows[T:, :R].reshape(-1, R, R)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.inference._forest import GraphProblem, row_length
 from fastm4n.outputs._graph import numbers_of_edge
 
 WIDTH, UNIT = 3, 2.0

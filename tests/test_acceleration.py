@@ -13,8 +13,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-import fastm4n.solvers.blocks.driver as driver
+import fastm4n.solvers.blocks.best as best
 import fastm4n.solvers.blocks.momentum as acceleration
+import fastm4n.solvers.blocks.schedule as schedule
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,
@@ -25,7 +26,9 @@ from fastm4n import (
     SequenceTagger,
 )
 from fastm4n.penalties import L2
-from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.base import State
+from fastm4n.solvers.blocks._engine import Sampling, Step
+from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
@@ -77,10 +80,10 @@ def test_kappa():
     ("log", np.inf, 1e-3, 5), ("log", np.inf, np.inf, None)])
 def test_smooth_problems_wait(name, at_first, slow, first, monkeypatch):
     """Most are solved before momentum helps."""
-    monkeypatch.setattr(driver, "SLOW_AT_FIRST", at_first)
-    monkeypatch.setattr(driver, "SLOW", slow)
+    monkeypatch.setattr(schedule, "SLOW_AT_FIRST", at_first)
+    monkeypatch.setattr(schedule, "SLOW", slow)
     begun = []
-    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running = Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     # no pass is left out: the last of a run is its end
     running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(0.0, 13, sweep_first=True)
@@ -92,10 +95,10 @@ def test_smooth_problems_wait(name, at_first, slow, first, monkeypatch):
 def test_many_weights_wait(name, tol, many, monkeypatch):
     """Where vectors of momentum cost more than passes, for many passes to come."""
     monkeypatch.setattr(acceleration, "IN_CACHE", 0)
-    monkeypatch.setattr(driver, "LITTLE", 1e-12)
-    monkeypatch.setattr(driver, "MANY_PASSES", many)
+    monkeypatch.setattr(schedule, "LITTLE", 1e-12)
+    monkeypatch.setattr(schedule, "MANY_PASSES", many)
     begun = []
-    running = driver.Driver(chains(alpha=1e-4).engine(name), accelerate=True)
+    running = Driver(chains(alpha=1e-4).engine(name), accelerate=True)
     # no pass is left out: the last of a run is its end
     running.on_pass = running.on_end = lambda run: begun.append(run.acceleration is not None)
     running.run(tol, 43, sweep_first=True)
@@ -157,7 +160,7 @@ def test_certificates(kind, surrogate, n_jobs):
     assert solution.converged and 0 <= primal - best.dual <= 2e-3 + best.gap + 1e-9
     if surrogate != "log":
         # the weights are an average, and not those of the dual point
-        assert solution.average is not None
+        assert solution.state.average is not None
         z = problem.blocks(surrogate)
         z = z.prox(z.primal_weights(
             [z.point(i, state) for i, state in enumerate(problem.unpack(solution.mu))]))
@@ -197,7 +200,7 @@ def test_nothing_to_learn(surrogate):
     problem = labels()
     problem.X = 0.0 * problem.X
     solution, w = solved(problem, surrogate, max_iter=12, tol=1e-9)
-    assert solution.converged and not w[0].any() and solution.average is None
+    assert solution.converged and not w[0].any() and solution.state.average is None
 
 
 def test_a_small_number_of_long_blocks():
@@ -218,8 +221,8 @@ def test_a_small_number_of_long_blocks():
 def test_warm_start(kind, surrogate):
     problem = PROBLEMS[kind]()
     first, w = solved(problem, surrogate)
-    assert first.converged and first.average is not None
-    again, same = solved(problem, surrogate, mu=first.mu, average=first.average)
+    assert first.converged and first.state.average is not None
+    again, same = solved(problem, surrogate, start=first.state)
     assert again.n_iter == 0 and again.converged
     assert_array_equal(again.history["pass"], [0])
     assert_array_equal(again.mu, first.mu)
@@ -227,13 +230,13 @@ def test_warm_start(kind, surrogate):
         assert_array_equal(a, b)
     assert_allclose(again.certificate.dual, first.certificate.dual, atol=1e-9)
     # average and centre go on as they were
-    further, w = solved(problem, surrogate, mu=first.mu, average=first.average, tol=5e-4)
+    further, w = solved(problem, surrogate, start=first.state, tol=5e-4)
     assert further.converged and further.n_iter > 0
     assert_certified(problem, surrogate, further, w)
     # without the average, or acceleration, it is a warm start all the same
-    for options in ({"accelerate": False}, {"average": None}):
+    for options in ({"accelerate": False}, {"start": first.state.without("average")}):
         other, w = solved(problem, surrogate, **{
-            "mu": first.mu, "average": first.average, "tol": 1e-2, "max_iter": 20000, **options})
+            "start": first.state, "tol": 1e-2, "max_iter": 20000, **options})
         assert other.converged
         assert_certified(problem, surrogate, other, w)
 
@@ -245,32 +248,35 @@ def test_a_warm_start_at_another_alpha(kind, factor):
     first, old = solved(problem, "max_margin")
     problem.alpha *= factor
     start, w = solved(problem,
-         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor), max_iter=0)
+         "max_margin", start=first.state, max_iter=0)
     assert_certified(problem, "max_margin", start, w)
     if factor <= 2.0 and problem.penalty == "l2":
         # of a smaller alpha they are the same weights, of a larger one shorter
         for a, b in zip(old, w):
             assert_allclose(b, a * min(1.0, 1.0 / factor), atol=1e-12)
     solution, w = solved(problem,
-         "max_margin", mu=first.mu, average=first.average, shrink=min(1.0, factor))
+         "max_margin", start=first.state)
     assert solution.converged
     assert_certified(problem, "max_margin", solution, w)
 
 
 def test_an_average_of_other_features_is_left():
     problem, other = labels(), labels(d=7)
-    for average in (solved(other, "max_margin")[0].average,
-                    solved(chains(), "max_margin")[0].average,
-                    solved(permutations(), "max_margin")[0].average):
+    for left in (solved(other, "max_margin")[0].state,
+                 solved(chains(), "max_margin")[0].state,
+                 solved(permutations(), "max_margin")[0].state):
         first, _ = solved(problem, "max_margin", accelerate=False, max_iter=5, tol=0.0)
-        start, w = solved(problem, "max_margin", mu=first.mu, average=average, max_iter=0)
+        start, w = solved(
+            problem, "max_margin", start=State(left, mu=first.mu, alpha=first.state["alpha"]),
+            max_iter=0)
         assert_allclose(start.certificate.gap, first.certificate.gap, rtol=1e-9)
         assert_certified(problem, "max_margin", start, w)
     tagging = chains()
     first, _ = solved(tagging, "max_margin", accelerate=False, max_iter=5, tol=0.0)
     start, w = solved(
-        tagging, "max_margin", mu=first.mu, max_iter=0,
-        average=solved(other, "max_margin")[0].average)
+        tagging, "max_margin", max_iter=0,
+        start=State(
+            solved(other, "max_margin")[0].state, mu=first.mu, alpha=first.state["alpha"]))
     assert_certified(tagging, "max_margin", start, w)
 
 
@@ -298,7 +304,7 @@ class Interrupted:
 @pytest.mark.parametrize("place", [
     (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
     (Acceleration, "certified"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
-    (driver, "certify"), (driver, "best_kappa")])
+    (best, "certify"), (schedule, "best_kappa")])
 @pytest.mark.parametrize("kind", ["labels", "chains", "bounded permutations"])
 def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     """What is left is consistent, whatever was under way."""
@@ -306,7 +312,7 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     owner, name = place
     interrupted = Interrupted(getattr(owner, name), number, after)
     monkeypatch.setattr(
-        owner, name, interrupted if owner is driver else
+        owner, name, interrupted if owner in (best, schedule) else
         lambda *args, **kwargs: interrupted(*args, **kwargs))
     solution, w = solved(problem, "max_margin", max_iter=24, tol=0.0, keep_on_interrupt=True)
     assert solution.interrupted == (interrupted.count >= number)
@@ -314,7 +320,7 @@ def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
     assert_certified(problem, "max_margin", solution, w)
     # and can be gone on from
     further, w = solved(problem,
-         "max_margin", mu=solution.mu, average=solution.average, tol=5e-3)
+         "max_margin", start=solution.state, tol=5e-3)
     assert further.converged
     assert_certified(problem, "max_margin", further, w)
 

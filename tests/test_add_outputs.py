@@ -22,8 +22,8 @@ import fastm4n
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import block_losses
 from fastm4n.solvers import solve, solve_path
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.breakpoints import largest_gap
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
+from fastm4n.solvers.path import largest_gap
 from fastm4n.surrogates import make_surrogate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "add_outputs.md"

@@ -16,8 +16,7 @@ from fastm4n.inference._contexts import (
     context_rows,
     observed_ngrams,
 )
-from fastm4n.inference._label_automaton import LabelAutomaton
-from fastm4n.inference.automaton import k_best, marginals, maximise
+from fastm4n.inference.automaton import LabelAutomaton, k_best, marginals, maximise
 from fastm4n.outputs import row_stride
 
 LABELS = ["a", "b", "c"]

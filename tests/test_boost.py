@@ -23,7 +23,7 @@ from fastm4n import (
 )
 from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.outputs._forest import ForestOutputs
+from fastm4n.outputs._graph import ForestOutputs
 from fastm4n.research import Boost, BoostLabels
 from fastm4n.research.theory import complexity_report, consistency
 from fastm4n.surrogates import make_surrogate

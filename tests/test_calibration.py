@@ -120,7 +120,7 @@ def test_forbidden_transitions(allowed):
             calibrated.predict_marginals(X).values, tagger.predict_marginals(X).values, atol=1e-9)
     else:
         wrong = next(b for b in range(60) if b not in keep)
-        with pytest.raises(ValueError, match=rf"y\[{wrong}\] makes a transition that allowed_tr"):
+        with pytest.raises(ValueError, match=rf"y\[{wrong}\] has a transition that allowed_tr"):
             fit_temperature(tagger, X, y)
 
 
@@ -180,7 +180,7 @@ def test_bad_input():
     X, y = sentences(rng, 60)
     tagger = SequenceTagger("max_margin", tol=0.01, random_state=0).fit(X, y)
     own = tagger.predict(X)
-    with pytest.raises(ValueError, match="every held-out example is labelled correctly"):
+    with pytest.raises(ValueError, match="the model labels every held-out example correctly"):
         fit_temperature(tagger, X, own)
     worst = Sequences(LABELS[(np.searchsorted(LABELS, own.values) + 1) % 3], own.offsets)
     with pytest.raises(ValueError, match="score no higher than outputs at random"):
@@ -248,14 +248,14 @@ def test_reliability_curve():
 
 
 @pytest.mark.parametrize("y, p, options, message", [
-    ([0, 1], [[0.5, 0.5]], {}, "y has 2 labels, but there are 1"),
+    ([0, 1], [[0.5, 0.5]], {}, "y has 2 labels, but probabilities has 1"),
     ([0], [[0.5, 0.2, 0.3]], {}, "probabilities must have 2 columns"),
     ([0], [[1.5, -0.5]], {}, "probabilities must be between 0 and 1"),
     ([0], [[np.nan, 0.5]], {}, "probabilities must be between 0 and 1"),
     ([0], [[0.5, 0.5]], {"n_bins": 0}, "n_bins must be an integer > 0"),
     ([], np.zeros((0, 2)), {}, "y has no labels"),
-    ([[0]], [[[0.5, 0.5]], [[0.5, 0.5]]], {}, "y has 1 sequences, but there are probabilities of 2"),
-    ([[0, 1]], [[[0.5, 0.5]]], {}, r"y\[0\] has 2 labels, but there are 1 probabilities"),
+    ([[0]], [[[0.5, 0.5]], [[0.5, 0.5]]], {}, "y has 1 sequences, but probabilities has 2"),
+    ([[0, 1]], [[[0.5, 0.5]]], {}, r"y\[0\] has 2 labels, but probabilities\[0\] has 1 row"),
 ])
 def test_reliability_refuses(y, p, options, message):
     with pytest.raises(ValueError, match=message):

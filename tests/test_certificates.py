@@ -20,11 +20,12 @@ from fastm4n import (
 )
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks.best import Best
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration
-from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero
+from fastm4n.solvers.certificates import Certificate, certify, certify_zero
 from fastm4n.surrogates import make_surrogate
 from fastm4n.tasks.scale import column_out_of_scale, column_sizes
 
@@ -442,4 +443,4 @@ def test_paths_keep_what_the_passes_left():
     truth = np.eye(3)[y]
     assert_allclose(
         features.coef().T, X.T @ (truth - point.reshape(-1, 3)) / (40 * alpha), atol=1e-8)
-    assert driver.best is None and not engine.holds_average
+    assert driver.certifier.best is None and not engine.holds_average

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.inference._chain_batches import Fault, bounds_of_mask, solve
 
 from fastm4n.base.threads import in_threads
 from fastm4n.inference import sum_product, viterbi
+from fastm4n.inference._chain_batches import Fault, bounds_of_mask, solve
 
 # batches, positions, labels: full lanes and rests of them, one label, more labels than lanes
 SHAPES = [(40, 11, 9), (40, 6, 26), (7, 5, 3), (1, 8, 4), (33, 9, 1), (20, 4, 40), (5, 1, 6),

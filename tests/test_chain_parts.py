@@ -6,7 +6,7 @@ from chain_cases import NONE, SHAPES, gibbs, labellings, random_chain, scores_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastm4n import reference
-from fastm4n.calibration._spans import SpanRules
+from fastm4n.calibration._chains import SpanRules
 from fastm4n.inference import max_marginals, span_marginals, sum_product, viterbi
 from fastm4n.metrics import spans
 
@@ -78,7 +78,7 @@ def listed_spans(p, names, T, types):
 @pytest.mark.parametrize("T", [1, 2, 4])
 def test_span_marginals(T, kind, scheme):
     names = TAGS[scheme]
-    rules, R = SpanRules.of(names), len(names)
+    rules, R = SpanRules(names), len(names)
     unary, pairwise = random_chain(np.random.default_rng(T), T, R, kind, False)
     every = listed_spans(gibbs(scores_of(unary, pairwise))[0], names, T, rules.types)
     nodes, edges, _ = sum_product(unary, pairwise)
@@ -105,7 +105,7 @@ def test_span_marginals(T, kind, scheme):
 
 
 def test_span_marginals_of_nothing():
-    rules = SpanRules.of(TAGS["bio"])
+    rules = SpanRules(TAGS["bio"])
     arguments = rules.kinds, rules.starts, rules.continues
     nothing = np.zeros((0, 5)), np.zeros((0, 5, 5))
     spans, p = span_marginals(*nothing, *arguments)
@@ -130,7 +130,7 @@ def test_span_marginals_of_nothing():
     ({"spans": [[0, -1, 1]]}, r"start < stop <= 2"),
 ])
 def test_span_marginals_refuses(change, message):
-    rules = SpanRules.of(TAGS["bio"])
+    rules = SpanRules(TAGS["bio"])
     given = {
         "nodes": np.full((2, 5), 0.2), "edges": np.full((1, 5, 5), 0.04), "kinds": rules.kinds,
         "starts": rules.starts, "continues": rules.continues, **change}
@@ -140,6 +140,6 @@ def test_span_marginals_refuses(change, message):
 
 def test_rules_need_tags_of_spans():
     with pytest.raises(ValueError, match=r"classes_\[1\] is 'NOUN'"):
-        SpanRules.of(["O", "NOUN"])
+        SpanRules(["O", "NOUN"])
     with pytest.raises(ValueError, match="marks a span"):
-        SpanRules.of(["O"])
+        SpanRules(["O"])

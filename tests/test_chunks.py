@@ -36,8 +36,7 @@ from fastm4n.solvers import dual_store
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
-from fastm4n.tasks.chain_chunks import chain_problem
-from fastm4n.tasks.vector_chunks import vector_problem
+from fastm4n.tasks.pieces import Folder
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -202,6 +201,11 @@ def not_canonical(X):
     return made
 
 
+def chunks_of(model, X, y, weights):
+    folder = Folder(X, y, weights, None, model, model.solver, None)
+    return model._task_class(model).problem(folder).chunks
+
+
 KINDS = {
     "float32": lambda X: X.astype(np.float32), "integers": lambda X: np.rint(3 * X).astype(int),
     "Fortran": np.asfortranarray, "zeros": lambda X: np.where(np.abs(X) > 1.2, X, 0.0),
@@ -221,9 +225,9 @@ def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, lo
     weights = np.where(np.arange(40) % 7 == 3, 0.0, 1.0)
     solver = OutOfCore(memory=0.02 * longest / 8)
     model = SequenceTagger("log", solver=solver, **options)
-    data = chain_problem(model, solver, X, y, weights, None, None).chunks
+    data = chunks_of(model, X, y, weights)
     for c in range(data.edges.size - 1):
-        (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+        (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
         assert n_bytes == same_bytes
         # features of positions and of transitions
         for i in (0, 6):
@@ -243,9 +247,9 @@ def test_a_chunk_of_rows_is_the_same_each_time_it_is_read(kind):
     solver = OutOfCore(memory=0.01)
     for weights in (None, np.arange(len(y)) % 5 + 0.0):
         model = MulticlassClassifier("log", solver=solver)
-        data = vector_problem(model, solver, X, y, weights).chunks
+        data = chunks_of(model, X, y, weights)
         for c in range(data.edges.size - 1):
-            (_, first, n_bytes), (_, second, same_bytes) = data.load(c), data.load(c)
+            (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
             assert n_bytes == same_bytes
             assert all(map(same, first.arguments()[:3], second.arguments()[:3]))
         data.store.close(True)

@@ -225,17 +225,17 @@ def test_machine(data_folder, capsys):
 def test_columns_that_tell_nothing_are_noted(capsys):
     write("a.csv", "id,u,v,k\n" + "".join(f"{i},{i % 3},7,{'xy'[i % 2]}\n" for i in range(6)))
     _, _, err = call(capsys, "info", "a.csv")
-    assert "1 column is constant and tells nothing: v" in err
+    assert "1 column is constant and of no use: v" in err
     assert "column id counts the lines" in err
     _, err, reading = fit(capsys, "a.csv", "--drop", "id,3")
     assert reading["columns"] == ["u"] and "note" not in err
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (["--drop", "c"], "--drop: there is no column 'c'; the columns are a, b, kind"),
+    (["--drop", "c"], "--drop: there is no column 'c', only a, b, kind"),
     (["--target", "0"], "--target: there is no column '0'"),
     (["--target", "kind", "--drop", "kind"], "--drop: kind is the target"),
-    (["--columns", "a,kind", "--target", "kind"], "--columns: the target kind is among them"),
+    (["--columns", "a,kind", "--target", "kind"], "--columns: kind is the target"),
     (["--columns", "a,1"], "--columns names a column twice"),
     (["--columns", "a", "--drop", "a"], "--columns and --drop name the same column"),
     (["--drop", "a,b,kind"], "leave no column for the target"),

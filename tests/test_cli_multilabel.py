@@ -106,15 +106,15 @@ def test_labels_that_a_model_does_not_know(files, capsys):
 
 @pytest.mark.parametrize(("args", "code", "message"), [
     (["a.csv", "--task", "multilabel"], 2, "--task multilabel of csv needs --labels"),
-    (["a.csv", "--labels", "cat", "--task", "classes"], 2, "--labels are of task multilabel"),
+    (["a.csv", "--labels", "cat", "--task", "classes"], 2, "--labels needs --task multilabel, got classes"),
     (["a.csv", "--labels", "cat,cat"], 2, "--labels names a column twice"),
     (["a.csv", "--labels", "cow"], 2, "--labels: there is no column 'cow'"),
     (["a.csv", "--labels", "cat", "--target", "dog"], 2, "--labels and --target"),
-    (["a.csv", "--labels", "cat", "--drop", "cat"], 2, "--labels: cat is left out"),
+    (["a.csv", "--labels", "cat", "--drop", "cat"], 2, "--drop: cat is a label"),
     (["a.csv", "--labels", "cat,dog,u,v"], 2, "leave no columns of features"),
-    (["a.csv", "--labels", "u"], 1, "column u is 0.9 in example 2; labels are 1"),
+    (["a.csv", "--labels", "u"], 1, "column u is 0.9 in example 2. Labels are 1"),
     (["a.svm", "--labels", "3"], 2, "--labels is for csv"),
-    (["a.svm", "--task", "rankings"], 2, "svmlight holds classes, .*sets of labels, not rank"),
+    (["a.svm", "--task", "rankings"], 2, "svmlight holds classes, .* or multilabel, not rank"),
     (["a.svm", "--task", "classes"], 1, "the label '3,7' is not a number"),
 ])
 def test_errors(files, capsys, args, code, message):

@@ -190,7 +190,7 @@ def test_stdout_of_few_characters(monkeypatch, capsys):
     assert b"b: 1, \\xe9: 2" in out.buffer.getvalue()
     code, err = ran(monkeypatch, "predict m é.csv", ascii_stream())
     assert code == 1
-    assert "stdout is written in ascii, which has no 'é'; pass --output FILE" in err
+    assert "stdout is ascii, which has no 'é': pass --output FILE" in err
     assert ran(monkeypatch, "predict m é.csv --output o", ascii_stream())[0] == 0
     assert set(Path("o").read_text("utf-8").split()) <= {"b", "é"}
     out = ascii_stream()
@@ -230,5 +230,5 @@ def test_a_dash_is_no_file(arguments, capsys):
     before = sorted(os.listdir())
     code, out, err = command_cases.call(capsys, *arguments, "-")
     assert (code, out) == (2, "")
-    assert f"error: {arguments[-1]} -: a file is needed; ./- is a file of that name" in err
+    assert f"error: {arguments[-1]} -: a file is needed (./- is a file of that name)" in err
     assert sorted(os.listdir()) == before

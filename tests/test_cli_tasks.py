@@ -20,7 +20,7 @@ from sklearn.datasets import dump_svmlight_file, load_iris
 
 import fastm4n
 from fastm4n import cli, load_model
-from fastm4n.cli import _arguments, _data, main
+from fastm4n.cli import _data, main
 from fastm4n.models._files import read_model
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -104,10 +104,10 @@ def write(path, text):
 # ------------------------------------------------------------------------ tasks, formats
 
 
-@pytest.mark.parametrize("name", _arguments.EMBEDDED)
+@pytest.mark.parametrize("name", _data.EMBEDDED)
 def test_every_embedded_data_set(name, capsys):
     fitted = ran(capsys, "fit", name, "--model", "m", "--json", "--max-iter", 50, "--tol", 0.05)
-    assert fitted["task"] == _arguments.EMBEDDED[name][0]
+    assert fitted["task"] == _data.EMBEDDED[name][0]
     assert fitted["gap"] == pytest.approx(fitted["primal"] - fitted["dual"], abs=1e-9)
     assert fitted["converged"] == (fitted["relative_gap"] <= 0.05)
     found = ran(capsys, "evaluate", "m", name, "--json")
@@ -384,7 +384,7 @@ def test_penalties_of_a_path(capsys):
     (("--l1-ratio", "0.9", "--penalty", "l2"), "--l1-ratio 0.9 needs --penalty elasticnet"),
     (("--l1-ratio", "1", "--penalty", "elasticnet"), "'1' is not a number from 0 to less than 1"),
     (("--penalty", "l1"), "invalid choice: 'l1'"),
-    (("--penalty", "l2", "--set", "penalty=elasticnet"), "--set penalty and --penalty l2: give one"),
+    (("--penalty", "l2", "--set", "penalty=elasticnet"), "--set penalty and --penalty l2 exclude one another"),
     (("--penalty", "l2", "--set", "penalty__l1_ratio=0.9"), "no parameter 'penalty__l1_ratio'"),
     (("--set", "penalty__ratio=0.9"), "no parameter 'penalty__ratio'"),
 ])
@@ -419,9 +419,9 @@ def test_plots_of_gaps(capsys):
     )
     assert Path("t.png").read_bytes().startswith(PNG)
     error = failed(capsys, "fit", "iris", "--plot-transitions", "t.png", code=2)
-    assert "--plot-transitions: iris is of classes" in error
+    assert "--plot-transitions is for sequences, and iris holds classes" in error
     error = failed(capsys, "fit", "iris", "--plot", "gap.doc", code=2)
-    assert "--plot gap.doc: the name must end with one of" in error
+    assert "--plot gap.doc: the name must end with ." in error
 
 
 def test_progress_bars_only_on_terminals(capsys, monkeypatch):
@@ -462,20 +462,20 @@ def test_bench_table(capsys):
 
 def test_datasets(capsys):
     out = ran(capsys, "datasets")
-    for name in _arguments.EMBEDDED:
+    for name in _data.EMBEDDED:
         assert name in out
     document = ran(capsys, "datasets", "--json")
-    assert {row["name"] for row in document["embedded"]} == set(_arguments.EMBEDDED)
+    assert {row["name"] for row in document["embedded"]} == set(_data.EMBEDDED)
     # the commands that are shown are understood
     for row in document["elsewhere"]:
         parsed = cli._parser().parse_args(row["command"].split()[1:])
         assert (parsed.format or _data.guessed(parsed.data)) == row["format"]
 
 
-@pytest.mark.parametrize("name", _arguments.EMBEDDED)
+@pytest.mark.parametrize("name", _data.EMBEDDED)
 def test_datasets_by_name(name, capsys):
     document = ran(capsys, "datasets", name, "--json")
-    assert document["task"] == _arguments.EMBEDDED[name][0]
+    assert document["task"] == _data.EMBEDDED[name][0]
     if "counts" in document:
         n = document.get("n_tokens", document["n_examples"])
         assert sum(document["counts"].values()) == n
@@ -531,7 +531,7 @@ def npz(change):
     "change, said",
     [
         (lambda a: a.pop("X"), "there is no array X, nor data, indices"),
-        (lambda a: a.pop("y"), "there is no array y; there are X"),
+        (lambda a: a.pop("y"), "there is no array y, only X"),
         (lambda a: a.update(lengths=[1, 2]), "lengths must add up to"),
         (lambda a: a.update(X=a["X"] * np.nan), "Input X contains NaN"),
         (lambda a: a.update(X=np.array([None], dtype=object)), "array X: cannot be read"),
@@ -597,11 +597,11 @@ def test_data_that_do_not_fit_the_model(capsys):
     said = failed(capsys, "predict", "m", "new.csv", code=1)
     assert "new.csv, line 1: there is no column 'sepal length'" in said
     assert "13 features" in failed(capsys, "predict", "m", "wine", code=1)
-    assert "a.conll is conll, but the model was fitted on csv; give csv, svmlight, " in failed(
+    assert "a.conll is conll, but the model was fitted on csv: give csv, svmlight, " in failed(
         capsys, "predict", "m", "a.conll", code=2)
-    assert "iris.csv is csv, but the model was fitted on conll; give conll or conllu" in failed(
+    assert "iris.csv is csv, but the model was fitted on conll: give conll or conllu" in failed(
         capsys, "predict", "t", "iris.csv", code=2)
-    assert "digit_lines is of sequences, but the model predicts classes" in failed(
+    assert "digit_lines holds sequences, but the model predicts classes" in failed(
         capsys, "predict", "m", "digit_lines", code=2)
     write("b.conll", "a b c d\n")
     assert "has 4 columns, but the model was fitted on 3" in failed(
@@ -611,7 +611,7 @@ def test_data_that_do_not_fit_the_model(capsys):
         capsys, "evaluate", "t", "c.conll", code=1)
     write("d.csv", "sepal length,sepal width,petal length,petal width\n1,2,3,4\n")
     assert "no column 'kind'" in failed(capsys, "evaluate", "m", "d.csv", code=1)
-    assert "fitted with --surrogate log" in failed(
+    assert "with --surrogate log, got classes with max_min" in failed(
         capsys, "predict", "m", "iris.csv", "--probabilities", code=2)
 
 
@@ -632,28 +632,28 @@ def test_labels_that_the_model_does_not_know(capsys):
         (["iris", "--surrogate", "hinge"], "hinge"),
         (["iris", "--set", "alpa=1"], "MulticlassClassifier has no parameter 'alpa'"),
         (["iris", "--set", "C=1"], "--set C: MulticlassClassifier has no parameter 'C': regularisation is alpha"),
-        (["iris", "--set", "step=exact"], "of the solver: --set solver__step=..."),
+        (["iris", "--set", "step=exact"], "the solver has it: --set solver__step=..."),
         (["iris", "--set", "alpha"], "'alpha' is not NAME=VALUE"),
         (["iris", "--gamma", "1"], "--gamma has no meaning for --kernel linear"),
         (["iris", "--levels", "a,,b"], "not a list of names"),
-        (["iris", "--levels", "0,1,2"], "pass --task ordered"),
-        (["iris", "--task", "sequences"], "iris is of classes, but --task is sequences"),
+        (["iris", "--levels", "0,1,2"], "--levels needs --task ordered"),
+        (["iris", "--task", "sequences"], "iris holds classes, but --task is sequences"),
         (["digit_lines", "--kernel", "rbf"], "sequences take linear only"),
         (["simulated_points", "--scale", "standard"], "taken as they are"),
         (["-"], "-: pass --format"),
         (["a.csv", "--where", "x=1"], "--where is for npz, and a.csv is csv"),
         (["a.npz", "--where", "x"], "'x' is not ARRAY=INTEGER"),
         (["a.csv", "--delimiter", "ab"], "'ab' is not one character"),
-        (["a.csv", "--task", "matchings"], "csv holds classes, ordered levels, rankings or indicators of labels"),
+        (["a.csv", "--task", "matchings"], "csv holds classes, ordered, rankings or multilabel, not matchings"),
         (["a.svm", "--target", "1"], "--target is for csv, conll, conllu and npz, and a.svm is"),
         (["a.conll", "--task", "classes"], "conll holds sequences, not classes"),
-        (["a.conll", "--target", "NER"], "conll has no names of columns"),
-        (["a.conll", "--target", "4"], "there is no column 4, there are 3"),
+        (["a.conll", "--target", "NER"], "there is no column 'NER'"),
+        (["a.conll", "--target", "4"], "there is no column '4', only 1, 2, 3"),
         (["a.conll", "--columns", "1,3"], "the target is among them"),
         (["a.conll", "--columns", "1", "--attributes", "chunking"], "needs two columns"),
         (["a.conllu", "--target", "FORM"], "the target FORM is among them"),
         (["unknown"], None),
-        (["file.unknown"], "the format cannot be told from the name"),
+        (["file.unknown"], "unknown end of the name: pass --format csv"),
         ([], "DATA"),
     ],
 )

@@ -30,8 +30,14 @@ from fastm4n import (
     SequenceVectorizer,
 )
 from fastm4n.automata import Automaton
-from fastm4n.calibration._scores import absorbed, between, from_probabilities
-from fastm4n.calibration._thresholds import n_needed, threshold, token_threshold
+from fastm4n.calibration._conformal import (
+    absorbed,
+    between,
+    from_probabilities,
+    n_needed,
+    threshold,
+    token_threshold,
+)
 from fastm4n.metrics import spans
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -84,9 +90,7 @@ def test_numbers_needed(confidence, n):
     scores, shares = np.arange(n) / 1.0, np.ones(n)
     assert threshold(scores, shares, n, confidence, "examples") <= n - 1
     if n > 1:
-        message = (
-            f"confidence={confidence:g} needs at least {n} calibration examples, and there are "
-            f"{n - 1}")
+        message = f"confidence={confidence:g} needs at least {n} calibration examples, got {n - 1}"
         with pytest.raises(ValueError, match=message):
             threshold(scores[1:], shares[1:], n - 1, confidence, "examples")
 
@@ -129,14 +133,14 @@ def test_threshold_of_tokens_by_its_definition():
             q for q in np.unique(scores[2:])
             if int(np.sum(~(scores <= q))) - risk * int(lengths.sum()) + (1 - risk) * 10 <= 0]
         assert token_threshold(scores, lengths, confidence, 10) == min(good)
-    with pytest.raises(ValueError, match="max_length=10 needs calibration sequences of at least 190"):
+    with pytest.raises(ValueError, match="max_length=10 needs calibration sequences with at least 190"):
         token_threshold(scores, lengths, 0.95, 10)
 
 
 def test_unknown_labels_can_cost_the_level():
     scores = np.array([np.nan] * 3 + [0.1] * 17)
     assert threshold(scores, np.ones(20), 20, 0.8, "examples") == 0.1
-    with pytest.raises(ValueError, match="confidence=0.9 cannot be had.* 3 of the 20 calibration"):
+    with pytest.raises(ValueError, match="confidence=0.9 cannot be reached.* 3 of the 20 calibration"):
         threshold(scores, np.ones(20), 20, 0.9, "examples")
 
 
@@ -311,7 +315,7 @@ def test_spans_by_enumeration(taggers):
                 for span in spans(BIO[labels]):
                     every[span] = every.get(span, 0.0) + p
         for confidence in (0.5, 0.8, 0.9):
-            q = conformal._threshold(conformal.calibration_scores_, confidence)
+            q = conformal._threshold(None, vars(conformal), confidence)
             found = conformal.predict_spans(X[[b]], confidence=confidence)[0]
             wanted = {span: p for span, p in every.items() if -np.log(p) <= q + 1e-9}
             assert {span[:3] for span in found} == set(wanted)
@@ -366,7 +370,7 @@ def test_empty_sequences_do_not_count(taggers):
     assert conformal.predict_sets(nothing).values.shape == (0, 5)
     with pytest.raises(ValueError, match="no positions to report on"):
         conformal.set_report(nothing, [[], []])
-    with pytest.raises(ValueError, match="at least 9 calibration sequences, and there are 0"):
+    with pytest.raises(ValueError, match="at least 9 calibration sequences, got 0"):
         conformal.calibrate(Sequences(np.zeros((0, 5)), [0] * 13), [[]] * 12)
 
 
@@ -380,7 +384,7 @@ def test_unknown_labels_are_missed(taggers):
         with pytest.warns(UserWarning, match=r"not in classes_ \('B-z'\)"):
             conformal.calibrate(X, y)
         assert np.isnan(conformal.calibration_scores_.values).sum() == 1
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match="confidence=0.97 cannot be had"):
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="confidence=0.97 cannot be reached"):
         ConformalTagger(taggers["log"], confidence=0.97).calibrate(X, y)
     with pytest.warns(UserWarning):
         report = ConformalTagger(taggers["log"]).calibrate(X, y).set_report(X, y, confidence=0.95)
@@ -501,16 +505,16 @@ def test_scikit_learn(estimator, check):
     ({"target": "tokens"}, "target='tokens' needs max_length, .* got None"),
     ({"target": "tokens", "max_length": 2.5}, "needs max_length, .* got 2.5"),
     ({"target": "tokens", "max_length": 3}, "positions, more than max_length=3"),
-    ({"target": "tokens", "max_length": 99}, "needs calibration sequences of at least 891 positions"),
+    ({"target": "tokens", "max_length": 99}, "needs calibration sequences with at least 891 positions"),
     ({"nonconformity": "raps"}, "nonconformity must be one of .*got 'raps'"),
     ({"randomize": 1}, "randomize must be True or False, got 1"),
     ({"allow_empty": None}, "allow_empty must be True or False, got None"),
     ({"confidence": 1}, "confidence must be a number between 0 and 1"),
-    ({"confidence": 0.99}, "confidence=0.99 needs at least 99 calibration sequences, and there are 40"),
+    ({"confidence": 0.99}, "confidence=0.99 needs at least 99 calibration sequences, got 40"),
     ({"calibration_size": 0}, "calibration_size must be a share between 0 and 1 .*got 0"),
     ({"calibration_size": 1.0}, "calibration_size must be a share between 0 and 1 .*got 1.0"),
     ({"calibration_size": True}, "calibration_size must be .*got True"),
-    ({"calibration_size": 50}, "holds out 50 of 50 sequences: none are left to fit"),
+    ({"calibration_size": 50}, "holds out 50 of 50 sequences: none remain to fit"),
 ])
 def test_bad_parameters(parameters, message):
     X, y = sentences(np.random.default_rng(0), 50, least=1)
@@ -522,12 +526,12 @@ def test_bad_parameters(parameters, message):
 def test_levels_asked_for_later(taggers):
     X, y = sentences(np.random.default_rng(0), 50, least=1)
     conformal = ConformalTagger(taggers["log"]).calibrate(X, y)
-    with pytest.raises(ValueError, match="needs at least 99 calibration sequences, and there are 50"):
+    with pytest.raises(ValueError, match="needs at least 99 calibration sequences, got 50"):
         conformal.predict_sets(X, confidence=0.99)
     with pytest.raises(ValueError, match="a confidence of at most 0.9804"):
         conformal.set_report(X, y, confidence=0.99)
     conformal.predict_sets(X, confidence=0.98)
-    with pytest.raises(ValueError, match="changed after the calibration.*'sequence'.*'lac'"):
+    with pytest.raises(ValueError, match="calibration was with target='sequence' and nonconformity='lac': call"):
         conformal.set_params(target="positions").predict_sets(X)
 
 
@@ -579,7 +583,7 @@ def test_sets_of_automata(parameter):
     plain = SequenceTagger(tol=0.5, random_state=0, **parameters).fit(X, y)
     for wrapper in (ConformalTagger(tagger, nonconformity="margin"), ConformalTagger(plain),
                     ConformalTagger(tagger, target="spans"), CalibratedTagger(tagger)):
-        with pytest.raises(ValueError, match="give one of order 1, without constraints"):
+        with pytest.raises(ValueError, match="need a tagger of order 1 without constraints"):
             wrapper.calibrate(X, y)
 
 
@@ -590,9 +594,9 @@ def test_classes_with_too_few_examples():
     y[:5] = 3
     model = Guess().fit(X, y)
     with pytest.raises(
-            ValueError, match="at least 9 calibration examples of class 3, and there are 5"):
+            ValueError, match="at least 9 calibration examples of class 3, got 5"):
         ConformalClassifier(model, per_class=True).calibrate(X, y)
-    with pytest.raises(ValueError, match="at least 9 calibration examples, and there are 5"):
+    with pytest.raises(ValueError, match="at least 9 calibration examples, got 5"):
         ConformalClassifier(model).calibrate(X[:5], y[:5])
     with pytest.warns(UserWarning, match=r"not in classes_ \(7\)"):
         conformal = ConformalClassifier(model).calibrate(X, np.append(y[1:], 7))

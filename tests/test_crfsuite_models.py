@@ -248,27 +248,27 @@ def test_what_is_wrong_is_named():
     refused(patched(content, feat + 8, n + 1), "FEAT", f"{n + 1} weights")
     refused(patched(content, 16, n + 1), "FEAT", f"{n + 1} by the header")
     bad(first, 2, "weight 3 is of type 2")
-    bad(first + 4, 4, "weight 3", "attribute, or label, 4")
+    bad(first + 4, 4, "weight 3", "attribute or label 4")
     bad(first + 8, 3, "weight 3 is of label 3")
-    bad(first + 12, np.nan, "weight 3 is nan", "finite", format="<d")
-    bad(first + 12, -np.inf, "weight 3 is -inf", format="<d")
+    bad(first + 12, np.nan, "weight 3 must be finite", "nan", format="<d")
+    bad(first + 12, -np.inf, "weight 3 must be finite, got -inf", format="<d")
     twice = patched(content, first + 20 + 8, STATE[0][1])
-    refused(twice, f"byte {first + 20}", "weight 4 is of the same as weight 3")
+    refused(twice, f"byte {first + 20}", "weight 4 repeats weight 3")
 
     bad(labels, b"CQDC", "CQDB of labels", "b'CQDC'", format="4s")
     bad(labels + 4, 2**31, "CQDB of labels")
     bad(labels + 12, 0, "byte order")
-    bad(attributes + 16, 3, "array of records, of 3")
-    refused(patched(content, attributes + 20, 2**31), "CQDB of attributes", "array of records")
+    bad(attributes + 16, 3, "array of 3 records")
+    refused(patched(content, attributes + 20, 2**31), "CQDB of attributes", "records at byte")
     records = attributes + 2072
-    bad(records, 9, "CQDB of attributes", "record of number 0 is of number 9")
+    bad(records, 9, "CQDB of attributes", "record of number 0 has number 9")
     bad(records + 4, 0, "name 0 does not end", told=records)
     bad(records + 4, 2**31, "name 0, of 2147483648 bytes", told=records)
     refused(patched(content, records + 8, 0, "B"), "NUL")
     refused(patched(content, records + 9, 65, "B"), "NUL")
     array = attributes + struct.unpack_from("<I", content, attributes + 20)[0]
-    bad(array + 4, 0, "number 1 is said to be at byte")
-    bad(array + 4, 2**31, "number 1 is said to be at byte")
+    bad(array + 4, 0, "number 1 has its record at byte")
+    bad(array + 4, 2**31, "number 1 has its record at byte")
     refused(
         patched(content, array + 4, struct.unpack_from("<I", content, array)[0]),
         "CQDB of attributes", f"byte {records}")
@@ -283,7 +283,7 @@ def test_what_is_wrong_is_named():
         first_list, = struct.unpack_from("<I", content, at_tag + 12)
         bad(first_list, 2**31, tag, f"{what} 0", "2147483648 weights")
         refused(patched(content, first_list, 0), tag, "weights in all")
-        bad(first_list + 4, n, tag, f"weight {n} is not")
+        bad(first_list + 4, n, tag, f"weight {n} is repeated")
         bad(first_list + 4, 7 if tag == "AFRF" else 1, tag, f"one of {what} 0")
 
 
@@ -295,9 +295,9 @@ def test_names_that_are_wrong():
         with pytest.raises(ValueError, match="encoding="):
             load_model(content, encoding=encoding)
     content, _ = model_file(["a", "a"], ["x"], [(0, 0, 1.0)], [])
-    refused(content, "CQDB of labels", "'a' is there twice")
+    refused(content, "CQDB of labels", "'a' occurs twice")
     content, _ = model_file(["a", "b"], ["x", "x"], [(0, 0, 1.0), (1, 0, 1.0)], [])
-    refused(content, "CQDB of attributes", "'x' is there twice")
+    refused(content, "CQDB of attributes", "'x' occurs twice")
 
 
 def test_sizes_that_memory_is_not_taken_for():

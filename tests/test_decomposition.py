@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.features._graph import GraphFeatures
-from fastm4n.inference._reweighted import spanning_forests
+from fastm4n.features._positions import GraphFeatures
+from fastm4n.inference._relaxations import spanning_forests
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array
@@ -15,7 +15,7 @@ from fastm4n import Graphs, GraphTagger
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.losses import block_losses
-from fastm4n.outputs._decomposition import DecompositionOutputs
+from fastm4n.outputs._graph import DecompositionOutputs
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
 

@@ -14,7 +14,7 @@ from fastm4n import (
     regularization_path,
 )
 from fastm4n.penalties import ElasticNet
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import PathFollower
 
 # more runs than any of these paths may need
 MOST_RUNS = 300

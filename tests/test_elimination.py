@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
-from fastm4n.inference._elimination import MOST_ENTRIES, Elimination, TooLarge, elimination_order
-from fastm4n.inference._exact import ExactGraph
+from fastm4n.inference._elimination import (
+    MOST_ENTRIES,
+    Elimination,
+    ExactGraph,
+    TooLarge,
+    elimination_order,
+)
 from listed_graphs import ListedGraph
 from numpy.testing import assert_allclose
 from test_few_states import check

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import (
     NotPositiveSemidefinite,

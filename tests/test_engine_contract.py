@@ -29,10 +29,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fastm4n.base.threads as threads
 import fastm4n.reference as ref
 import fastm4n.solvers.blocks.momentum as acceleration
-from fastm4n.solvers.blocks._block_coordinate import Sampling, Step
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import STEPS
 from fastm4n.solvers.blocks.momentum import Acceleration
+from fastm4n.solvers.blocks.schedule import STEPS
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.solvers.history import HISTORY_KEYS
 
@@ -480,7 +480,7 @@ def test_fits(kind, name, way, penalty, monkeypatch):
         exact = blocks.certificate(problem.unpack(solution.mu))
         # weights and dual values of earlier passes may have been better
         assert found.dual >= exact.dual - 1e-9
-        assert found.primal <= exact.primal + 0.021 * tol + 1e-8 or solution.average is not None
+        assert found.primal <= exact.primal + 0.021 * tol + 1e-8 or solution.state.average is not None
     assert tuple(history) == HISTORY_KEYS and len({len(of) for of in history.values()}) == 1
     assert np.all(np.diff(history["pass"]) > 0) and history["pass"][-1] == solution.n_iter
     for key in ("oracle_calls", "seconds"):
@@ -545,7 +545,7 @@ def test_a_shrunk_start_keeps_its_bound(kind, name, way, penalty, shrink):
     best = problem.optimum(name)
     again, features = problem.surrogate(name), problem.features()
     again.restore(surrogate.state())
-    options = {"mu": first.mu, "concave": old.concave, "shrink": shrink}
+    options = {"start": first.state}
     stopped = solve(again, features, problem.p, problem.alpha, max_iter=0, tol=0.0, **options)
     start = stopped.certificate
     expected = [
@@ -590,7 +590,7 @@ def test_a_start_from_the_dual_point_of_other_outputs(kind, name, way, penalty):
     again = other.surrogate(name)
     again.restore(surrogate.state())
     assert_goes_on(
-        other, again, other.optimum(name), mu=first.mu, concave=first.certificate.concave)
+        other, again, other.optimum(name), start=first.state)
 
 
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(ways=["line_search"]))
@@ -614,14 +614,13 @@ def test_going_on(kind, name, way, penalty):
     elif name != "max_min":
         assert after == {}
     resumed = solve(
-        again, problem.features(), problem.p, problem.alpha, mu=solution.mu,
-        concave=solution.certificate.concave, tol=1.1e-2)
+        again, problem.features(), problem.p, problem.alpha, start=solution.state, tol=1.1e-2)
     assert resumed.converged and resumed.history["pass"][0] == 0
     if name == "log" or kind == "labels":  # of others w may be an earlier and better one
         assert resumed.n_iter == 0
     further = solve(
-        again, problem.features(), problem.p, problem.alpha, mu=solution.mu,
-        concave=solution.certificate.concave, tol=2e-3, max_iter=5000)
+        again, problem.features(), problem.p, problem.alpha, start=solution.state, tol=2e-3,
+        max_iter=5000)
     assert_array_equal(solution.mu, given)
     assert further.converged and further.history["pass"][0] == 0
     assert further.certificate.dual >= solution.certificate.dual - 1e-9

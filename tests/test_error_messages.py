@@ -85,12 +85,12 @@ CASES = {
     "kappa of one": (lambda: path(kappa=1.0), "kappa must lie in (0, 1), got 1.0."),
     "an end of a grid": (
         lambda: path(method="grid", alpha_min=0.1),
-        "alpha_min is not for method='grid'; give its alphas."),
+        "alpha_min is not for method='grid'. Pass alphas."),
     "ends the other way round": (
         lambda: path(alpha_min=2.0, alpha_max=1.0), "alpha_min=2 is above alpha_max=1."),
     "a grid of breakpoints": (lambda: path(alphas=[1.0]), "alphas is a grid, for method='grid'"),
     "breakpoints from nothing": (
-        lambda: path(warm_start=False), "warm_start=False is for method='grid', not "),
+        lambda: path(warm_start=False), "warm_start=False is for method='grid' (got "),
     # inference
     "a node without labels": (
         lambda: graph.maximise(np.zeros((2, 0)), [(0, 1)], np.zeros((0, 0))),

@@ -27,8 +27,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
+from fastm4n.solvers.history import Monitor
 
 
 def pytest_generate_tests(metafunc):
@@ -266,8 +267,9 @@ def solved(estimator, problem):
     """The solution of a problem that has no owner, and fitted attributes."""
     options = Options(
         alpha=estimator.alpha, tol=estimator.tol, scale=1.0, max_iter=estimator.max_iter, seed=0,
-        n_jobs=1, verbose=0, callback=None, auto=isinstance(estimator.solver, str), keep_dual=True)
-    solution = choose(estimator.solver, problem, options, {}).solve(problem, options)
+        n_jobs=1, verbose=0, callback=None, solver=estimator.solver, keep_dual=True)
+    solver = choose(problem, options)
+    solution = solver.solve(problem, options, None, Monitor.of(options))
     return solution, problem.fitted_by(solution, options.alpha)
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.inference._exact import ExactGraph, exact_plan
+from fastm4n.inference._elimination import ExactGraph, exact_plan
 from listed_graphs import ListedGraph
 from numpy.testing import assert_allclose
 

@@ -25,7 +25,6 @@ UPWARD = {
     ("estimators.multilabel", "research._soft"), ("surrogates", "research._boost"),
 }
 CIRCULAR = [
-    {"path._cross_validation", "path._files", "path._folds", "path._path", "path._run"},
     {"research.displays", "research.theory", "research.theory.report"},
 ]
 

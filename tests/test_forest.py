@@ -5,22 +5,23 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.inference._forest_plan import forest_order
-from fastm4n.inference._forest_solve import (
-    forest_best,
-    forest_kbest,
-    forest_marginals,
-    forest_max_marginals,
-)
 from graph_cases import answer_at
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 import fastm4n.reference as ref
-from fastm4n.inference._problem import GraphProblem, row_length
+from fastm4n.inference._forest import (
+    GraphProblem,
+    forest_best,
+    forest_kbest,
+    forest_marginals,
+    forest_max_marginals,
+    forest_order,
+    row_length,
+)
 from fastm4n.losses import block_losses
-from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
+from fastm4n.outputs._graph import ForestOutputs, NodeOutputs
 from fastm4n.surrogates import make_surrogate
 
 PAIRS = ("tables", "equal", "both", "displaced")

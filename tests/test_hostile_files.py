@@ -287,7 +287,7 @@ def put(name, index, value):
     ("columns", put(f"{ENGINE}surrogate/rows", 0, 2)),
     ("columns", put(f"{ENGINE}numbers", 0, 0.0)), ("columns", put(f"{ENGINE}numbers", 0, np.nan)),
     ("columns", put(f"{ENGINE}numbers", 1, -1.0)),
-    ("columns", put("driver/run", 0, np.inf)), ("columns", put("driver/run", 9, -np.inf)),
+    ("columns", put("driver/run", 0, np.inf)), ("columns", put("driver/schedule/momentum", 0, -np.inf)),
 ])
 def test_forged_checkpoints_are_refused(case, change, tmp_path, monkeypatch):
     path = tmp_path / "fit.fm4n"

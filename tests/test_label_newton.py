@@ -19,8 +19,7 @@ from fastm4n import (
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import simplex_losses
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers import label_newton
-from fastm4n.solvers.label_losses import LabelLosses, kind_of
+from fastm4n.solvers.newton import LabelLosses, kind_of
 from fastm4n.surrogates import make_surrogate
 
 KINDS = {
@@ -48,8 +47,8 @@ def losses_of(kind, n=40, d=3, k=4, dtype=np.float64, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [1, 1 << 14])
 def test_derivatives_are_differences(monkeypatch, kind, chunk):
-    monkeypatch.setattr("fastm4n.solvers.label_losses.AT_ONCE", chunk)
-    monkeypatch.setattr("fastm4n.solvers.label_losses.LEAST_ROWS", 7)
+    monkeypatch.setattr("fastm4n.solvers.newton.AT_ONCE", chunk)
+    monkeypatch.setattr("fastm4n.solvers.newton.LEAST_AT_ONCE", 7)
     losses, rng = losses_of(kind)
     assert losses.kind == kind
     w, step = rng.normal(size=(2, losses.k, losses.d + 1))
@@ -195,7 +194,7 @@ def test_newton_steps_of_log():
 
 def test_second_derivatives_by_label(monkeypatch):
     X, y = load_wine(return_X_y=True)
-    monkeypatch.setattr(label_newton, "MOST_EVALUATIONS", 0)
+    monkeypatch.setattr("fastm4n.solvers.newton.MOST_EVALUATIONS", 0)
     fit = MulticlassClassifier("log", alpha=1e-3, tol=1e-6).fit(X, y)
     assert fit.relative_gap_ <= 1e-6
 

@@ -302,7 +302,7 @@ def test_graphs_by_themselves():
     ({"y": [0, 1, 2]}, r"y\[2\] is 2: labels are 0 ... 1"),
     ({"y": [0, -1, 1]}, r"y\[1\] is -1: labels are 0 ... 1"),
     ({"y": [0, 1]}, "y must be 3 integer labels"),
-    ({"temperature": 2.0}, "temperature are of surrogate='log'"),
+    ({"temperature": 2.0}, "temperature need surrogate='log'"),
 ])
 def test_bad_graphs(given, message):
     arguments = dict(

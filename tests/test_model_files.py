@@ -37,6 +37,7 @@ from fastm4n.models import _state
 from fastm4n.penalties import L2
 from fastm4n.plotting._path_data import path_data
 from fastm4n.tasks.chain_weights import packed_weights
+from fastm4n.tasks.labels import LabelTask
 
 
 def there_and_back(estimator, folder):
@@ -335,6 +336,16 @@ def test_callbacks_and_warm_starts_are_not_kept(tmp_path):
     assert not hasattr(loaded, "_warm_state") and hasattr(model, "_warm_state")
 
 
+class PainterTask(LabelTask):
+    def problem(self, *args, **options):
+        problem = super().problem(*args, **options)
+        colours = np.array(["red", "green", "blue"])
+        problem.common.update(colours_=colours, mix_=np.ones((3, 2)), tone_="dark")
+        if self.class_weight is not None:
+            problem.common.update(shade_=np.zeros(2))
+        return problem
+
+
 class Painter(MulticlassClassifier):
     """An estimator that is not the library's, with fitted attributes of its own."""
 
@@ -346,13 +357,7 @@ class Painter(MulticlassClassifier):
     _fitted_values = ("tone_",)
     _fitted_marker = "mix_"
 
-    def _problem(self, X, y, sample_weight):
-        problem = super()._problem(X, y, sample_weight)
-        colours = np.array(["red", "green", "blue"])
-        problem.common.update(colours_=colours, mix_=np.ones((3, 2)), tone_="dark")
-        if self.class_weight is not None:
-            problem.common.update(shade_=np.zeros(2))
-        return problem
+    _task_class = PainterTask
 
     def _check_fitted(self, attributes):
         if attributes["tone_"] not in ("dark", "light"):

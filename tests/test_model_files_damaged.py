@@ -25,8 +25,8 @@ from fastm4n import (
     load_model,
     save_model,
 )
+from fastm4n.base import array_files
 from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
-from fastm4n.models import _files as model_files
 
 PREAMBLE = struct.Struct("<8sIQ32s")
 
@@ -168,7 +168,7 @@ def test_a_newer_version_names_both(model):
     content = bytearray(model.read_bytes())
     content[8] = 2
     model.write_bytes(content)
-    said = f"has format version 2, but fastm4n .* reads version {model_files.FORMAT_VERSION}"
+    said = f"has format version 2, but fastm4n .* reads version {array_files.FORMAT_VERSION}"
     with pytest.raises(ModelFileError, match=said):
         load_model(model)
 

@@ -6,8 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from estimator_cases import SURROGATES
-from fastm4n.features._multilabel import LabelSetFeatures
-from fastm4n.outputs._labels import LabelOutputs
+from fastm4n.features._pairs import LabelSetFeatures
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import linprog
@@ -29,10 +28,11 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks.label_graphs import chow_liu, label_edges, mutual_information
+from fastm4n.tasks.label_sets import chow_liu, label_edges, mutual_information
 
 GRAPHS = ("none", "tree", "complete")
 UNEVEN = np.array([[0.0, 0.5], [2.0, 0.0]])

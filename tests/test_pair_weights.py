@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code
@@ -14,10 +14,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties import ElasticNet, Group
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 
@@ -205,12 +205,12 @@ def test_estimator_holds_pairs(penalty):
     X, y = observed_data()
     options = dict(states="observed", alpha=0.05, penalty=penalty, tol=1e-8, random_state=0)
     by_pairs = made(SequenceTagger, "log", **options).fit(X, y)
-    problem = by_pairs._problem_of_fit(X, y, None)
+    problem = by_pairs._problem(X, y, None, one_alpha=True)
     assert (problem.features.pairs() is None) == isinstance(penalty, Group)
     # scaled columns of dense rows that are not mostly zero
     full = [x.toarray() + 1e-300 for x in X]
     by_rows = made(SequenceTagger, "log", **options)
-    assert by_rows._problem_of_fit(full, y, None).features.pairs() is None
+    assert by_rows._problem(full, y, None, one_alpha=True).features.pairs() is None
     weights = by_pairs.coef_
     assert weights.shape == (4, 30)
     codes = np.concatenate(y)

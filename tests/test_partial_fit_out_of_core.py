@@ -36,7 +36,7 @@ from fastm4n.datasets import rows_from_batches
 from fastm4n.estimators import _base
 from fastm4n.solvers import dual_store
 from fastm4n.solvers.dual_store import DualStore
-from fastm4n.tasks.chain_chunks import ChainChunks
+from fastm4n.tasks.sequences import SequenceChunks
 
 SURROGATES = ("max_margin", "max_min", "log")
 X, Y = sequences(60)
@@ -134,13 +134,13 @@ def test_alpha_may_change_and_every_gap_is_a_bound(surrogate, work_folder, tmp_p
 
 
 def test_small_calls_share_a_chunk_and_what_was_made_of_others_is_kept(monkeypatch):
-    made, first = [], ChainChunks._made
+    made, first = [], SequenceChunks._made
 
     def noted(self, c):
         made.append(c)
         return first(self, c)
 
-    monkeypatch.setattr(ChainChunks, "_made", noted)
+    monkeypatch.setattr(SequenceChunks, "_made", noted)
     model, n = tagger(), 30
     for i in range(n):
         made.clear()

@@ -37,11 +37,10 @@ from fastm4n import (
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.breakpoints import Breakpoint, largest_gap, smallest_alpha
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -877,9 +876,9 @@ def test_a_checkpoint_of_another_problem(tmp_path):
 def test_folders_that_are_no_checkpoint(tmp_path):
     X, y = labels()
     (tmp_path / "file").write_text("text")
-    with pytest.raises(ValueError, match="is a file; give a folder"):
+    with pytest.raises(ValueError, match="is a file. Name a folder"):
         regularization_path(MulticlassClassifier(), X, y, checkpoint=tmp_path / "file")
-    with pytest.raises(ValueError, match="has files in it, but none of a path"):
+    with pytest.raises(ValueError, match="contains files, but no path"):
         regularization_path(MulticlassClassifier(), X, y, checkpoint=tmp_path)
     assert (tmp_path / "file").read_text() == "text"
 
@@ -1064,7 +1063,7 @@ def test_what_cannot_be_saved(tmp_path):
     (dict(alphas=[1.0]), "alphas is a grid, for method='grid'"),
     (dict(method="grid", alphas=[]), "alphas must be one-dimensional, not empty"),
     (dict(method="grid", alphas=[[1.0]]), "alphas must be one-dimensional"),
-    (dict(method="grid", alphas=[1.0, 0.0]), r"alphas\[1\] is 0; alphas must be finite and > 0"),
+    (dict(method="grid", alphas=[1.0, 0.0]), r"alphas\[1\] is 0. Alphas must be finite and > 0"),
     (dict(method="grid", alphas=[1.0, np.inf]), r"alphas\[1\] is inf"),
     (dict(method="grid", alphas=[1.0, 1.0]), "more than once"),
     (dict(method="grid", alphas="all"), "alphas must be numbers"),

@@ -25,7 +25,7 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.path import _cross_validation, _folds
+from fastm4n.path import _folds, _path
 
 N = 40
 
@@ -194,8 +194,8 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
     assert all(path.relative_gap(alpha) <= 0.1 for alpha in between)
     same(search, RegularizationPathCV(estimator, cv=3, n_jobs=3).fit(X, y))
     # a search that may not go on says so
-    monkeypatch.setattr(_cross_validation, "MOST_DECADES", 0)
-    with pytest.warns(UserWarning, match="where the paths end.*a smaller alpha_min=") as caught:
+    monkeypatch.setattr(_path, "MOST_DECADES", 0)
+    with pytest.warns(UserWarning, match="at the end of the paths.*a smaller alpha_min=") as caught:
         short = RegularizationPathCV(estimator, cv=3).fit(X, y)
     assert caught[0].filename == __file__ and short.is_at_end_
     # the order of a grid's ends is the caller's own
@@ -213,7 +213,7 @@ def test_an_end_that_is_given_is_gone_to_and_told_of():
     options = dict(cv=3, scoring="neg_log_loss")
     # where the loss would end the path
     end = regularization_path(estimator, X, y).alphas[-1]
-    with pytest.warns(UserWarning, match="where the paths end.*a smaller alpha_min=.*eps="):
+    with pytest.warns(UserWarning, match="at the end of the paths.*a smaller alpha_min=.*eps="):
         short = RegularizationPathCV(estimator, alpha_min=end, **options).fit(X, y)
     assert short.is_at_end_ and short.alphas_.min() == end
     with warnings.catch_warnings():
@@ -239,7 +239,7 @@ def test_every_path_goes_to_the_end_that_is_given(method):
 def test_paths_that_are_not_solved_do_not_go_on(monkeypatch):
     X, y = faint()
     monkeypatch.setattr(_folds.PathsOfParts, "are_solved", lambda self: False)
-    with pytest.warns(UserWarning, match="where the paths end"):
+    with pytest.warns(UserWarning, match="at the end of the paths"):
         search = RegularizationPathCV(MulticlassClassifier("log", random_state=0), cv=3).fit(X, y)
     assert search.alphas_.min() > 1e-2 * regularization_path(search.estimator, X, y).alphas[-1]
     monkeypatch.undo()
@@ -300,7 +300,7 @@ def test_threads_in_threads(threads, monkeypatch):
     found, step = [], _folds.Run.follow
 
     def follow(run):
-        found.append((effective_n_jobs(4), run.follower.driver.n_jobs))
+        found.append((effective_n_jobs(4), run.follower.driver.certifier.n_jobs))
         return step(run)
 
     monkeypatch.setattr(_folds.Run, "follow", follow)

@@ -191,7 +191,7 @@ def test_a_path_that_goes_on_from_a_checkpoint(tmp_path):
 
 def test_bounds_must_hold_zero():
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="the bounds of penalty must hold zero for a path"):
+    with pytest.raises(ValueError, match="the bounds of penalty must contain zero for a path"):
         regularization_path(MulticlassClassifier(penalty=L2((0.1, 0.2))), X, y)
 
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import fastm4n.reference as ref
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.blocks._block_coordinate import Step
+from fastm4n.solvers.blocks._engine import Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMin
 

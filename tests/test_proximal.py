@@ -18,7 +18,7 @@ from fastm4n import (
     SequenceTagger,
     regularization_path,
 )
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
 from fastm4n.tasks import screening as _screening
@@ -196,12 +196,12 @@ def test_columns_left_out(monkeypatch, states, ratio):
         surrogate="log", alpha=0.12, penalty=ElasticNet(ratio), states=states, tol=1e-6,
         max_iter=600, random_state=0)
     screened = SequenceTagger(**made)
-    columns = columns_of(screened._problem_of_fit(X, y, None), X)
+    columns = columns_of(screened._problem(X, y, None, one_alpha=True), X)
     assert columns is not None and 0 < columns.size < X.values.shape[1]
     screened.fit(X, y)
     monkeypatch.setattr(_screening, "SHARE", 1.0)
     whole = SequenceTagger(**made).fit(X, y)
-    assert columns_of(whole._problem_of_fit(X, y, None), X) is None
+    assert columns_of(whole._problem(X, y, None, one_alpha=True), X) is None
     assert whole.coef_.shape == screened.coef_.shape
     left = np.setdiff1d(np.arange(X.values.shape[1]), columns)
     assert not whole.coef_[:, left].any() and not screened.coef_[:, left].any()
@@ -219,7 +219,7 @@ def test_warm_starts_with_other_columns(ratio):
     sizes = set()
     for alpha in (0.15, 0.1, 0.02, 0.12):
         warm.set_params(alpha=alpha).fit(X, y)
-        columns = warm._problem_of_fit(X, y, None).columns
+        columns = warm._problem(X, y, None, one_alpha=True).columns
         sizes.add(-1 if columns is None else columns.size)
         cold = SequenceTagger(
             "log", alpha=alpha, penalty=ElasticNet(ratio), tol=1e-5, max_iter=600, random_state=0,

@@ -309,7 +309,7 @@ MISTAKES = {
         [([features(), np.ones((2, 3))], [EDGES] * 4)] * 2,
         "Graph 0: node_features: its rows differ in length.*NodeTypeEdgeFeatureGraphCRF"),
     "ragged": ([([[1.0, 2.0], [3.0]], [[0, 1]])] * 2, "node_features: its rows differ in length.$"),
-    "None": ([(features(), None)] * 2, "Graph 0: edges is None. Give a graph without edges \[\]"),
+    "None": ([(features(), None)] * 2, r"Graph 0: edges is None. Give a graph without edges \[\]"),
     "chains": ([features()] * 2, "For chains, matrices without edges, use SequenceTagger"),
     "images": ([np.ones((3, 1, 2))] * 2, r"Graphs.from_grid\(images\)"),
     "an array of images": (np.ones((2, 3, 1, 2)), r"Images become graphs by Graphs.from_grid\(X\)"),

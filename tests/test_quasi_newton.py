@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from estimator_cases import CASES
-from fastm4n.features._chain import ChainFeatures
-from fastm4n.solvers.blocks._batch import TemperedBatch
+from fastm4n.features._positions import ChainFeatures
+from fastm4n.solvers.blocks._sweeps import TemperedBatch
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -23,7 +23,7 @@ from fastm4n import (
 )
 from fastm4n.losses import chain_losses
 from fastm4n.outputs import ChainOutputs
-from fastm4n.solvers.blocks.planes import Planes, largest
+from fastm4n.solvers.blocks.best import Planes, largest
 from fastm4n.surrogates import make_surrogate
 
 N_LABELS = 3

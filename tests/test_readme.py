@@ -162,7 +162,7 @@ COMMANDS = [
     for line in block.replace("\\\n", "").splitlines() if line.startswith("fastm4n ")
 ] + [
     line.strip() for name in cli.COMMANDS
-    for line in importlib.import_module(f"fastm4n.cli._{name}").EPILOG.splitlines()
+    for line in importlib.import_module(f"fastm4n.cli._{name}").__doc__.splitlines()
     if line.startswith("  fastm4n ")
 ]
 

@@ -7,7 +7,7 @@ import pytest
 import fastm4n
 from fastm4n import MulticlassClassifier, RegularizationPathCV, regularization_path
 from fastm4n.crfsuite import CRF
-from fastm4n.solvers.paths import solve_path
+from fastm4n.solvers.path import solve_path
 
 X, Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 2, 0, 1, 2])
 ESTIMATORS = {

@@ -13,7 +13,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference.graph import maximise
 from fastm4n.inference.roof import roof_duality
 from fastm4n.losses import block_losses
-from fastm4n.outputs._roof import RoofOutputs
+from fastm4n.outputs._graph import RoofOutputs
 from fastm4n.solvers import solve
 from fastm4n.surrogates import make_surrogate
 

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from automaton_cases import KINDS
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from scipy import sparse
@@ -20,7 +20,7 @@ from fastm4n.distributed.rounds import solve_rounds
 from fastm4n.distributed.rounds_file import RoundsFile
 from fastm4n.distributed.shares import Omega, best_share, searched_share
 from fastm4n.distributed.worker import Vectors, Worker
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.checkpoints import Pace

@@ -282,7 +282,7 @@ def test_a_wrong_closed_form_is_an_error(monkeypatch):
         def weight_norm(self):
             return 0.2 * super().weight_norm()
 
-    monkeypatch.setattr("fastm4n.estimators._vectors.LinearFeatures", Wrong)
+    monkeypatch.setattr("fastm4n.tasks.vectors.LinearFeatures", Wrong)
     X, y = load_iris(return_X_y=True)
     with pytest.raises(CertificateError, match="above the primal"):
         MulticlassClassifier("max_margin", solver=BlockFrankWolfe()).fit(X, y)

@@ -8,8 +8,9 @@ from fastm4n.solvers._semismooth import SmoothedBlocks
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
-from fastm4n.solvers.semismooth import SemismoothNewton, is_time, pays
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
+from fastm4n.solvers.blocks.schedule import is_time_for_newton, newton_pays
+from fastm4n.solvers.semismooth import SemismoothNewton
 
 
 def data(n, d, k, seed=0, noise=2.0):
@@ -213,30 +214,30 @@ def test_columns_whose_products_overflow_are_left_to_steps_of_blocks(scale):
 
 def test_where_they_do_not_pay():
     X, y = data(60, 5, 3)
-    assert pays(engine_of(X, y, 0.01))
+    assert newton_pays(engine_of(X, y, 0.01))
     from scipy import sparse
 
-    assert not pays(engine_of(sparse.csr_matrix(X), y, 0.01))
+    assert not newton_pays(engine_of(sparse.csr_matrix(X), y, 0.01))
     wide, many = data(2000, 500, 20)
-    assert not pays(engine_of(wide, many, 0.01))
+    assert not newton_pays(engine_of(wide, many, 0.01))
     # as many labels as examples
-    assert not pays(engine_of(X, np.arange(60), 0.01))
+    assert not newton_pays(engine_of(X, np.arange(60), 0.01))
     other = MulticlassClassifier("max_min")._problem(X, y[:60], None)
-    assert not pays(
+    assert not newton_pays(
         BlockCoordinateEngine(other.loss, other.features, other.weights, 0.01, 0))
 
 
 def test_they_begin_where_steps_of_blocks_have_far_to_go():
     engine = engine_of(*data(200, 20, 6), 1e-3)
     engine.set_mu(np.full(1200, 1.0 / 6.0))  # all labels are in the system
-    assert not is_time(engine, 7, 0.1, 1e-9)
-    assert not is_time(engine, 8, 0.1, 0.1)
+    assert not is_time_for_newton(engine, 7, 0.1, 1e-9)
+    assert not is_time_for_newton(engine, 8, 0.1, 0.1)
     # of an eighth in 8 passes, a tenth more is left, and then much more
-    assert not is_time(engine, 8, 0.1, 0.09)
-    assert is_time(engine, 8, 0.1, 1e-9)
-    assert is_time(engine, 8, 0.1, 0.0)
+    assert not is_time_for_newton(engine, 8, 0.1, 0.09)
+    assert is_time_for_newton(engine, 8, 0.1, 1e-9)
+    assert is_time_for_newton(engine, 8, 0.1, 0.0)
     # no gain yet
-    assert is_time(engine, 8, 10.0, 1.0)
+    assert is_time_for_newton(engine, 8, 10.0, 1.0)
 
 
 def test_shares_whose_squares_vanish_are_those_of_the_pass():

@@ -12,7 +12,7 @@ from fastm4n.reference import SplitMix64
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin
 from fastm4n.research._soft_solver import solve_soft
 from fastm4n.solvers import solve
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import MaxMargin
 

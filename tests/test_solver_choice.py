@@ -24,9 +24,9 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
 )
-from fastm4n.cli._arguments import TASKS
-from fastm4n.solvers.blocks import policy
-from fastm4n.solvers.blocks.policy import AutoPolicy
+from fastm4n.cli import _models
+from fastm4n.solvers.blocks import schedule
+from fastm4n.solvers.blocks.schedule import AutoPolicy
 
 ESTIMATORS = (
     MulticlassClassifier, OrdinalClassifier, SequenceTagger, GraphTagger, LabelRanker, Matcher)
@@ -75,13 +75,13 @@ def data_of(cls, n=30, seed=0):
         ({"oracle": "column_generation"}, r"oracle must be one of \('exact', 'mirror_prox'\)"),
         ({"oracle_iter": 0, "oracle": "mirror_prox"}, "oracle_iter must be an integer > 0, got 0"),
         ({"sampling": "all"}, "sampling must be one of .*'permutation'.*, got 'all'"),
-        ({"surrogate": "log", "oracle": "mirror_prox"}, "it needs surrogate='max_min', got surrogate='log'"),
+        ({"surrogate": "log", "oracle": "mirror_prox"}, "needs surrogate='max_min', got surrogate='log'"),
         ({"step": "pair"}, "step must be one of .*'pairwise', 'away'.*, got 'pair'"),
         ({"accelerate": 1}, "accelerate must be True or False, got 1"),
-        ({"step": "fixed", "cache": 5}, "step='fixed' keeps no atoms to be cached"),
-        ({"surrogate": "log", "cache": 5}, "cache=5 is about atoms .* surrogate='log'"),
-        ({"surrogate": "log", "step": "pairwise"}, "step='pairwise' is about atoms"),
-        ({"surrogate": "log", "step": "away"}, "step='away' is about atoms"),
+        ({"step": "fixed", "cache": 5}, "step='fixed' has no atoms to cache"),
+        ({"surrogate": "log", "cache": 5}, "cache=5 needs atoms, and surrogate='log'"),
+        ({"surrogate": "log", "step": "pairwise"}, "step='pairwise' needs atoms"),
+        ({"surrogate": "log", "step": "away"}, "step='away' needs atoms"),
     ],
 )
 def test_bad_parameters(cls, parameters, message):
@@ -208,7 +208,7 @@ def followed(oracle_cost, rates, has_labellings, n_passes=100, max_parts=5):
 )
 def test_auto_begins_with_line_searches_where_atoms_are_vectors(oracle_cost, rate, last):
     names, held = followed(oracle_cost, {"pairwise+cache": rate}, has_labellings=False)
-    first = policy.FIRST_TRIAL
+    first = schedule.FIRST_TRIAL
     assert set(names[:first]) == {"line_search"} and names[first] == "pairwise+cache"
     assert names[-1] == last
     assert held == [name != "line_search" for name in names]
@@ -227,7 +227,7 @@ def test_auto_begins_with_line_searches_where_atoms_are_vectors(oracle_cost, rat
 def test_auto_begins_with_a_cache_where_atoms_are_labellings(oracle_cost, rates, last):
     names, held = followed(
         oracle_cost, dict(zip(("pairwise+cache", "pairwise"), rates, strict=True)), True)
-    first = policy.FIRST_TRIAL
+    first = schedule.FIRST_TRIAL
     assert set(names[:first]) == {"pairwise+cache"} and names[first] == "pairwise"
     assert names[-1] == last and all(held)
 
@@ -235,7 +235,7 @@ def test_auto_begins_with_a_cache_where_atoms_are_labellings(oracle_cost, rates,
 @pytest.mark.parametrize("rate", [0.1, 0.001])
 def test_auto_has_one_alternative_for_single_labels(rate):
     names, held = followed(1.0, {"pairwise": rate}, True, n_passes=800, max_parts=1)
-    first = policy.FIRST_SIMPLE_TRIAL
+    first = schedule.FIRST_SIMPLE_TRIAL
     assert set(names[:first]) == {"line_search"} and names[first] == "pairwise"
     assert set(names[-300:]) == {"pairwise" if rate == 0.1 else "line_search"}
     assert held == [name != "line_search" for name in names]
@@ -256,14 +256,14 @@ def test_auto_is_the_same_each_time(cls):
 
 
 def test_no_clock_is_read():
-    assert "time" not in vars(policy)
+    assert "time" not in vars(schedule)
 
 
 def test_auto_leaves_short_fits_alone():
     X, y = data_of(MulticlassClassifier)
     short = {"alpha": 1.0, "tol": 1e-3, "random_state": 0}
     auto = MulticlassClassifier(**short).fit(X, y)
-    assert auto.solver == "auto" and auto.n_iter_ < policy.FIRST_TRIAL
+    assert auto.solver == "auto" and auto.n_iter_ < schedule.FIRST_TRIAL
     plain = MulticlassClassifier(solver=BlockFrankWolfe(), **short).fit(X, y)
     assert_allclose(auto.coef_, plain.coef_, rtol=0, atol=0)
 
@@ -338,7 +338,7 @@ def test_few_parameters_and_whole_docstrings(cls):
     for method in (cls, cls.fit) if hasattr(cls, "fit") else (cls,):
         assert not re.search(r"^ *\[\w+\]$|{{|}}", method.__doc__, re.MULTILINE)
     if cls is not BlockFrankWolfe:
-        assert cls._task in TASKS
+        assert cls._task in _models.ESTIMATORS
         fitted = cls(tol=0.1).fit(*data_of(cls))
         for name in cls._fitted_arrays:
             assert isinstance(getattr(fitted, name), np.ndarray), name

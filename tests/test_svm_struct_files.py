@@ -350,10 +350,10 @@ def test_documents_of_one_target_are_levels(in_a_folder, capsys):
         "ordered", 6, "OrdinalClassifier")
     assert len(ran(capsys, "predict", "m", "train.rank").split()) == 6
     assert main(["info", "train.rank"]) == 0
-    assert "documents of qid:1 have the same target, so that there is no one ranking: each line" in (
+    assert "documents of qid:1 have the same target, and therefore no one ranking: each line" in (
         capsys.readouterr().err)
     said = ran(capsys, "fit", "train.rank", "--task", "matchings", code=1)
-    assert "train.rank: documents of qid:1 have the same target, so that" in said
+    assert "train.rank: documents of qid:1 have the same target, and therefore" in said
     assert "--task ordered takes documents one by one" in said
     # one query of so many documents that all of them at all ranks would not fit
     (in_a_folder / "large.rank").write_text("".join(f"{i} qid:1 1:1\n" for i in range(20_000)))

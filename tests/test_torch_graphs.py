@@ -207,13 +207,13 @@ def test_what_cannot_be_differentiated_twice():
     for surrogate in ("max_margin", "max_min"):
         loss = tree_loss(unary, edges, pairwise, tags, sizes, surrogate=surrogate)
         grad, = torch.autograd.grad(loss, unary, create_graph=True)
-        with pytest.raises(RuntimeError, match="double backward is there for surrogate='log' of "
+        with pytest.raises(RuntimeError, match="double backward needs surrogate='log' of "
                                                f"chains, trees.*{surrogate}"):
             grad.sum().backward()
     unary, edges, pairwise, tags, sizes = tensors(rng, graphs=[TRIANGLE], sizes=[3])
     grad, = torch.autograd.grad(
         graph_loss(unary, edges, pairwise, tags), unary, create_graph=True)
-    with pytest.raises(RuntimeError, match="double backward is .* graph 0 has a cycle"):
+    with pytest.raises(RuntimeError, match="double backward needs .* Graph 0 has a cycle"):
         grad.pow(2).sum().backward()
     # and three times: the tangent has no derivative
     unary, edges, pairwise, tags, sizes = tensors(rng)
@@ -348,6 +348,12 @@ def test_marginals_have_derivatives(form):
     layer = TreeLoss(3, temperature=0.8)
     assert torch.autograd.gradcheck(
         lambda u, p: layer.marginals(u, edges, p, sizes), (unary, pairwise))
+    found = []
+    for cast in (torch.Tensor.double, torch.Tensor.float):
+        nodes, pairs = layer.marginals(cast(unary), edges, cast(pairwise), sizes)
+        found.append(torch.autograd.grad(nodes.pow(2).sum() + pairs.pow(2).sum(), (unary, pairwise)))
+    for one, other in zip(*found):
+        assert_allclose(one, other, atol=1e-5)
     nodes, _ = GraphLoss(3).marginals(
         unary, torch.tensor([[0, 1], [1, 2], [2, 0]]),
         pairwise[:3] if form in ("tables", "potts") else pairwise, sizes)
@@ -657,7 +663,7 @@ def changed(tensor, place, value):
     ({"tags": TAGS[:4]}, r"tags must have shape \(5,\), got \(4,\)"),
     ({"tags": TAGS.double()}, "tags must be of an integer dtype"),
     ({"tags": None}, "tags must be a torch.Tensor"),
-    ({"tags": TAGS.to("meta")}, "tags is on meta, but unary on cpu"),
+    ({"tags": TAGS.to("meta")}, "tags is on meta, but the scores are on cpu"),
     ({"unary": changed(UNARY, (2, 1), torch.nan)}, r"unary\[2, 1\] is nan"),
     ({"unary": changed(UNARY, (2, 1), torch.inf)}, r"unary\[2, 1\] is inf"),
     ({"unary": UNARY.long()}, "unary must be of a floating dtype"),
@@ -681,7 +687,7 @@ def changed(tensor, place, value):
     ({"edges": torch.tensor([[0, 1], [3, 4], [1, 0]])},
      r"edges\[2\], \(1, 0\), joins the same nodes as edges\[0\]: .* both directions"),
     ({"edges": torch.tensor([[0, 1, 3], [1, 2, 4]])},
-     r"edges must have shape \(n_edges, 2\).* got \(2, 3\).* give edge_index.T"),
+     r"edges must have shape \(n_edges, 2\).* got \(2, 3\).* Pass edge_index.T"),
     ({"edges": EDGES.double()}, "edges must be of an integer dtype"),
     ({"edges": [[0, 1]]}, "edges must be a torch.Tensor"),
     ({"edges": torch.zeros(3, dtype=torch.int64)}, r"edges must have shape \(n_edges, 2\)"),
@@ -690,7 +696,7 @@ def changed(tensor, place, value):
     ({"sizes": torch.tensor([[3, 2]])}, r"sizes must have shape \(n_graphs,\)"),
     ({"sizes": [3, 2]}, "sizes must be a torch.Tensor"),
     ({"sizes": TWO.float()}, "sizes must be of an integer dtype"),
-    ({"allowed": torch.ones(5, 3)}, "allowed must be a torch.Tensor of bool"),
+    ({"allowed": torch.ones(5, 3)}, "allowed must be of dtype torch.bool, got torch.float32"),
     ({"allowed": torch.ones(5, 2, dtype=torch.bool)}, r"allowed must have shape \(5, 3\)"),
     ({"allowed": torch.zeros(5, 3, dtype=torch.bool)}, r"allowed\[0\] allows no label"),
     ({"allowed": changed(torch.ones(5, 3, dtype=torch.bool), (2, 2), False)},
@@ -720,14 +726,14 @@ def test_cycles_are_named():
     ({"surrogate": "hinge"}, "surrogate must be one of"),
     ({"reduction": "max"}, "reduction must be one of"),
     ({"inference": "loopy"}, "inference must be one of"),
-    ({"inference": "min_cut"}, "inference='min_cut' is for"),
-    ({"inference": "min_cut", "surrogate": "max_margin"}, "inference='min_cut' is for"),
+    ({"inference": "min_cut"}, "inference='min_cut' needs"),
+    ({"inference": "min_cut", "surrogate": "max_margin"}, "inference='min_cut' needs"),
     ({"cost_scale": "max"}, "cost_scale must be one of"),
     ({"temperature": 0.0}, "temperature must be a finite number > 0"),
     ({"tol": -1.0}, "tol must be a finite number > 0"),
-    ({"temperature": 2.0, "surrogate": "max_min"}, "temperature are of surrogate='log'"),
+    ({"temperature": 2.0, "surrogate": "max_min"}, "temperature need surrogate='log'"),
     ({"cost_augmented": 1}, "cost_augmented must be True or False"),
-    ({"attractive": True}, "attractive=True is for two labels, and there are 3"),
+    ({"attractive": True}, "attractive=True needs two labels, got 3"),
     ({"cost": np.ones((2, 2))}, r"cost must have shape \(3, 3\)"),
     ({"cost": np.ones((3, 3))}, r"cost\[0, 0\] is 1.0"),
     ({"cost": "soft"}, "cost must be 'zero_one' or"),
@@ -745,13 +751,13 @@ def test_what_is_not_for_all():
     with pytest.raises(ValueError, match=r"unary must have shape \(n_nodes, 4\), got \(5, 3\)"):
         TreeLoss(4)(UNARY, EDGES, PAIR, TAGS, TWO)
     layer = GraphLoss(3, "max_min")
-    with pytest.raises(ValueError, match="log_prob needs surrogate='log': surrogate='max_min' has"):
+    with pytest.raises(ValueError, match=r"log_prob needs surrogate='log' \(got 'max_min'\)"):
         layer.log_prob(UNARY, EDGES, PAIR, TAGS, TWO)
     with pytest.raises(ValueError, match="marginals needs surrogate='log'"):
         layer.marginals(UNARY, EDGES, PAIR, TWO)
     unknown, forbidden = changed(TAGS, 2, -1), changed(UNARY, (0, 2), -torch.inf)
     cyclic, one = torch.tensor([[0, 1], [1, 2], [2, 0], [3, 4], [2, 3]]), None
-    message = r"tags\[2\] is -1, not known: that is for surrogate='log' on graphs without cycles"
+    message = r"tags\[2\] is -1, unknown: this needs surrogate='log' on graphs without cycles"
     for layer, edges, sizes in (
             (GraphLoss(3), cyclic, one), (GraphLoss(3, inference="lp"), EDGES, TWO),
             (GraphLoss(3, "max_min"), EDGES, TWO), (GraphLoss(3, "max_margin"), EDGES, TWO),
@@ -759,7 +765,7 @@ def test_what_is_not_for_all():
         with pytest.raises(ValueError, match=message):
             layer(UNARY, edges, PAIR, unknown, sizes)
         if not layer.options.cost_augmented:
-            with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf: labels can be forbidden"):
+            with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf: forbidden labels need"):
                 layer(forbidden, edges, PAIR, TAGS, sizes)
     with pytest.raises(ValueError, match=r"unary\[0, 2\] is -inf"):
         GraphLoss(3).decode(forbidden, cyclic, PAIR)
@@ -770,7 +776,7 @@ def test_what_is_not_for_all():
         arguments = (UNARY, EDGES, PAIR, *((TAGS,) if method == "log_prob" else ()), TWO)
         with pytest.raises(ValueError, match=f"{method} needs surrogate='log'"):
             getattr(layer, method)(*arguments)
-    with pytest.raises(ValueError, match="allowed is of surrogate='log'"):
+    with pytest.raises(ValueError, match="allowed needs surrogate='log'"):
         layer(UNARY, EDGES, PAIR, TAGS, TWO, torch.ones(5, 3, dtype=torch.bool))
     nothing = changed(UNARY, 1, -torch.inf)
     for method in ("marginals", "decode"):

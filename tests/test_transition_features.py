@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from chain_weights import arrays_of, as_csr, chain_of, check_certificate, labellings, log_objective
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -21,7 +21,7 @@ from fastm4n.reference import (
     sum_product,
     viterbi,
 )
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.surrogates import MaxMargin
 
 # how small gaps become is asserted where it matters

@@ -15,7 +15,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import MaxMin
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 
 results = {"width": simd_width()}
 rng = np.random.default_rng(0)

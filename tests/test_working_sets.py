@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_cases import assert_certified
-from fastm4n.features._gaussian import gaussian
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.solvers.blocks._working_sets import WorkingSets
+from fastm4n.features._kernel import KernelFeatures, gaussian
+from fastm4n.solvers.blocks._sweeps import WorkingSets
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code
 from scipy import sparse
@@ -16,7 +15,7 @@ from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 import fastm4n.reference as ref
 from fastm4n import MulticlassClassifier, MultiLabelClassifier
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import certify

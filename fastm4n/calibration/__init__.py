@@ -1,7 +1,6 @@
-"""Outputs that say how sure they are: calibrated probabilities, and sets with a guarantee.
+"""Calibrated probabilities, and prediction sets with a guarantee.
 
-What is calibrated are examples: whole sequences for taggers, never their positions, which depend
-on one another.
+The calibration examples of taggers are whole sequences, not positions, which depend on each other.
 """
 
 from fastm4n.calibration._classifiers import ConformalClassifier, ConformalOrdinalClassifier

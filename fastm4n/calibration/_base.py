@@ -1,9 +1,9 @@
-"""What wrappers share whose state comes from held-out examples."""
+"""The base of estimators that calibrate another estimator with held-out examples."""
 
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
@@ -13,21 +13,15 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
 from fastm4n.base.checks import NamesParameters, is_number
-
-if TYPE_CHECKING:
-    from typing import Any, Self
-
-    from fastm4n.base.types import Array
+from fastm4n.base.types import Array
 
 
 class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
-    """Base of the wrappers: `fit` holds examples out for `calibrate`.
+    """Base of the wrappers: `fit` holds out examples for `calibrate`.
 
     A subclass has `_calibrated(estimator, X, y)`, which returns the new attributes and changes
-    nothing, and `_check_parameters(n)`, n being the number of calibration examples.
+    nothing. It may refuse its parameters in `_check_parameters(n)` for n calibration examples.
     """
-
-    estimator_: Any
 
     _examples = "examples"
 
@@ -36,15 +30,15 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X, y : as the estimator's `fit` takes them
-            There are no weights of examples: those that calibrate must all be drawn alike. An
-            estimator that is fitted with weights can be given to `calibrate`.
+        X, y : as for the estimator's `fit`
+            There are no sample weights, because the calibration examples must all follow the same
+            distribution. Pass an estimator fitted with weights to `calibrate`.
 
         Returns
         -------
         self : object
         """
-        X, y, n = self._checked(X, y)
+        X, y, n = self._indexable(X, y)
         random_state = check_random_state(self.random_state)
         held_out = self._n_held_out(n)
         self._check_parameters(held_out)
@@ -52,17 +46,17 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         training, held = np.sort(order[held_out:]), np.sort(order[:held_out])
         estimator = clone(self.estimator)
         estimator.fit(_safe_indexing(X, training), _safe_indexing(y, training))
-        return self._keep(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
+        return self._calibrate(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
 
     def calibrate(self, X: Any, y: Any) -> Self:
-        """Calibrate with examples that the estimator has not seen.
+        """Calibrate the fitted estimator with new examples.
 
-        The estimator is the one of the last `fit`, or the parameter `estimator` where that is
-        fitted already.
+        This is the estimator of the last `fit`, or the parameter `estimator` if it is fitted.
 
         Parameters
         ----------
-        X, y : as the estimator's `fit` takes them
+        X, y : as for the estimator's `fit`
+            Examples outside the training data.
 
         Returns
         -------
@@ -73,15 +67,15 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
             check_is_fitted(estimator)
         except NotFittedError as error:
             raise NotFittedError(
-                f"{type(self).__name__}.calibrate needs a fitted estimator: give one as `estimator`"
+                f"{type(self).__name__}.calibrate needs a fitted estimator: pass one as `estimator`"
                 ", or call `fit`, which fits on a part of the examples and calibrates on the rest."
             ) from error
-        X, y, n = self._checked(X, y)
+        X, y, n = self._indexable(X, y)
         self._check_parameters(n)
-        return self._keep(estimator, X, y)
+        return self._calibrate(estimator, X, y)
 
-    def _checked(self, X, y):
-        """X and y as what can be indexed, and their length."""
+    def _indexable(self, X, y):
+        """X and y in a form that can be indexed, and their length."""
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None.")
@@ -91,15 +85,18 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"X has {n} {self._examples}, but y has {_num_samples(y)}.")
         return X, y, n
 
-    def _keep(self, estimator, X, y):
+    def _check_parameters(self, n):
+        """Accept any number of examples by default."""
+
+    def _calibrate(self, estimator, X, y):
         attributes = self._calibrated(estimator, X, y)
-        # from here on nothing fails: the fitted state changes as a whole
+        # nothing fails from here on: the fitted state changes as a whole
         self.estimator_ = estimator
         self.__dict__.update(attributes)
         return self
 
     def _n_held_out(self, n):
-        """Examples that `fit` holds out, of n."""
+        """Number of examples that `fit` holds out, of n."""
         size = self.calibration_size
         is_count = isinstance(size, Integral) and is_number(size, low=0, integer=True)
         if not is_count and not (is_number(size, low=0.0) and size < 1.0):
@@ -109,8 +106,8 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
         held_out = int(size) if is_count else int(np.ceil(size * n))
         if held_out >= n:
             raise ValueError(
-                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples}: none are "
-                f"left to fit (n_samples={n}).")
+                f"calibration_size={size!r} holds out {held_out} of {n} {self._examples}: none "
+                f"remain to fit (n_samples={n}).")
         return held_out
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -118,20 +115,16 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if self.estimator is None or isinstance(self.estimator, type):
-            return tags
-        inner = self.estimator.__sklearn_tags__()
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.input_tags = inner.input_tags
-        tags.target_tags = inner.target_tags
+        if self.estimator is not None and not isinstance(self.estimator, type):
+            inner = self.estimator.__sklearn_tags__()
+            for name in ("estimator_type", "classifier_tags", "input_tags", "target_tags"):
+                setattr(tags, name, getattr(inner, name))
         return tags
 
     @property
     def classes_(self) -> Array:
         """The labels, in the order of the columns of sets and probabilities."""
-        check_is_fitted(self)
-        return self.estimator_.classes_
+        return self._fitted().classes_
 
     @property
     def n_features_in_(self) -> int:
@@ -140,7 +133,7 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of the features of the estimator, if it was given any."""
+        """Names of the features of the estimator, if it has any."""
         return self._of_estimator("feature_names_in_")
 
     def _of_estimator(self, name):
@@ -148,41 +141,43 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
             raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
         return getattr(self.estimator_, name)
 
+    def _fitted(self):
+        check_is_fitted(self)
+        return self.estimator_
+
     def predict(self, X: Any) -> Any:
-        """Predictions of the estimator: calibration does not change them.
+        """Predictions of the estimator. Calibration does not change them.
 
         Parameters
         ----------
-        X : as the estimator's `predict` takes it
+        X : as for the estimator's `predict`
 
         Returns
         -------
-        y : as the estimator's `predict` returns it
+        y : as returned by the estimator's `predict`
         """
-        check_is_fitted(self)
-        return self.estimator_.predict(X)
+        return self._fitted().predict(X)
 
     def score(self, X: Any, y: Any) -> float:
         """`score` of the estimator.
 
         Parameters
         ----------
-        X, y : as the estimator's `score` takes them
+        X, y : as for the estimator's `score`
 
         Returns
         -------
         score : float
         """
-        check_is_fitted(self)
-        return self.estimator_.score(X, y)
+        return self._fitted().score(X, y)
 
 
 def check_classifier(estimator, instead):
-    """Refuse what is no classifier of single labels."""
+    """Refuse everything but classifiers of single labels."""
     if not is_classifier(estimator):
         raise TypeError(
-            f"estimator must be a classifier of single labels, got {type(estimator).__name__}: for "
-            f"sequences there is {instead}.")
+            "estimator must be a classifier of single labels, got "
+            f"{type(estimator).__name__}. Use {instead} for sequences.")
 
 
 def unwrapped(estimator):

@@ -1,5 +1,4 @@
-"""What is calibrated of taggers: scores, marginals and true labels of the sequences that are given.
-"""
+"""Scores, marginals and true labels of sequences under a fitted tagger, and the spans in them."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -7,19 +6,20 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.calibration._base import unwrapped
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import sum_product
+from fastm4n.metrics import _spans, _split, _step
 from fastm4n.tasks.chain_input import as_labels, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
 from fastm4n.tasks.parameters import warn_of_unknown
 
 
 class FittedTagger:
-    """A fitted tagger, found in whatever is around it.
+    """The fitted tagger inside pipelines, searches and calibrated taggers.
 
     Attributes
     ----------
     tagger : SequenceTagger
     temperature : float or None
-        What scores are divided by to be those of probabilities; None where they are of margins.
+        Divisor that turns scores into log-probabilities. None if the model has no probabilities.
     classes : ndarray of shape (n_labels,)
     """
 
@@ -38,59 +38,91 @@ class FittedTagger:
         if not isinstance(estimator, SequenceTagger):
             raise TypeError(
                 "estimator must be a SequenceTagger, or a pipeline, a search or a CalibratedTagger "
-                f"with one inside; got {type(given).__name__}.")
+                f"with one inside, got {type(given).__name__}.")
         check_is_fitted(estimator)
         self.tagger, self.classes = estimator, estimator.classes_
         if self.temperature is None and estimator.surrogate == "log":
             self.temperature = float(estimator.temperature)
 
     def sequences(self, X, nodes_suffice=False):
-        """X as the tagger takes it, after the transformers and checked, and what decodes it.
+        """X after the transformers and checks, and its decoder.
 
-        The decoder is one with `chains`, but where marginals of positions suffice.
+        The decoder has `chains`, unless the marginals of positions suffice.
         """
         for transformer in self._transformers:
             X = transformer.transform(X)
         X, decoder = self.tagger._prepare(X, None)
         if not nodes_suffice and type(decoder) is not ChainDecoder:
             raise ValueError(
-                "temperatures, margins and spans are of taggers in whose chains a label depends on "
-                "its neighbours only: give one of order 1, without constraints. A ConformalTagger "
-                "of others needs surrogate='log', nonconformity='lac' or 'aps', and no spans.")
+                "temperatures, margins and spans need a tagger of order 1 without constraints. "
+                "For other taggers a ConformalTagger needs surrogate='log', nonconformity='lac' or "
+                "'aps', and a target other than 'spans'.")
         return X, decoder
 
     def nodes(self, decoder):
         """Marginals of the labels at all positions, (n_tokens, n_labels), at the temperature."""
         if type(decoder) is not ChainDecoder:
             return decoder.nodes(self.tagger.allowed_transitions)
-        rows = [np.zeros((0, self.classes.size))]
-        rows += [
-            self.marginals(unary, pairwise)[0] for _, unary, pairwise in self.chains(decoder)]
-        return np.concatenate(rows)
+        return self.rows(decoder, lambda *chain: self.marginals(*chain)[0])
+
+    def rows(self, decoder, function):
+        """function(unary, pairwise), an array (n_positions, n_labels), of all sequences."""
+        none = np.zeros((0, self.classes.size))
+        return np.concatenate([none, *(function(*chain) for _, *chain in self.chains(decoder))])
 
     def chains(self, decoder):
         """Number, unary and pairwise scores of each sequence that is not empty.
 
-        Transitions that the tagger may not make score -inf.
+        Forbidden transitions score -inf.
         """
         return decoder.chains(self.tagger.allowed_transitions)
 
     def marginals(self, unary, pairwise):
         """Node and edge marginals at the temperature."""
-        nodes, edges, _ = sum_product(unary / self.temperature, pairwise / self.temperature)
-        return nodes, edges
+        return sum_product(unary / self.temperature, pairwise / self.temperature)[:2]
 
     def truth(self, y, X):
-        """Numbers of the true labels of all positions, -1 with a warning for labels unknown."""
+        """Codes of the true labels at all positions, -1 with a warning if unknown, and labels."""
         labels = as_labels(y, X, None)
         return codes_of(labels, self.classes), labels
 
 
 def codes_of(labels, classes):
-    """Numbers of a list of labels, -1 with a warning for those that are not in classes."""
-    distinct(labels)  # refuses what is not hashable
+    """Codes of a list of labels, -1 with a warning for labels outside classes."""
+    distinct(labels)  # refuses labels that are not hashable
     where = {label: code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
     if (codes < 0).any():
         warn_of_unknown([labels[t] for t in np.flatnonzero(codes < 0)], classes, stacklevel=6)
     return codes
+
+
+class SpanRules:
+    """Where spans start and continue, for the labels of a tagger, by the rules of conlleval.
+
+    A ValueError is raised if a label is not a tag of a span.
+
+    Attributes
+    ----------
+    types : list of str
+        Types of spans, sorted. Their indices are the kinds of `span_marginals`.
+    kinds : ndarray of shape (n_labels,)
+    starts : ndarray of bool of shape (n_labels + 1, n_labels)
+    continues : ndarray of bool of shape (n_labels, n_labels)
+    """
+
+    def __init__(self, labels):
+        tags = [_split(label, f"classes_[{j}]") for j, label in enumerate(labels)]
+        kinds = [None if tag in ("O", ".") else kind for tag, kind in tags]
+        self.types = sorted({*kinds} - {None})
+        if not self.types:
+            raise ValueError("no label of classes_ marks a span: all are 'O'.")
+        self.kinds = np.array([-1 if kind is None else self.types.index(kind) for kind in kinds])
+        inside = self.kinds >= 0
+        steps = np.array([[_step(before, tag) for tag in tags] for before in [*tags, ("O", "")]])
+        ends, self.starts = steps[:, :, 0].astype(bool), steps[:, :, 1].astype(bool)
+        self.continues = inside[:, np.newaxis] & inside & ~ends[:-1] & ~self.starts[:-1]
+
+    def find(self, labels, where="y"):
+        """The spans in a list of labels: (type, start, stop) each."""
+        return _spans(labels, {}, {}, where)

@@ -1,31 +1,27 @@
-"""Reliability: how often labels are right beside how probable they were."""
+"""Reliability: accuracy of the likeliest labels, compared with their probability."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fastm4n.base.checks import as_real, check_number
+from fastm4n.base.types import FloatArray
 from fastm4n.calibration._chains import codes_of
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from fastm4n.base.types import FloatArray
 
 
 @dataclass
 class ReliabilityCurve:
-    """Accuracy of the likeliest labels by their probability.
+    """Accuracy of the likeliest labels, by their probability.
 
     Attributes
     ----------
     confidence : ndarray of shape (n_bins,)
-        Mean probability of the likeliest label in each bin; NaN for empty bins.
+        Mean probability of the likeliest label in each bin. NaN for empty bins.
     accuracy : ndarray of shape (n_bins,)
-        Share of these labels that are right.
+        Share of correct labels in each bin.
     counts : ndarray of int of shape (n_bins,)
     """
 
@@ -44,14 +40,14 @@ class ReliabilityCurve:
 def reliability_curve(
     y: ArrayLike, probabilities: FloatArray, classes: ArrayLike, *, n_bins: int = 10,
 ) -> ReliabilityCurve:
-    """How often the likeliest label is right, by its probability.
+    """Accuracy of the likeliest label, by its probability.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,), or Sequences or list of sequences of labels
         True labels.
     probabilities : ndarray of shape (n_samples, n_classes), or Sequences or list of such
-        Of `predict_proba` or `predict_marginals`.
+        Output of `predict_proba` or `predict_marginals`.
     classes : array-like of shape (n_classes,)
         The labels of the columns.
     n_bins : int, default=10
@@ -75,10 +71,10 @@ def reliability_curve(
     rows, labels = _flat(probabilities, y)
     if rows.ndim != 2 or rows.shape[1] != classes.size:
         raise ValueError(
-            f"probabilities must have {classes.size} columns, one for each of classes; got shape "
+            f"probabilities must have {classes.size} columns, one for each of classes, got shape "
             f"{rows.shape}.")
     if len(labels) != len(rows):
-        raise ValueError(f"y has {len(labels)} labels, but there are {len(rows)} probabilities.")
+        raise ValueError(f"y has {len(labels)} labels, but probabilities has {len(rows)} rows.")
     if len(labels) == 0:
         raise ValueError("y has no labels.")
     if not ((rows >= 0) & (rows <= 1 + 1e-6)).all():
@@ -94,17 +90,17 @@ def reliability_curve(
 
 
 def _flat(probabilities, y):
-    """Rows of probabilities and a list of labels, of sequences or of single labels."""
+    """Rows of probabilities and a list of labels, from sequences or single labels."""
     first = next(iter(probabilities), None)
     if first is None or np.ndim(first) != 2:
         return as_real("probabilities", probabilities), np.asarray(y).tolist()
     if len(y) != len(probabilities):
         raise ValueError(
-            f"y has {len(y)} sequences, but there are probabilities of {len(probabilities)}.")
+            f"y has {len(y)} sequences, but probabilities has {len(probabilities)}.")
     for b, (own, labels) in enumerate(zip(probabilities, y, strict=True)):
         if len(own) != len(labels):
             raise ValueError(
-                f"y[{b}] has {len(labels)} labels, but there are {len(own)} probabilities of it.")
+                f"y[{b}] has {len(labels)} labels, but probabilities[{b}] has {len(own)} rows.")
     listed = [
         label for labels in y
         for label in (labels.tolist() if isinstance(labels, np.ndarray) else labels)]

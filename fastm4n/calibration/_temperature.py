@@ -1,54 +1,50 @@
-"""Temperatures: scores made probabilities by the likelihood of held-out examples."""
+"""Probabilities from scores, by the temperature of highest likelihood on held-out examples."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from fastm4n.base.types import FloatArray, RandomState
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray, RandomState
-
-# how often the bracket of the inverse temperature may grow, each time by the square of the factor
+# the bracket of the inverse temperature grows at most this often, each time by a squared factor
 _GROWTH = 9
 
 
 def fit_temperature(estimator: Any, X: Any, y: Any) -> float:
-    """The temperature under which held-out examples are most likely.
+    """The temperature of highest likelihood on held-out examples.
 
     With p(y | x) proportional to exp(score(x, y) / temperature), the mean of -log p(y | x) is
-    convex in 1 / temperature; its derivative is the expected score less that of the truth.
+    convex in 1 / temperature. Its derivative is the expected score minus the true score.
 
     Parameters
     ----------
     estimator : estimator
-        Fitted: a `SequenceTagger` of any surrogate, a classifier with `decision_function`, or a
+        A fitted `SequenceTagger` of any surrogate, a classifier with `decision_function`, or a
         pipeline or search of one.
-    X, y : as the estimator's `score` takes them
-        Examples that were not trained on. For taggers p is that of whole sequences.
+    X, y : as for the estimator's `score`
+        Examples outside the training data. For taggers p is the probability of whole sequences.
 
     Returns
     -------
     temperature : float
-        What scores are divided by, in the place of the estimator's own `temperature`. Above that
-        one, the model was too sure of itself.
+        The divisor of scores, which replaces the estimator's own `temperature`. A larger value
+        than that means that the model was overconfident.
 
     Raises
     ------
     ValueError
-        Where no temperature is best: every example has its best label, so that lower is always
-        better, or the truth scores no higher than the mean of all labellings, so that higher is.
+        If no temperature is best: the model labels every example correctly, and lower is always
+        better, or the true outputs score no higher than the mean of all outputs.
 
     References
     ----------
@@ -68,33 +64,29 @@ def fit_temperature(estimator: Any, X: Any, y: Any) -> float:
     return _likelihood(estimator, X, y).best_temperature()
 
 
-def _likelihood(estimator, X, y):
-    inner, _ = unwrapped(estimator)
-    is_tagger = isinstance(inner, (SequenceTagger, CalibratedTagger))
-    return (_ChainLikelihood if is_tagger else _ClassLikelihood)(estimator, X, y)
+class _Likelihood(NamedTuple):
+    """-log p of n true outputs, as a convex function of the inverse temperature b."""
 
-
-class _Likelihood:
-    """-log p of true outputs, as a convex function of the inverse temperature b.
-
-    A subclass has `slope(b)`, the derivative of the sum over `n` examples, `loss(b)`, the mean of
-    -log p, and `at_zero` and `at_infinity`, the limits of the derivative.
-    """
+    n: int
+    slope: Callable  # of b: derivative of the sum over examples
+    loss: Callable  # of b: mean
+    at_zero: float  # limits of the slope
+    at_infinity: float
 
     def best_temperature(self):
         if not np.isfinite(self.at_infinity - self.at_zero):
             raise ValueError(
-                "the scores are too large: differences of them, added up over the held-out "
-                "examples, overflow float64.")
+                "the scores are too large: sums of their differences over the held-out examples "
+                "overflow float64.")
         if not self.at_zero < 0:
             raise ValueError(
                 "no temperature is best: the true outputs score no higher than outputs at random. "
-                "Look whether X and y belong together.")
+                "Check whether X and y belong together.")
         if not self.at_infinity > 0:
             raise ValueError(
-                "no temperature is best: every held-out example is labelled correctly, and p of the"
-                " truth grows as the temperature falls to 0. Give more examples.")
-        # of log b: differences of scores divided by their size are a start at any scale
+                "no temperature is best: the model labels every held-out example correctly. Use "
+                "more examples.")
+        # in log b: differences of scores divided by their size are a start at any scale
         low = high = np.log(self.n) - np.log(self.at_infinity - self.at_zero)
         for step in 2.0 ** np.arange(_GROWTH):
             if self.slope(np.exp(low)) <= 0:
@@ -109,49 +101,50 @@ class _Likelihood:
         return float(np.exp(-brentq(lambda x: self.slope(np.exp(x)), low, high, xtol=1e-10)))
 
 
-class _ChainLikelihood(_Likelihood):
-    """That of label sequences."""
+def _likelihood(estimator, X, y):
+    inner, _ = unwrapped(estimator)
+    is_tagger = isinstance(inner, (SequenceTagger, CalibratedTagger))
+    return (_chain_likelihood if is_tagger else _class_likelihood)(estimator, X, y)
 
-    def __init__(self, estimator, X, y):
-        model = FittedTagger(estimator)
-        X, decoder = model.sequences(X)
-        codes, labels = model.truth(y, X)
-        offsets, self._chains = X.offsets, []
-        self.at_zero = self.at_infinity = 0.0
-        for b, unary, pairwise in model.chains(decoder):
-            own = codes[offsets[b]:offsets[b + 1]]
-            if (own < 0).any():
-                t = int(np.argmax(own < 0))
-                raise ValueError(
-                    f"y[{b}] has {labels[offsets[b] + t]!r} at position {t}, which is not in "
-                    "classes_: its probability is 0 at every temperature. Leave the sequence out.")
-            truth = _path_score(unary, pairwise, own)
-            if truth == -np.inf:
-                raise ValueError(
-                    f"y[{b}] makes a transition that allowed_transitions forbids: its probability "
-                    "is 0 at every temperature. Leave the sequence out.")
-            self._chains.append((unary, pairwise, truth))
-            # of the uniform distribution over what is allowed, and of the best labelling
-            flat = [np.where(np.isneginf(scores), scores, 0.0) for scores in (unary, pairwise)]
-            self.at_zero += _expected(unary, pairwise, *sum_product(*flat)[:2]) - truth
-            best = viterbi(unary, pairwise)[1]
-            # sums of one labelling's scores may differ by rounding
-            if best - truth > 1e-12 * (abs(best) + abs(truth)):
-                self.at_infinity += best - truth
-        self.n = len(self._chains)
-        if not self.n:
-            raise ValueError("X has no positions to calibrate with.")
 
-    def slope(self, b):
-        return sum(
+def _chain_likelihood(estimator, X, y):
+    """Likelihood of whole sequences. Empty ones do not count."""
+    model = FittedTagger(estimator)
+    X, decoder = model.sequences(X)
+    codes, labels = model.truth(y, X)
+    chains, at_zero, at_infinity = [], 0.0, 0.0
+    for b, unary, pairwise in model.chains(decoder):
+        start = X.offsets[b]
+        own = codes[start:X.offsets[b + 1]]
+        if (own < 0).any():
+            t = int(np.argmax(own < 0))
+            raise ValueError(
+                f"y[{b}] has {labels[start + t]!r} at position {t}, which is not in classes_: its "
+                "probability is 0 at every temperature. Leave the sequence out.")
+        truth = _path_score(unary, pairwise, own)
+        if truth == -np.inf:
+            raise ValueError(
+                f"y[{b}] has a transition that allowed_transitions forbids: its probability is 0 "
+                "at every temperature. Leave the sequence out.")
+        chains.append((unary, pairwise, truth))
+        # under the uniform distribution over allowed labellings, and for the best labelling
+        flat = [np.where(np.isneginf(scores), scores, 0.0) for scores in (unary, pairwise)]
+        at_zero += _expected(unary, pairwise, *sum_product(*flat)[:2]) - truth
+        best = viterbi(unary, pairwise)[1]
+        # two sums of the scores of one labelling may differ by rounding
+        if best - truth > 1e-12 * (abs(best) + abs(truth)):
+            at_infinity += best - truth
+    n = len(chains)
+    if not n:
+        raise ValueError("X has no positions to calibrate with.")
+    return _Likelihood(
+        n, lambda b: sum(
             _expected(unary, pairwise, *sum_product(b * unary, b * pairwise)[:2]) - truth
-            for unary, pairwise, truth in self._chains)
-
-    def loss(self, b):
-        total = sum(
+            for unary, pairwise, truth in chains),
+        lambda b: sum(
             sum_product(b * unary, b * pairwise)[2] - b * truth
-            for unary, pairwise, truth in self._chains)
-        return total / self.n
+            for unary, pairwise, truth in chains) / n,
+        at_zero, at_infinity)
 
 
 def _path_score(unary, pairwise, codes):
@@ -161,7 +154,7 @@ def _path_score(unary, pairwise, codes):
 
 
 def _expected(unary, pairwise, nodes, edges):
-    """Expected score under marginals; what is forbidden has none, and counts for nothing."""
+    """Expected score under marginals. Forbidden labels and transitions contribute nothing."""
     if pairwise.ndim == 2:
         edges = edges.sum(axis=0)
     return float(
@@ -169,31 +162,27 @@ def _expected(unary, pairwise, nodes, edges):
         + np.sum(edges * np.where(edges > 0, pairwise, 0.0)))
 
 
-class _ClassLikelihood(_Likelihood):
-    """That of single labels."""
+def _class_likelihood(estimator, X, y):
+    """Likelihood of single labels."""
+    scores, classes = class_scores(estimator, X), estimator.classes_
+    labels = column_or_1d(y, warn=True).tolist()
+    if len(labels) != len(scores):
+        raise ValueError(f"X has {len(scores)} examples, but y has {len(labels)}.")
+    codes = codes_of(labels, classes)
+    if (codes < 0).any():
+        i = int(np.argmax(codes < 0))
+        raise ValueError(
+            f"y[{i}] is {labels[i]!r}, which is not in classes_: its probability is 0 at every "
+            "temperature. Leave the example out.")
+    truth = scores[np.arange(codes.size), codes]
 
-    def __init__(self, estimator, X, y):
-        self._scores, classes = class_scores(estimator, X), estimator.classes_
-        labels = column_or_1d(y, warn=True).tolist()
-        if len(labels) != len(self._scores):
-            raise ValueError(f"X has {len(self._scores)} examples, but y has {len(labels)}.")
-        codes = codes_of(labels, classes)
-        if (codes < 0).any():
-            i = int(np.argmax(codes < 0))
-            raise ValueError(
-                f"y[{i}] is {labels[i]!r}, which is not in classes_: its probability is 0 at every "
-                "temperature. Leave the example out.")
-        self.n = codes.size
-        self._truth = self._scores[np.arange(codes.size), codes]
-        self.at_zero = float(np.sum(self._scores.mean(axis=1) - self._truth))
-        self.at_infinity = float(np.sum(self._scores.max(axis=1) - self._truth))
+    def slope(b):
+        p = softmax(b * scores)[0]
+        return float(np.sum((p * scores).sum(axis=1) - truth))
 
-    def slope(self, b):
-        p = softmax(b * self._scores)[0]
-        return float(np.sum((p * self._scores).sum(axis=1) - self._truth))
-
-    def loss(self, b):
-        return float(np.mean(softmax(b * self._scores)[1] - b * self._truth))
+    return _Likelihood(
+        codes.size, slope, lambda b: float(np.mean(softmax(b * scores)[1] - b * truth)),
+        float(np.sum(scores.mean(axis=1) - truth)), float(np.sum(scores.max(axis=1) - truth)))
 
 
 def class_scores(estimator, X):
@@ -201,8 +190,8 @@ def class_scores(estimator, X):
     check_is_fitted(estimator)
     if not hasattr(estimator, "decision_function"):
         raise TypeError(
-            f"{type(estimator).__name__} has no decision_function: there are no scores to divide "
-            "by a temperature.")
+            f"{type(estimator).__name__} has no decision_function, and so no scores to divide by a "
+            "temperature.")
     scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     n_classes = len(estimator.classes_)
     if scores.ndim == 1:
@@ -215,9 +204,7 @@ def class_scores(estimator, X):
 
 
 class _CalibratedEstimator(HeldOutEstimator):
-    """What both share."""
-
-    calibrated_temperature_: float
+    """Base of the estimators with a calibrated temperature."""
 
     def __init__(
         self, estimator: Any, *, calibration_size: float = 0.2, random_state: RandomState = None,
@@ -225,9 +212,6 @@ class _CalibratedEstimator(HeldOutEstimator):
         self.estimator = estimator
         self.calibration_size = calibration_size
         self.random_state = random_state
-
-    def _check_parameters(self, n):
-        """Any number of examples may do."""
 
     def _calibrated(self, estimator, X, y):
         return {"calibrated_temperature_": fit_temperature(estimator, X, y)}
@@ -237,43 +221,42 @@ class _CalibratedEstimator(HeldOutEstimator):
 
         Parameters
         ----------
-        X, y : as the estimator's `score` takes them
+        X, y : as for the estimator's `score`
 
         Returns
         -------
         loss : float
         """
-        check_is_fitted(self)
-        return _likelihood(self.estimator_, X, y).loss(1.0 / self.calibrated_temperature_)
+        return _likelihood(self._fitted(), X, y).loss(1.0 / self.calibrated_temperature_)
 
 
 class CalibratedTagger(_CalibratedEstimator):
-    """A tagger of any surrogate whose marginals are calibrated by a temperature.
+    """A tagger of any surrogate with marginals calibrated by a temperature.
 
-    The marginals are those of p(y | x) proportional to exp(score(x, y) / temperature), a chain like
-    that of a CRF, at the temperature under which held-out sequences are most likely; see
-    :func:`~fastm4n.calibration.fit_temperature`. Predictions are those of the tagger.
+    The marginals belong to p(y | x) proportional to exp(score(x, y) / temperature), a chain like a
+    CRF. The temperature maximizes the likelihood of held-out sequences, see
+    :func:`~fastm4n.calibration.fit_temperature`. Predictions are the tagger's own.
 
     Parameters
     ----------
     estimator : SequenceTagger
-        Or a pipeline or search of one. `fit` fits a clone; `calibrate` takes one that is fitted.
+        Or a pipeline or search of one. `fit` fits a clone. `calibrate` takes a fitted one.
     calibration_size : float or int, default=0.2
         Share or number of the sequences that `fit` holds out.
     random_state : int, RandomState or None, default=None
-        Which sequences are held out.
+        Seed for the choice of held-out sequences.
 
     Attributes
     ----------
     calibrated_temperature_ : float
-        What scores are divided by.
+        Divisor of scores.
     estimator_ : SequenceTagger
         The fitted tagger.
     classes_ : ndarray of shape (n_labels,)
 
     See Also
     --------
-    ConformalTagger : Sets of labels with a guarantee, whatever the probabilities are worth.
+    ConformalTagger : Sets of labels with a guarantee, however poor the probabilities.
 
     Examples
     --------
@@ -295,14 +278,14 @@ class CalibratedTagger(_CalibratedEstimator):
 
         Parameters
         ----------
-        X : as the estimator's `predict` takes it
+        X : as for the estimator's `predict`
 
         Returns
         -------
         marginals : Sequences
             An array of shape (n_positions, n_labels) for each sequence, columns as in `classes_`.
         """
-        check_is_fitted(self)
+        self._fitted()
         model = FittedTagger(self)
         X, decoder = model.sequences(X)
         return Sequences(model.nodes(decoder), X.offsets)
@@ -311,31 +294,31 @@ class CalibratedTagger(_CalibratedEstimator):
 class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
     """A classifier of any surrogate with probabilities calibrated by a temperature.
 
-    The probabilities are the softmax of its scores over the temperature under which held-out
-    examples are most likely; see :func:`~fastm4n.calibration.fit_temperature`. Predictions are
-    those of the classifier.
+    The probabilities are the softmax of its scores over a temperature. The temperature maximizes
+    the likelihood of held-out examples, see :func:`~fastm4n.calibration.fit_temperature`.
+    Predictions are the classifier's own.
 
     Parameters
     ----------
     estimator : MulticlassClassifier, OrdinalClassifier
         Or another classifier with `decision_function`, or a pipeline or search of one. `fit` fits a
-        clone; `calibrate` takes one that is fitted.
+        clone. `calibrate` takes a fitted one.
     calibration_size : float or int, default=0.2
         Share or number of the examples that `fit` holds out.
     random_state : int, RandomState or None, default=None
-        Which examples are held out.
+        Seed for the choice of held-out examples.
 
     Attributes
     ----------
     calibrated_temperature_ : float
-        What scores are divided by.
+        Divisor of scores.
     estimator_ : estimator
         The fitted classifier.
     classes_ : ndarray of shape (n_classes,)
 
     See Also
     --------
-    ConformalClassifier : Sets of labels with a guarantee, whatever the probabilities are worth.
+    ConformalClassifier : Sets of labels with a guarantee, however poor the probabilities.
 
     Examples
     --------
@@ -353,29 +336,28 @@ class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):
         check_classifier(self.estimator, "CalibratedTagger")
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Scores of the classes, as those of the estimator.
+        """Scores of the classes, from the estimator.
 
         Parameters
         ----------
-        X : as the estimator's `predict` takes it
+        X : as for the estimator's `predict`
 
         Returns
         -------
         scores : ndarray
         """
-        check_is_fitted(self)
-        return self.estimator_.decision_function(X)
+        return self._fitted().decision_function(X)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Calibrated probabilities of the classes.
 
         Parameters
         ----------
-        X : as the estimator's `predict` takes it
+        X : as for the estimator's `predict`
 
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        return softmax(class_scores(self.estimator_, X) / self.calibrated_temperature_)[0]
+        scores = class_scores(self._fitted(), X)
+        return softmax(scores / self.calibrated_temperature_)[0]

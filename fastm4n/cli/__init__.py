@@ -1,7 +1,6 @@
 """The command line, ``fastm4n``.
 
-A command is imported where it is given, and what is slow to import, after its arguments were
-parsed.
+A command is imported on use, and slow modules after its arguments are parsed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fastm4n.base._version import __version__
-from fastm4n.cli._arguments import EXIT_CODES, HelpFormatter, Parser
+from fastm4n.cli._arguments import EXIT_CODES, HelpFormatter, Parser, add_command
 from fastm4n.cli._output import FAILURES, CommandError, open_streams, printable, remark
 
 if TYPE_CHECKING:
@@ -32,51 +31,50 @@ EPILOG = f"""\
 first steps:
   fastm4n path                               how much to regularise? handwritten digits
   fastm4n fit iris --model iris.fm4n         train a model
-  fastm4n evaluate iris.fm4n iris            what it gets right
-  fastm4n info table.csv                     what is understood of a file of one's own
+  fastm4n evaluate iris.fm4n iris            how good is it?
+  fastm4n info table.csv                     how will your file be read?
   fastm4n fit table.csv --target kind --model kind.fm4n
   fastm4n predict kind.fm4n new.csv --output kinds.txt
 
 'fastm4n COMMAND --help' explains a command.
 
-{EXIT_CODES}Errors are one line on stderr and name file and line where there is one; a file that
-was to be written is then as it was before.
+{EXIT_CODES}Errors are one line on stderr, with file and line if there is one. Output files are
+then as before.
 """
 
 # each is a module of this package, _NAME
 COMMANDS = (
     "path", "fit", "predict", "evaluate", "complexity", "info", "convert", "bench", "datasets")
 
-# what a shell says of a program that SIGPIPE has ended
+# the exit code in a shell of a program ended by SIGPIPE
 BROKEN_PIPE = 141
 
 
 def _parser(names=COMMANDS):
-    """The parser of all commands, or of those that are named."""
+    """The parser of all commands, or of the commands in `names`."""
     parser = Parser(
-        prog="fastm4n", formatter_class=HelpFormatter, description=DESCRIPTION, epilog=EPILOG
-    )
+        prog="fastm4n", formatter_class=HelpFormatter, description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"fastm4n {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
     for name in names:
-        import_module(f"fastm4n.cli._{name}").add(commands)
+        add_command(commands, name, import_module(f"fastm4n.cli._{name}"))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line, and return the exit code.
 
     Parameters
     ----------
     argv : list of str, default=None
-        Arguments; those of the process by default.
+        Arguments, by default the process's own.
 
     Returns
     -------
     code : int
-        0 done, 1 failure, 130 interrupted, 141 where the reader of stdout has left. Bad arguments,
-        ``--help`` and ``--version`` end with SystemExit, as is usual of argparse.
+        0 done, 1 failure, 130 interrupted, 141 if the reader of stdout has left. Bad arguments,
+        ``--help`` and ``--version`` raise SystemExit, as usual in argparse.
     """
     argv = sys.argv[1:] if argv is None else argv
     open_streams()
@@ -88,7 +86,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             end, code = error, error.code
         sys.stdout.flush()
     except BrokenPipeError:
-        # whoever reads the output has left
         _discard_output()
         return BROKEN_PIPE
     except OSError as error:  # of a full device
@@ -104,7 +101,7 @@ def _run(argv):
     if not argv:
         _parser().print_help(sys.stderr)
         return 2
-    # only what is not there is told of all commands
+    # all commands are imported only for an error about an unknown one
     names = () if argv[0] == "--version" else argv[:1] if argv[0] in COMMANDS else COMMANDS
     args, unknown = _parser(names).parse_known_args(argv)
     if unknown:
@@ -128,22 +125,22 @@ def _run(argv):
 
 
 def _note_warning(args, message, *_):
-    """A remark in the place of what Python prints of a warning."""
+    """Print a warning as a remark."""
     if not args.quiet:
         remark(f"fastm4n {args.command}: note: {printable(' '.join(str(message).split()))}")
 
 
 def _failed(command, message, code):
     prog = "fastm4n" if command is None else f"fastm4n {command}"
-    with suppress(OSError):  # the exit code says it, too
+    with suppress(OSError):  # the exit code remains
         message = printable(" ".join(message.split()))
         print(f"{prog}: error: {message}", file=sys.stderr, flush=True)
     return code
 
 
 def _discard_output():
-    """Python's own flush at exit must not fail again."""
-    with suppress(OSError, ValueError):  # no file, in a process that has replaced stdout
+    """Keep Python's own flush at exit from failing again."""
+    with suppress(OSError, ValueError):  # a replaced stdout without a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

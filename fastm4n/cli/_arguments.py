@@ -6,49 +6,21 @@ import math
 import re
 import sys
 
+from fastm4n.cli._data import FORMATS
+from fastm4n.cli._models import ESTIMATORS, KERNELS_WITH_GAMMA
+
 SURROGATES = ("max_min", "max_margin", "log", "boost")
-PENALTIES = ("l2", "elasticnet")
 COSTS = ("zero_one", "absolute", "squared")
-# those that are positive semidefinite on standardised features
+# the kernels that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
-KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
-TASKS = ("classes", "ordered", "sequences", "graphs", "rankings", "matchings", "multilabel")
-FORMATS = ("svmlight", "csv", "conll", "conllu", "crfsuite", "npz", "svmhmm", "svmrank")
-ATTRIBUTES = ("window", "chunking", "columns")
-SCALES = ("standard", "none")
 
-# name, task and what it is, of the data sets that need no file
-EMBEDDED = {
-    "digits": ("classes", "handwritten digits, 8 x 8 pixels (scikit-learn)"),
-    "iris": ("classes", "three species of iris (scikit-learn)"),
-    "wine": ("classes", "three cultivars of wine (scikit-learn)"),
-    "breast_cancer": ("classes", "malignant or benign (scikit-learn)"),
-    "diabetes": ("ordered", "progression of diabetes in five levels (scikit-learn)"),
-    "digit_lines": ("sequences", "the digits in lines of eleven, in the order of the data set"),
-    "simulated_rankings": ("rankings", "linear utilities of four items, with noise"),
-    "simulated_images": ("graphs", "grids of pixels: a noisy image of a disc, inside or outside"),
-    "simulated_points": ("matchings", "six points found again in another frame, with noise"),
-}
-
-READING_HELP = """\
-formats of DATA, guessed from the end of its name, without .gz, .bz2 or .xz; --format overrides:
-  .csv .tsv                 csv: a table of numbers and a target; a first line that names the
-                            columns is detected
-  .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
-                            of one N are a sequence; LABEL,LABEL,... are sets of labels
-  .hmm .svmhmm              svmhmm: SVM-hmm's TAG qid:N index:value ..., tags numbers or words
-  .rank .svmrank            svmrank: SVM-rank's TARGET qid:N index:value ..., documents of queries
-  .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
-  .conllu                   conllu: Universal Dependencies
-  .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
-  .npz                      npz: arrays X and y; and lengths or offsets of sequences;
-                            X (n, M, M, d) and y (n, M) of matchings; of graphs what
-                            Graphs.save writes, with y
-Text may be compressed by gzip, bzip2 or xz; - is stdin (with --format, or that of the model).
-The name of an embedded data set (fastm4n datasets) is taken as such; a file of the same name is
-given as ./NAME.
+READING_HELP = f"""\
+formats of DATA, by the end of its name, without .gz, .bz2 or .xz; --format overrides:
+{"".join(kind.help for kind in FORMATS.values())}\
+Text may be compressed by gzip, bzip2 or xz. - is stdin (with --format, or that of the model).
+The name of an embedded data set (fastm4n datasets) means that data set. A file of that name is
+./NAME.
 """
-
 EXIT_CODES = """\
 exit codes: 0 done, 1 failure, 2 bad arguments, 130 interrupted, 141 the reader of stdout has left
 """
@@ -76,7 +48,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _number(kind, accepts, what):
-    """A parser of numbers of one kind that `accepts` takes; its errors say `what` they are."""
+    """A parser of the numbers of one kind that `accepts` takes. `what` names them in errors."""
 
     def parse(text):
         try:
@@ -95,21 +67,18 @@ relative_gap = _number(
     float, lambda value: 0 < value < 1, "a number > 0 and < 1: it is relative to the objective "
     "at zero weights, which have a gap of at most 1 without any fit")
 fraction = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
-ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
+_ratio = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 count = _number(int, lambda value: value >= 1, "an integer >= 1")
 whole = _number(int, lambda value: value >= 0, "an integer >= 0")
-seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
+_seed = _number(int, lambda value: 0 <= value < 2**32, "an integer from 0 to 2**32 - 1")
 
 
-def gamma(text):
-    if text in ("scale", "auto"):
-        return text
+def _gamma(text):
     try:
-        return positive(text)
+        return text if text in ("scale", "auto") else positive(text)
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither 'scale' nor 'auto' nor a number > 0"
-        ) from None
+            f"{text!r} is not 'scale', 'auto' or a number > 0") from None
 
 
 def _names(text):
@@ -143,71 +112,72 @@ def _delimiter(text):
     return text
 
 
-def add_command(commands, name, run, help, description, epilog):
+def add_command(commands, name, module):
+    """Add the parser of a command, whose module has `add`, `run`, and the help as docstring."""
+    text = module.__doc__ or ""  # none under python -OO
+    description, _, examples = text.partition("examples:\n")
+    summary = text.partition(".")[0]
     parser = commands.add_parser(
-        name, formatter_class=HelpFormatter, help=help, description=description, epilog=epilog)
-    parser.set_defaults(run=run)
-    return parser
+        name, formatter_class=HelpFormatter, help=summary[:1].lower() + summary[1:],
+        description=description, epilog=f"examples:\n{examples}\n{EXIT_CODES}")
+    parser.set_defaults(run=module.run)
+    module.add(parser)
+
+
+def add_model_file(parser):
+    parser.add_argument("model", metavar="MODEL", help="file of the model")
 
 
 def add_data(parser, *, fitted, nargs=None, default=None):
-    """The arguments that say what is read, and how; for a fitted model fewer."""
+    """The arguments of the data and their format. A fitted model needs fewer."""
+    parser.epilog = f"{READING_HELP}\n{parser.epilog}"
     group = parser.add_argument_group("data")
     group.add_argument(
         "data", metavar="DATA", nargs=nargs, default=default,
         help="a file, - for stdin, or the name of an embedded data set"
-        + (f"; default {default}" if default else ""),
-    )
-    group.add_argument("--format", choices=FORMATS, help="format of the file")
-    if not fitted:
-        group.add_argument("--task", choices=TASKS, help="what is predicted, guessed from the data")
-    group.add_argument(
-        "--target", metavar="COLUMN",
-        help="what is to be predicted: a column's name or number, counted from 1, from the end if "
-        "negative; by default of csv the column that is called response, target, label or class, "
-        "the only one that is not numbers, or the last one; of conll the last one; of conllu a "
-        "field, by default UPOS; of npz an array, by default y"
-        if not fitted else "the column of the truth; by default that of the fit",
-    )
-    if not fitted:
+        + (f", default {default}" if default else ""))
+    group.add_argument("--format", choices=tuple(FORMATS), help="format of the file")
+    if fitted:
+        group.add_argument(
+            "--target", metavar="COLUMN", help="column of the truth, by default that of the fit")
+    else:
+        group.add_argument(
+            "--task", choices=tuple(ESTIMATORS), help="kind of output, guessed from the data")
+        group.add_argument(
+            "--target", metavar="COLUMN",
+            help="column to predict: its name or number, counted from 1, from the end if negative. "
+            "Default of csv: the column called response, target, label or class, the only one that "
+            "is not numbers, or the last one. Default of conll: the last one. Default of conllu: "
+            "UPOS. Default of npz: the array y")
         group.add_argument(
             "--columns", type=_names, metavar="NAME,...",
-            help="columns to predict from: names, or numbers from 1; by default all but the "
-            "target, of conllu FORM",
-        )
+            help="columns to predict from: names, or numbers from 1. By default all except the "
+            "target, of conllu FORM")
         group.add_argument(
             "--labels", type=_names, metavar="NAME,...",
-            help="columns of csv that are labels, 1 where an example has them and 0 elsewhere: "
-            "task multilabel",
-        )
+            help="columns of csv that are labels, 1 if an example has them and 0 otherwise: task "
+            "multilabel")
         group.add_argument(
-            "--drop", type=_names, metavar="NAME,...", help="columns of csv to leave out",
-        )
+            "--drop", type=_names, metavar="NAME,...", help="columns of csv to leave out")
         group.add_argument(
             "--levels", type=_names, metavar="LEVEL,...",
-            help="all levels of an ordered target, lowest first; by default sorted",
-        )
+            help="all levels of an ordered target, lowest first. By default sorted")
         group.add_argument(
-            "--attributes", choices=ATTRIBUTES,
-            help="what tokens of conll and conllu are described by: a window of two to either side "
-            "and the word's spelling; CRFsuite's attributes for chunking; or their columns alone; "
-            "default window",
-        )
+            "--attributes", choices=("window", "chunking", "columns"),
+            help="attributes of tokens of conll and conllu. window, the default: two tokens to "
+            "either side and the word's spelling. chunking: CRFsuite's attributes. columns: only "
+            "the columns")
     group.add_argument(
         "--header", choices=("yes", "no"),
-        help="whether the first line of csv names the columns; by default that is detected",
-    )
+        help="whether the first line of csv names the columns. Detected by default")
     group.add_argument(
         "--delimiter", type=_delimiter, metavar="C",
-        help="what separates columns of csv and conll: a character, 'tab' or 'space'",
-    )
+        help="separator of columns of csv and conll: a character, 'tab' or 'space'")
     group.add_argument(
-        "--comment", metavar="TEXT", help="lines of conll that begin with it are left out"
-    )
+        "--comment", metavar="TEXT", help="skip lines of conll that begin with this text")
     group.add_argument(
         "--where", type=where, metavar="ARRAY=N",
-        help="of npz only the examples at which this array is N, for example split=0",
-    )
+        help="of npz only the examples for which this array is N, for example split=0")
     return group
 
 
@@ -215,102 +185,73 @@ def add_surrogate(group):
     group.add_argument(
         "--surrogate", choices=SURROGATES, default="max_min",
         help="max_min (M4N), max_margin (structural SVM), log (CRF) or boost (VStructBoost), "
-        "default %(default)s",
-    )
+        "default %(default)s")
 
 
 def add_seed(group, what="seed"):
     group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help=f"{what}, default %(default)s"
-    )
+        "--seed", type=_seed, default=0, metavar="N", help=f"{what}, default %(default)s")
 
 
-def add_max_iter(group, what="most passes over the examples"):
+def add_max_iter(group, what="maximum number of passes over the examples"):
     group.add_argument(
-        "--max-iter", type=count, default=1000, metavar="N", help=f"{what}, default %(default)s"
-    )
+        "--max-iter", type=count, default=1000, metavar="N", help=f"{what}, default %(default)s")
 
 
 def add_estimator(parser):
-    """The arguments that say what is fitted, and how long."""
+    """The arguments of the estimator, except for its solver."""
     group = parser.add_argument_group("model")
     add_surrogate(group)
     group.add_argument(
         "--cost", choices=COSTS,
-        help="what a mistake costs, default zero_one, or absolute for ordered levels",
-    )
+        help="cost of a mistake, default zero_one, or absolute for ordered levels")
     group.add_argument(
         "--cost-augmented", action="store_true",
-        help="with --surrogate log: the costs are added to the scores (softmax-margin, VCRF)",
-    )
+        help="with --surrogate log: add the costs to the scores (softmax-margin, VCRF)")
     group.add_argument(
         "--temperature", type=positive, metavar="TAU", default=1.0,
-        help="with --surrogate log: what the entropy is multiplied by, default 1",
-    )
+        help="with --surrogate log: factor of the entropy, default 1")
     group.add_argument(
-        "--penalty", choices=PENALTIES,
-        help="l2: alpha / 2 times the squared norm of the weights, the default; elasticnet: also "
-        "their absolute values, which makes weights zero",
-    )
+        "--penalty", choices=("l2", "elasticnet"),
+        help="l2, the default: alpha / 2 times the squared norm of the weights. elasticnet: also "
+        "their absolute values, which makes weights zero")
     group.add_argument(
-        "--l1-ratio", type=ratio, metavar="SHARE",
-        help="with --penalty elasticnet the share of the absolute values, from 0 to less than 1, "
-        "default 0.5",
-    )
+        "--l1-ratio", type=_ratio, metavar="SHARE",
+        help="with --penalty elasticnet: share of the absolute values, from 0 to less than 1, "
+        "default 0.5")
     group.add_argument(
         "--kernel", choices=KERNELS, default="linear",
-        help="kernel, default %(default)s; sequences and graphs take linear only",
-    )
+        help="kernel, default %(default)s. Sequences and graphs take linear only")
     group.add_argument(
-        "--gamma", type=gamma, metavar="NUMBER",
-        help="coefficient of the rbf, laplacian and poly kernels: a number, 'scale' or 'auto', "
-        "default scale",
-    )
+        "--gamma", type=_gamma, metavar="NUMBER",
+        help=f"coefficient of the kernels {', '.join(KERNELS_WITH_GAMMA)}: a number, 'scale' or "
+        "'auto', default scale")
     group.add_argument(
-        "--scale", choices=SCALES,
-        help="standard: features of mean 0 (not sparse ones) and variance 1 in DATA, which goes "
-        "into the model; by default where features are dense and outputs are classes, levels or "
-        "rankings; not for graphs and matchings",
-    )
+        "--scale", choices=("standard", "none"),
+        help="standard: features of mean 0 (except sparse ones) and variance 1 in DATA. The scaler "
+        "becomes part of the model. Default for dense features of classes, levels and rankings. "
+        "Not for graphs and matchings")
     group.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", dest="settings",
         help="any other parameter of the estimator, for example states=observed or "
-        "fit_intercept=false; may be repeated",
-    )
-
-
-def add_solver(parser):
-    group = parser.add_argument_group("solver")
-    group.add_argument(
-        "--tol", type=relative_gap, default=1e-3, metavar="GAP",
-        help="relative gap at which a fit ends: the certified duality gap as a share of the "
-        "objective at zero weights, default %(default)g",
-    )
-    add_max_iter(group)
-    add_seed(group)
-    return group
+        "fit_intercept=false. May be repeated")
 
 
 def add_output(parser, *, progress=True):
     group = parser.add_argument_group("output")
     group.add_argument(
         "--json", action="store_true",
-        help="print the results as one JSON document; what is for people goes to stderr",
-    )
+        help="print the results as one JSON document, and text for people to stderr")
     group.add_argument(
         "-q", "--quiet", action="store_true",
-        help="print errors and results only: no remarks" + (
-            ", no progress bar (there is none either where stderr is no terminal or tqdm is "
-            "missing)" if progress else ""
-        ),
-    )
+        help="print only errors and results, no remarks" + (
+            " and no progress bar (which needs tqdm, and a terminal as stderr)" if progress else ""
+        ))
     return group
 
 
 def add_plot(group, *, default=None):
-    """The option of every command that makes a plot."""
     group.add_argument(
         "--plot", metavar="FILE",
-        help="write a plot, in the format that the name ends with (png, pdf, svg, ...)"
-        + (f"; default {default}" if default else ""),
-    )
+        help="write a plot, in the format of the end of the name (png, pdf, svg, ...)"
+        + (f", default {default}" if default else ""))

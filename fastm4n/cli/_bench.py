@@ -1,4 +1,16 @@
-"""``fastm4n bench``."""
+"""Compare the compiled solvers with plain NumPy.
+
+Both run the same algorithm, the NumPy solvers from fastm4n.reference, in one thread, on small
+problems of classes, sequences and rankings. The NumPy solver runs for its share of --seconds, and
+the compiled solver makes the same passes with the same steps. The compiled solver then starts
+again and runs to a certified gap of at most 1e-4. Gaps are shares of the objective at zero weights.
+
+examples:
+  fastm4n bench
+      M4N, within some ten seconds
+  fastm4n bench --surrogate log --seconds 3 --json > bench.json
+      CRFs, for other programs
+"""
 
 import time
 import warnings
@@ -6,38 +18,17 @@ import warnings
 from fastm4n.cli import _arguments
 from fastm4n.cli._output import Report
 
-DESCRIPTION = """\
-Compare the compiled solvers with the same algorithm in plain NumPy (fastm4n.reference), on small
-problems of classes, sequences and rankings, one thread, one after the other.
-
-Both make as many passes as the NumPy solver makes in its share of --seconds, with the same steps;
-the compiled one then starts again and ends at a certified gap of at most 1e-4. Gaps are
-shares of the objective at zero weights.
-"""
-
-EPILOG = f"""\
-examples:
-  fastm4n bench
-      M4N, within some ten seconds
-  fastm4n bench --surrogate log --seconds 3 --json > bench.json
-      CRFs, for other programs
-
-{_arguments.EXIT_CODES}"""
-
 ALPHA = 0.1
 FINAL_TOL = 1e-4
 MOST_PASSES = 5000
 
 
-def add(commands):
-    parser = _arguments.add_command(
-        commands, "bench", run, "compiled solvers against plain NumPy", DESCRIPTION, EPILOG)
+def add(parser):
     _arguments.add_surrogate(parser)
     parser.add_argument(
         "--seconds", type=_arguments.positive, default=6.0, metavar="S",
-        help="about how long the NumPy solvers run altogether, default %(default)g; at least two "
-        "passes each",
-    )
+        help="approximate total seconds of the NumPy solvers, default %(default)g. Each makes at "
+        "least two passes")
     _arguments.add_seed(parser)
     _arguments.add_output(parser, progress=False)
 
@@ -51,18 +42,16 @@ def run(args):
     with threadpool_limits(1):
         for name, reference, compiled in problems:
             rows += _compared(name, reference, compiled, args.seconds / len(problems))
-    lines = [
+    report.table(head, [
         [
             row["problem"], row["solver"], str(row["passes"]), f"{row['seconds']:.4f}",
             f"{1e3 * row['seconds'] / row['passes']:.3f}", f"{row['relative_gap']:.2e}",
         ]
-        for row in rows
-    ]
-    report.table(head, lines)
+        for row in rows])
     report.result()
-    ratios = {}
-    for slow, fast in zip(rows[::3], rows[1::3], strict=True):
-        ratios[slow["problem"]] = slow["seconds"] / fast["seconds"]
+    ratios = {
+        slow["problem"]: slow["seconds"] / fast["seconds"]
+        for slow, fast in zip(rows[::3], rows[1::3], strict=True)}
     report.result("the compiled solver, for the same passes, whole fits:")
     for name, ratio in ratios.items():
         report.result(f"  {name}: {ratio:.0f} times as fast")
@@ -71,9 +60,9 @@ def run(args):
 
 
 def _problems(args):
-    """Names, and functions of a number of passes that return them, the gap and its scale.
+    """Names, and functions that make n passes and return their number, the gap and its scale.
 
-    The scale is the objective at zero weights, which the NumPy solver does not have.
+    The scale is the objective at zero weights. The NumPy solver does not have it.
     """
     import numpy as np
     from sklearn.datasets import load_digits
@@ -89,8 +78,7 @@ def _problems(args):
     rng = np.random.default_rng(args.seed)
     labels = Sequences.from_lengths(rng.integers(3, size=120), [6] * 20)
     tokens = Sequences(
-        rng.normal(size=(3, 5))[labels.values] + rng.normal(size=(120, 5)), labels.offsets
-    )
+        rng.normal(size=(3, 5))[labels.values] + rng.normal(size=(120, 5)), labels.offsets)
     vectors = rng.normal(size=(60, 5))
     utilities = vectors @ rng.normal(size=(5, 4)) + rng.gumbel(size=(60, 4))
     places = np.argsort(np.argsort(-utilities, axis=1), axis=1)
@@ -100,7 +88,7 @@ def _problems(args):
         def passes(n, tol=0.0):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                # the NumPy solver knows no momentum: for the same passes there is none
+                # the NumPy solver has no momentum
                 solver = BlockFrankWolfe(accelerate=tol > 0)
                 model = estimator(max_iter=n, tol=tol, solver=solver, **options).fit(X, y)
             return model.n_iter_, model.duality_gap_, model.duality_gap_ / model.relative_gap_
@@ -111,8 +99,7 @@ def _problems(args):
         def passes(n):
             result = reference.block_coordinate_frank_wolfe(
                 blocks(*data, args.surrogate, ALPHA), n_passes=n, gap_every=n,
-                random_state=args.seed,
-            )
+                random_state=args.seed)
             return n, float(result.history[-1, 3]), None
 
         return passes
@@ -138,8 +125,8 @@ def _problems(args):
 
 
 def _compared(name, reference, compiled, seconds):
-    """Three rows: NumPy, the compiled solver as far, and to the end."""
-    *_, scale = compiled(1)  # what is done once, such as imports
+    """Three rows: NumPy, the compiled solver for the same passes, and to the end."""
+    *_, scale = compiled(1)  # imports, once
     _, first = _timed(reference, 1)
     n = int(min(MOST_PASSES, max(2, seconds / first)))
     return [

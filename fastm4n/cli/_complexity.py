@@ -1,13 +1,24 @@
-"""``fastm4n complexity``."""
+"""Report the complexity, margins, bounds and consistency of a saved model.
+
+The report estimates the complexity of the model's hypotheses and its margins. It bounds the loss,
+marks vacuous bounds, and says whether the surrogate is consistent for the cost. Pass the data of
+the fit. Useful bounds need held-out data as well.
+
+examples:
+  fastm4n complexity chunks.fm4n train.txt.gz --test test.txt.gz
+      complexities by family of features, and held-out bounds
+  fastm4n complexity words.fm4n words.npz --where split=0 --test-where split=1
+      parts of one file
+  fastm4n complexity iris.fm4n iris --plot margins.png --json
+      a picture of the margins; all numbers for programs
+"""
 
 import argparse
 
 from fastm4n.cli import _data, _models, _plots, _predict, _summary
 from fastm4n.cli._arguments import (
-    EXIT_CODES,
-    READING_HELP,
-    add_command,
     add_data,
+    add_model_file,
     add_output,
     add_plot,
     add_seed,
@@ -16,54 +27,33 @@ from fastm4n.cli._arguments import (
     where,
     whole,
 )
-from fastm4n.cli._output import CommandError, Report, check_overwriting, write_files, writing
+from fastm4n.cli._output import CommandError, Report, check_overwriting, write_files
 
-DESCRIPTION = """\
-Tell what theory says of a saved model: the complexity of its hypotheses, its margins, bounds of its
-loss and which of them say nothing, and whether its surrogate is consistent for its cost. The data
-are those of the fit, read as they were then; bounds to act upon need held-out data as well.
-"""
-
-EPILOG = f"""\
-{READING_HELP}
-examples:
-  fastm4n complexity chunks.fm4n train.txt.gz --test test.txt.gz
-      complexities by family of features, and held-out bounds
-  fastm4n complexity words.fm4n words.npz --where split=0 --test-where split=1
-      parts of one file
-  fastm4n complexity iris.fm4n iris --plot margins.png --json
-      a picture of the margins; all numbers for programs
-
-{EXIT_CODES}"""
-
-# from names of so many families on they are no families
+# more distinct beginnings of names than this are not families
 MOST_FAMILIES = 60
 
 
-def add(commands):
-    parser = add_command(
-        commands, "complexity", run, "complexity, margins, bounds and consistency of a model",
-        DESCRIPTION, EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="file of the model")
+def add(parser):
+    add_model_file(parser)
     group = add_data(parser, fitted=True)
     group.add_argument("--test", metavar="FILE", help="held-out data")
     group.add_argument(
         "--test-where", type=where, metavar="ARRAY=N",
-        help="of npz only the held-out examples at which this array is N; of DATA without --test")
+        help="of npz only the held-out examples for which this array is N, of DATA without --test")
     group = parser.add_argument_group("theory")
     group.add_argument(
         "--loss", choices=("mean", "sum", "zero_one"), default="mean",
-        help="costs of a sequence's positions, averaged or added, or 1 where it is not right as a "
+        help="mean or sum of the costs of a sequence's positions, or 1 unless it is right as a "
         "whole, default %(default)s")
     group.add_argument(
         "--rho", type=positive, nargs="+", metavar="R",
-        help="margins in units of scores, chosen before the data are seen; default 0.1 ... 100")
+        help="margins in units of scores, chosen independently of the data. Default 0.1 ... 100")
     group.add_argument(
         "--delta", type=fraction, default=0.05, metavar="D",
-        help="probability that bounds may fail, default %(default)s")
+        help="probability that bounds fail, default %(default)s")
     group.add_argument(
         "--draws", type=whole, default=20, metavar="N",
-        help="draws of random signs of Monte Carlo, default %(default)s")
+        help="Monte Carlo draws of random signs, default %(default)s")
     add_seed(group, "seed of the signs")
     add_plot(add_output(parser, progress=False))
 
@@ -75,8 +65,7 @@ def run(args):
     report = Report(args, writes=args.plot is not None)
     read = [("MODEL", args.model), ("DATA", _data.file_of(args)), ("--test", args.test)]
     check_overwriting(read, [("--plot", args.plot)])
-    if args.plot is not None:
-        _plots.check("--plot", args.plot)
+    _plots.check("--plot", args.plot)
     with report.notes():
         model, estimator, data = _predict.read(args, truth=True)
         held = None
@@ -93,13 +82,9 @@ def run(args):
                 delta=args.delta, n_draws=args.draws, random_state=args.seed, **_named(model))
         except (TypeError, ValueError, NotImplementedError) as error:
             raise CommandError(f"{args.model}: {error}") from error
-
-    def drawn():
-        with writing("--plot", args.plot) as file:
-            _plots.margins(found, data.name, file, _plots.kind(args.plot))
-
-    written, failure = write_files([("plot", args.plot, drawn)])
-    report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))
+    written, failure = write_files([("plot", args.plot, lambda: _plots.write(
+        "--plot", args.plot, _plots.margins, found, data.name))])
+    report.tell(_summary.counts(data, estimator.n_features_in_, _summary.facts(data)))
     report.tell()
     for line in str(found).splitlines():
         report.result(line)
@@ -112,7 +97,7 @@ def run(args):
 
 
 def _named(model):
-    """Names of the features where there are any, and families: what is before = or : in them."""
+    """Names of the features, if any, and their families: the part of a name before = or :."""
     _, estimator = _models.split(model)
     vectorizer = _models.vectorizer(model)
     if vectorizer is not None:

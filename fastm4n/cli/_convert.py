@@ -1,37 +1,29 @@
-"""``fastm4n convert``."""
+"""Convert a model file of CRFsuite to a model of fastm4n.
 
-from fastm4n.cli import _models
-from fastm4n.cli._arguments import EXIT_CODES, add_command, add_output
-from fastm4n.cli._output import Report, check_output, check_overwriting, naming
+Any program and algorithm may have trained it: 'crfsuite learn', python-crfsuite or
+sklearn-crfsuite. The new model gives the same labels and probabilities as CRFsuite with the old
+file. Load it by 'fastm4n predict' and 'evaluate', or in Python by fastm4n.load_model. Nothing in a
+file is executed.
 
-DESCRIPTION = """\
-Make a model of fastm4n of a model file of CRFsuite, whatever program and algorithm trained it:
-'crfsuite learn', python-crfsuite or sklearn-crfsuite. The model tags as CRFsuite does with the old
-file, with the same probabilities; 'fastm4n predict' and 'evaluate' take it, and
-fastm4n.load_model in Python. Nothing in a file is executed.
-"""
-
-EPILOG = f"""\
 examples:
   fastm4n convert ner.crfsuite --model ner.fm4n
       afterwards: fastm4n predict ner.fm4n sentences.crfsuite --probabilities
   fastm4n convert old.model --encoding latin-1 --model old.fm4n
       a model whose labels and attributes are not UTF-8
+"""
 
-{EXIT_CODES}"""
+from fastm4n.cli import _models
+from fastm4n.cli._arguments import add_output
+from fastm4n.cli._output import Report, check_output, check_overwriting, naming
 
 
-def add(commands):
-    parser = add_command(
-        commands, "convert", run, "a model of CRFsuite as one of fastm4n", DESCRIPTION, EPILOG)
+def add(parser):
     group = parser.add_argument_group("model")
     group.add_argument("file", metavar="FILE", help="model file of CRFsuite")
     group.add_argument(
         "--encoding", default="utf-8", metavar="NAME",
-        help="encoding of the names of labels and attributes; default utf-8",
-    )
-    output = add_output(parser, progress=False)
-    output.add_argument(
+        help="encoding of the names of labels and attributes, default utf-8")
+    add_output(parser, progress=False).add_argument(
         "--model", metavar="FILE", required=True, help="write the model to this file")
 
 

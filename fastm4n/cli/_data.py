@@ -1,49 +1,47 @@
-"""Reading: from a file, or the name of a data set, to what estimators take."""
+"""Formats of data: the table of their readers, tasks and options, and the embedded data sets."""
 
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from fastm4n.cli import _labels, _models
-from fastm4n.cli._arguments import EMBEDDED
-from fastm4n.cli._output import CommandError
+from fastm4n.cli._output import CommandError, counted, joined
 
-# levels that the target of a regression data set is binned into
+# name, task and description of the data sets that need no file
+EMBEDDED = {
+    "digits": ("classes", "handwritten digits, 8 x 8 pixels (scikit-learn)"),
+    "iris": ("classes", "three species of iris (scikit-learn)"),
+    "wine": ("classes", "three cultivars of wine (scikit-learn)"),
+    "breast_cancer": ("classes", "malignant or benign (scikit-learn)"),
+    "diabetes": ("ordered", "progression of diabetes in five levels (scikit-learn)"),
+    "digit_lines": ("sequences", "the digits in lines of eleven, in the order of the data set"),
+    "simulated_rankings": ("rankings", "linear utilities of four items, with noise"),
+    "simulated_images": ("graphs", "grids of pixels: a noisy image of a disc, inside or outside"),
+    "simulated_points": ("matchings", "six points found again in another frame, with noise"),
+}
+# bins of the target of a regression data set
 N_LEVELS = 5
-
-_SUFFIXES = {
-    ".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".svmlight": "svmlight",
-    ".libsvm": "svmlight", ".conll": "conll", ".txt": "conll", ".iob": "conll", ".bio": "conll",
-    ".conllu": "conllu", ".crfsuite": "crfsuite", ".npz": "npz", ".hmm": "svmhmm",
-    ".svmhmm": "svmhmm", ".rank": "svmrank", ".svmrank": "svmrank",
-}
-_COMPRESSED = (".gz", ".bz2", ".xz")
-_TOKENS = ("conll", "conllu")
-# options that are of some formats only
-_OPTIONS = {
-    "target": ("csv", "conll", "conllu", "npz"), "columns": ("csv", "conll", "conllu"),
-    "drop": ("csv",), "labels": ("csv",), "header": ("csv",), "delimiter": ("csv", "conll"),
-    "comment": ("conll",), "where": ("npz",), "attributes": _TOKENS,
-}
-
-# files of scikit-learn's: rows of features and a class, below so many lines of names
+# scikit-learn's files of rows of features and a class, and the number of lines of names above
 _TABLES = {
     "iris": ("iris.csv", 1), "wine": ("wine_data.csv", 1),
     "breast_cancer": ("breast_cancer.csv", 1), "digits": ("digits.csv.gz", 0),
 }
+_COMPRESSED = (".gz", ".bz2", ".xz")
 
 
 @dataclass
 class Data:
     """Examples of a task.
 
-    X and y are what the task's estimator takes, but that sequences of attributes still have to go
-    through a vectorizer. `reading` is what other files have to be read by, in JSON; `tokens` are
-    the columns of each token, for output beside the predictions. `target` names the column of the
-    truth, `why` says how it was found, and `notes` what the user may want to correct.
+    X and y are arguments of the task's estimator, except that attributes of tokens still need a
+    vectorizer. `reading` says in JSON how to read other files in the same way. `tokens` has the
+    columns of each token, for output next to the predictions. `target` names the column of the
+    truth, `why` says how it was found, and `notes` are remarks on guesses that may be wrong.
     """
 
     name: str
@@ -66,77 +64,108 @@ class Data:
         return self.reading.get("attributes") is not None
 
 
+class Format(NamedTuple):
+    """A row of the table `FORMATS`.
+
+    Attributes
+    ----------
+    read : callable
+        read(args, task, reading, n_features, fitted, truth) makes `Data`.
+    tasks : tuple of str
+        Tasks that files of this format can have.
+    options : tuple of str
+        Options of `add_data` that the format uses, of those that not all formats use.
+    suffixes : tuple of str
+        Ends of names of files.
+    help : str
+        Lines of ``--help``.
+    features : {"numbers", "tokens", "crfsuite"}
+        Features of the examples. A model predicts from files with the same kind of features.
+    """
+
+    read: Callable
+    tasks: tuple
+    options: tuple = ()
+    suffixes: tuple = ()
+    help: str = ""
+    features: str = "numbers"
+
+
 def read(args, *, task=None, reading=None, n_features=None, truth=True):
-    """The data that the arguments name.
+    """Read the data that the arguments name.
 
     Parameters
     ----------
     args : Namespace
-        Of `add_data`.
+        Arguments of `add_data`.
     task, reading, n_features
-        Of a fitted model, that the data must fit; None before a fit.
+        From the fitted model that the data must fit. None before a fit.
     truth : bool
         Whether the truth is needed.
     """
     fitted = reading is not None
-    if not fitted:
-        task = args.task
-    if args.data in EMBEDDED and args.format is None:
-        _check_options(args, "embedded")
-        return embedded(args.data, task, "the model predicts" if fitted else "--task is")
-    if args.data != "-" and (
-        _models.is_file_of_ours(args.data) or _models.is_file_of_crfsuite(args.data)
-    ):
-        raise CommandError(
-            f"{args.data} is a model, and DATA is a file of data; 'fastm4n info {args.data}' "
-            "describes it", 2)
-    of_model = reading.get("format") if fitted and args.data == "-" else None
-    kind = args.format or (of_model if of_model in _READERS else guessed(args.data))
+    reading, task = reading or {}, task if fitted else args.task
+    kind = _kind(args, reading)
     _check_options(args, kind)
-    if fitted:
-        _check_attributes(args, kind, reading)
+    if fitted and kind in FORMATS:
+        _check_features(args, kind, reading)
+    form = FORMATS.get(kind, _OF_EMBEDDED)
+    tasks = form.tasks
+    if task not in (None, *tasks):
+        raise CommandError(f"{kind} holds {joined(tasks)}, not {task}", 2)
     try:
-        data = _READERS[kind](args, task, reading or {}, n_features, fitted, truth)
+        data = form.read(args, task, reading, n_features, fitted, truth)
     except FileNotFoundError as error:
         raise _no_such_file(args.data) from error
-    if task is not None and data.task != task:
+    if task not in (None, data.task):
         raise CommandError(
             f"{args.data} holds {data.task}, but "
-            + (f"the model predicts {task}" if fitted else f"--task is {task}")
-        )
+            + (f"the model predicts {task}" if fitted else f"--task is {task}"),
+            1 if kind in FORMATS else 2)
     data.reading = {"format": kind, **data.reading}
     if not fitted:
         _labels.settle(data, args)
     return data
 
 
-def _no_such_file(name):
-    return CommandError(
-        f"{name}: there is no such file, nor is it an embedded data set ({', '.join(EMBEDDED)})")
+def file_of(args):
+    """The file, or - for stdin, that the arguments name. None for an embedded data set."""
+    return None if args.data in EMBEDDED and args.format is None else args.data
+
+
+def _kind(args, reading):
+    """The format of the data by the arguments, the name, or for stdin the model."""
+    file = file_of(args)
+    if file is None:
+        return "embedded"
+    if file != "-" and (_models.is_file_of_ours(file) or _models.is_file_of_crfsuite(file)):
+        raise CommandError(
+            f"{file} is a model, and DATA is a file of data: 'fastm4n info {file}' describes it", 2)
+    of_model = reading.get("format") if file == "-" else None
+    return args.format or (of_model if of_model in FORMATS else guessed(file))
 
 
 def guessed(name):
-    """The format that the name of a file tells."""
+    """The format by the end of a file's name."""
     if name == "-":
         raise CommandError("-: pass --format, as stdin has no name to guess it from", 2)
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
-    kind = _SUFFIXES.get(suffixes[-1]) if suffixes else None
-    if kind is None:
-        if os.path.isdir(name):
-            raise CommandError(f"{name}: is a folder")
-        if not os.path.exists(name):
-            raise _no_such_file(name)
-        raise CommandError(
-            f"{name}: the format cannot be told from the name; pass --format, one of "
-            f"{', '.join(_READERS)}", 2)
-    return kind
+    for kind, known in FORMATS.items():
+        if suffixes and suffixes[-1] in known.suffixes:
+            return kind
+    if os.path.isdir(name):
+        raise CommandError(f"{name}: is a folder")
+    if not os.path.exists(name):
+        raise _no_such_file(name)
+    raise CommandError(
+        f"{name}: unknown end of the name: pass --format {joined(FORMATS)}", 2)
 
 
-def file_of(args):
-    """The file, or - for stdin, that the arguments name; None for an embedded data set."""
-    return None if args.data in EMBEDDED and args.format is None else args.data
+def _no_such_file(name):
+    return CommandError(
+        f"{name}: there is no such file, nor is it an embedded data set ({', '.join(EMBEDDED)})")
 
 
 def _source(args):
@@ -148,35 +177,29 @@ def _source(args):
 
 
 def _check_options(args, kind):
-    """Refuse options that the format would not heed."""
-    for option, kinds in _OPTIONS.items():
-        if getattr(args, option, None) is not None and kind not in kinds:
-            of = " and ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+    """Refuse options that the format ignores."""
+    used = FORMATS.get(kind, _OF_EMBEDDED).options
+    for option in dict.fromkeys(option for each in FORMATS.values() for option in each.options):
+        if getattr(args, option, None) is not None and option not in used:
+            kinds = [name for name, each in FORMATS.items() if option in each.options]
             raise CommandError(
-                f"--{option} is for {of}, and {args.data} is "
-                + ("an embedded data set" if kind == "embedded" else kind), 2
-            )
+                f"--{option} is for {joined(kinds, 'and')}, and {args.data} is "
+                + ("an embedded data set" if kind == "embedded" else kind), 2)
 
 
-def _check_attributes(args, kind, reading):
-    """Refuse a format whose features are not those that the model was fitted on."""
+def _check_features(args, kind, reading):
+    """Refuse a format with other features than the model was fitted on."""
     attributes = reading.get("attributes")
-    given = "crfsuite" if kind == "crfsuite" else "tokens" if kind in _TOKENS else None
-    wanted = attributes and ("crfsuite" if attributes == "crfsuite" else "tokens")
-    if given != wanted:
-        if wanted is None:
-            what, kinds = "numbers", "csv, svmlight, svmhmm, svmrank or npz"
-        else:
-            what = "attributes of tokens"
-            kinds = "conll or conllu"
-            if wanted == "crfsuite":
-                kinds = (
-                    "crfsuite: on each line a label and the attributes that the model was trained "
-                    "on, separated by tabs")
+    wanted = "numbers" if attributes is None else (
+        "crfsuite" if attributes == "crfsuite" else "tokens")
+    if FORMATS[kind].features != wanted:
+        kinds = [name for name, each in FORMATS.items() if each.features == wanted]
+        kinds = joined(kinds) if wanted != "crfsuite" else (
+            "crfsuite, with a label and attributes of the model on each line, separated by tabs")
         raise CommandError(
-            f"{args.data} is {kind}, but the model was fitted on {reading.get('format') or what}; "
-            f"give {kinds}", 2
-        )
+            f"{args.data} is {kind}, but the model was fitted on "
+            f"{reading.get('format') or ('numbers' if attributes is None else 'attributes')}: "
+            f"give {kinds}", 2)
 
 
 # -------------------------------------------------------------------------------- vectors
@@ -186,78 +209,65 @@ def _read_csv(args, task, reading, n_features, fitted, truth):
     from fastm4n.cli._tables import Head
     from fastm4n.datasets._tables import is_ranking, read_table
 
-    if task not in (None, "classes", "ordered", "rankings", "multilabel"):
-        raise CommandError(
-            f"csv holds classes, ordered levels, rankings or indicators of labels, not {task}", 2)
     names = reading.get("labels") if fitted else args.labels
     if (task == "multilabel") != (names is not None) and not (fitted or task is None):
         raise CommandError(
             "--task multilabel of csv needs --labels NAME,..., the columns that are labels"
-            if names is None else f"--labels are of task multilabel, and --task is {task}", 2)
+            if names is None else f"--labels needs --task multilabel, got {task}", 2)
     head = Head(args, reading, n_features, fitted=fitted, truth=truth)
     try:
         data = read_table(
             _source(args), None, None, args.delimiter or reading.get("delimiter"), head=head,
-            rankings=None if task is None else task == "rankings", typed=False,
-        )
+            rankings=None if task is None else task == "rankings", typed=False)
     except ValueError as error:
         if fitted or not str(error).endswith("which is not a finite number."):
             raise
         raise CommandError(
             f"{error} Features are numbers: leave the column out by --drop, or pass it as --target "
-            "if it is what to predict."
-        ) from error
+            "if it is what to predict.") from error
+    more = {"delimiter": args.delimiter, "header": head.has_names, "width": head.width}
     if names is not None or task == "multilabel":
-        return _indicators(args, data, head, task, names, fitted, truth)
+        return _indicators(args, data, head, more, names, fitted and truth)
     if data.y is not None and not fitted:
         missing = [i for i, label in enumerate(data.y) if label.lower() == "nan"]
         if missing:
             others = len(missing) - 1
-            more = f" and in {others} more: leave these examples" if others else ": leave it"
+            also = f" and in {others} more: leave these examples" if others else ": leave it"
             raise CommandError(
                 f"{args.data}: the target {data.target} is {str(data.y[missing[0]])!r} in "
-                f"example {missing[0] + 1}{more} out, or give a label")
+                f"example {missing[0] + 1}{also} out, or give a label")
     if task is None:
         task = "rankings" if is_ranking(data.y[0]) else _of_vectors(args)
     return Data(
         args.data, task, data.X, data.y,
-        {
-            "target": data.target, "columns": data.columns, "delimiter": args.delimiter,
-            "header": head.has_names, "width": head.width,
-        },
-        target=data.target, why=head.why, notes=head.notes, feature_names=data.columns,
-    )
+        {"target": data.target, "columns": data.columns, **more}, target=data.target,
+        why=head.why, notes=head.notes, feature_names=data.columns)
 
 
-def _indicators(args, data, head, task, names, fitted, truth):
+def _indicators(args, data, head, more, names, needs_labels):
     """Features of a table, and the columns behind them that are indicators of labels."""
     import numpy as np
 
     n = head.n_labels
-    if fitted and truth and not n:
+    if needs_labels and not n:
         raise CommandError(
-            f"{args.data} has no columns of labels that the model, which was fitted on another "
-            "format, could be compared with", 2)
+            f"{args.data} has no columns of labels for a comparison with the model, which was "
+            "fitted on another format", 2)
     width = data.X.shape[1] - n
     X, Y, columns = data.X[:, :width], data.X[:, width:], data.columns[:width]
     wrong = np.argwhere((Y != 0) & (Y != 1))
     if len(wrong):
         i, j = wrong[0]
         raise CommandError(
-            f"{args.data}: column {data.columns[width + j]} is {Y[i, j]:g} in example {i + 1}; "
-            "labels are 1 where an example has them and 0 elsewhere")
+            f"{args.data}: column {data.columns[width + j]} is {Y[i, j]:g} in example {i + 1}. "
+            "Labels are 1 if an example has them and 0 otherwise")
+    labels = data.columns[width:] if names is None or n else names
     return Data(
         args.data, "multilabel", np.ascontiguousarray(X), Y.astype(np.int64) if n else None,
-        {
-            "columns": columns, "labels": data.columns[width:] if names is None or n else names,
-            "delimiter": args.delimiter, "header": head.has_names, "width": head.width,
-        },
-        notes=head.notes, feature_names=columns,
-    )
+        {"columns": columns, "labels": labels, **more}, notes=head.notes, feature_names=columns)
 
 
 def _of_vectors(args):
-    """Classes, or ordered levels where levels are given."""
     return "classes" if args.levels is None else "ordered"
 
 
@@ -267,14 +277,10 @@ def _read_svmlight(args, task, reading, n_features, fitted, truth):
     from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svmlight import indicator, read_svmlight
 
-    if task not in (None, "classes", "ordered", "sequences", "multilabel"):
-        raise CommandError(
-            f"svmlight holds classes, ordered levels, sequences or sets of labels, not {task}", 2)
     X, y, offsets, _, zero_based = read_svmlight(
         _source(args), n_features=n_features, zero_based=reading.get("zero_based", "auto"),
         with_qid=None if task is None else task == "sequences",
-        multilabel=None if task is None else task == "multilabel", as_text=True,
-    )
+        multilabel=None if task is None else task == "multilabel", as_text=True)
     known = reading.get("labels")
     reading = {"zero_based": bool(zero_based)}
     if isinstance(y, tuple):
@@ -299,16 +305,12 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
     from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svm_struct import read_svm_rank
 
-    if task not in (None, "matchings", "classes", "ordered"):
-        raise CommandError(
-            "svmrank holds matchings of documents and ranks, ordered levels or classes, not "
-            f"{task}", 2)
     X, texts, batch = read_svm_rank(_source(args), n_features=n_features)
     offsets = np.append(batch.starts, len(texts))
     targets = Sequences(texts.astype(np.float64), offsets)
     queries = zip(batch.qids.tolist(), targets, strict=True)
     tied = next((qid for qid, values in queries if len(set(values)) < len(values)), None)
-    tie = f"documents of qid:{tied} have the same target, so that there is no one ranking"
+    tie = f"documents of qid:{tied} have the same target, and therefore no one ranking"
     notes, reading = [], {"zero_based": False}
     if task is None:
         task = "matchings" if tied is None and args.levels is None else "ordered"
@@ -319,7 +321,7 @@ def _read_svmrank(args, task, reading, n_features, fitted, truth):
     if truth and tied is not None:
         raise CommandError(f"{args.data}: {tie}" + (
             "" if fitted else ". --task ordered takes documents one by one; in Python, "
-            "fastm4n.data.preference_pairs compares those of different targets"))
+            "fastm4n.data.preference_pairs compares documents with different targets"))
     try:
         pairs, ranks = document_pairs(Sequences(X, offsets), targets if truth else None)
     except ValueError as error:
@@ -337,7 +339,6 @@ def _read_svmhmm(args, task, reading, n_features, fitted, truth):
     from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._svm_struct import read_svm_hmm
 
-    _only_sequences("svmhmm", task)
     X, tags, _, batch = read_svm_hmm(_source(args), n_features=n_features)
     offsets = np.append(batch.starts, len(tags))
     return Data(
@@ -345,15 +346,10 @@ def _read_svmhmm(args, task, reading, n_features, fitted, truth):
         {"zero_based": False})
 
 
-def _only_sequences(kind, task):
-    if task not in (None, "sequences"):
-        raise CommandError(f"{kind} holds sequences, not {task}", 2)
-
-
 def _read_conll(args, task, reading, n_features, fitted, truth):
+    from fastm4n.cli._tables import moved_up, place_of
     from fastm4n.datasets import load_conll
 
-    _only_sequences("conll", task)
     delimiter = args.delimiter or reading.get("delimiter")
     comment = args.comment or reading.get("comment")
     sentences = load_conll(
@@ -361,46 +357,39 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
         keep_empty=fitted and not truth,
     ).tokens
     width = len(next(filter(None, sentences))[0])
+    numbers, given = [str(i + 1) for i in range(width)], args.target
+    has = f"{args.data} has {counted(width, 'column')}"
+    if not fitted and width < 2:
+        raise CommandError(
+            f"{has}, where tokens and labels were expected: pass --delimiter if it is not split at "
+            "the right places")
+    target = None
+    if given is not None or not fitted:
+        target = place_of(given or "-1", numbers, "--target")
     if fitted:
-        columns, target, trained = reading["columns"], reading["target"], reading["width"]
-        if args.target is not None:
-            target = _position("--target", args.target, width)
-        if width == trained - 1 and not truth and args.target is None:
-            # the truth is missing: what stood behind it moves up
-            columns = [column - (column > target) for column in columns]
-            target = None
-        elif width != trained and args.target is None:
-            raise CommandError(
-                f"{args.data} has {_columns(width)}, but the model was fitted on {trained}, of "
-                f"which column {target + 1} was the target; give the same columns"
-                + ("" if truth else ", without the target if there is none")
-            )
-        elif columns and max(columns) >= width:
-            raise CommandError(
-                f"{args.data} has {_columns(width)}, but the model needs {max(columns) + 1}"
-            )
-        attributes = reading["attributes"]
+        attributes, columns, left = (reading[key] for key in ("attributes", "columns", "target"))
+        if given is None:
+            columns, is_there = moved_up(columns, [left], width, reading["width"])
+            target = left if is_there else None
+            if columns is None or truth and not is_there:
+                raise CommandError(
+                    f"{has}, but the model was fitted on {reading['width']}, of which column "
+                    f"{left + 1} was the target; give the same columns"
+                    + ("" if truth else ", without the target if there is none"))
+        if columns and max(columns) >= width:
+            raise CommandError(f"{has}, but the model needs {max(columns) + 1}")
     else:
-        if width < 2:
-            raise CommandError(
-                f"{args.data} has 1 column, where tokens and labels were expected; pass "
-                "--delimiter if it is not split at the right places"
-            )
-        target = _position("--target", args.target or "-1", width)
-        if args.columns is None:
-            columns = [column for column in range(width) if column != target]
-        else:
-            columns = [_position("--columns", column, width) for column in args.columns]
+        attributes = args.attributes or "window"
+        columns = [i for i in range(width) if i != target] if args.columns is None else [
+            place_of(column, numbers, "--columns") for column in args.columns]
         if target in columns:
             raise CommandError("--columns: the target is among them", 2)
-        attributes = args.attributes or "window"
     labels = None
     if target is not None:
         labels = [[token[target] for token in sentence] for sentence in sentences]
     chosen = [
         [tuple(token[column] for column in columns) for token in sentence]
-        for sentence in sentences
-    ]
+        for sentence in sentences]
     return Data(
         args.data, "sequences", _attributes(chosen, attributes, args.data), labels,
         {
@@ -408,29 +397,12 @@ def _read_conll(args, task, reading, n_features, fitted, truth):
             "delimiter": delimiter, "comment": comment,
         },
         tokens=sentences, target=None if target is None else f"column {target + 1}",
-        why="" if args.target is not None or fitted else "the last column",
-    )
-
-
-def _columns(number):
-    return f"{number} column{'' if number == 1 else 's'}"
-
-
-def _position(option, text, width):
-    """A column, counted from 0, of a number that counts from 1, or from the end if negative."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise CommandError(f"{option}: conll has no names of columns, got {text!r}", 2) from None
-    if not 0 < abs(number) <= width:
-        raise CommandError(f"{option}: there is no column {number}, there are {width}", 2)
-    return number - 1 if number > 0 else width + number
+        why="" if given is not None or fitted else "the last column")
 
 
 def _read_conllu(args, task, reading, n_features, fitted, truth):
     from fastm4n.datasets import load_conllu
 
-    _only_sequences("conllu", task)
     if fitted:
         columns, attributes = reading["columns"], reading["attributes"]
         target = (args.target or reading["target"]) if truth else None
@@ -443,14 +415,12 @@ def _read_conllu(args, task, reading, n_features, fitted, truth):
     return Data(
         args.data, "sequences", _attributes(data.tokens, attributes, args.data), data.labels,
         {"target": target, "columns": columns, "attributes": attributes}, tokens=data.tokens,
-        target=target,
-    )
+        target=target)
 
 
 def _read_crfsuite(args, task, reading, n_features, fitted, truth):
     from fastm4n.datasets import load_crfsuite
 
-    _only_sequences("crfsuite", task)
     data = load_crfsuite(_source(args), keep_empty=fitted and not truth)
     return Data(args.data, "sequences", data.sequences, data.labels, {"attributes": "crfsuite"})
 
@@ -464,59 +434,48 @@ def _attributes(sentences, kind, name):
     if kind == "columns":
         return [
             [[f"{i}={value}" for i, value in enumerate(token)] for token in sentence]
-            for sentence in sentences
-        ]
+            for sentence in sentences]
     width = len(next(filter(None, sentences))[0])
     if width != 2:
         raise CommandError(
-            f"--attributes chunking needs two columns, word and tag, and {name} has {width}; "
-            "choose them by --columns", 2
-        )
+            f"--attributes chunking needs two columns, word and tag, and {name} has {width}: "
+            "choose them by --columns", 2)
     return [
         chunking_attributes(*map(list, zip(*sentence, strict=True))) if sentence else []
-        for sentence in sentences
-    ]
+        for sentence in sentences]
 
 
 # ------------------------------------------------------------------------------------ npz
 
 
 def _read_npz(args, task, reading, n_features, fitted, truth):
-    from scipy import sparse
-
     from fastm4n.data._sequences import Sequences
     from fastm4n.datasets._tables import is_ranking
 
     arrays = _arrays(args)
-    if "edges" in arrays:
-        return _graphs(args, arrays, reading, fitted, truth)
-    if "X" in arrays:
-        X = arrays["X"]
-    elif {"data", "indices", "indptr", "shape"} <= arrays.keys():
-        try:
-            X = sparse.csr_matrix(
-                tuple(arrays[part] for part in ("data", "indices", "indptr")),
-                shape=tuple(map(int, arrays["shape"])),
-            )
-            X.check_format()
-        except (TypeError, ValueError) as error:
-            raise CommandError(f"{args.data}: the arrays are no CSR matrix ({error})") from error
-    else:
-        raise CommandError(
-            f"{args.data}: there is no array X, nor data, indices, indptr and shape of a CSR "
-            f"matrix; there are {', '.join(arrays) or 'none'}"
-        )
-    key = _key(args, reading)
+    # a model of another format has no name of the array
+    key = args.target or (reading.get("format") == "npz" and reading.get("target")) or "y"
     y = _labels.decoded(args.data, arrays.get(key))
-    if y is None and (truth or not fitted):
-        raise CommandError(f"{args.data}: there is no array {key}; there are {', '.join(arrays)}")
-    if "lengths" in arrays or "offsets" in arrays:
-        make = Sequences.from_lengths if "lengths" in arrays else Sequences
-        cuts = arrays["lengths" if "lengths" in arrays else "offsets"]
-        try:
-            X, y = make(X, cuts), None if y is None else make(y, cuts)
-        except (TypeError, ValueError) as error:
-            raise CommandError(f"{args.data}: {error}") from error
+    try:
+        is_graphs = "edges" in arrays
+        X = _graphs_of(arrays) if is_graphs else _matrix_of(arrays)
+        if y is None and (truth or not fitted):
+            raise ValueError(f"there is no array {key}, only {', '.join(arrays)}")
+        if is_graphs and y is not None:
+            if y.shape != (X.n_nodes,):
+                raise ValueError(
+                    f"array {key} has the shape {y.shape}, but there are {X.n_nodes} nodes, with "
+                    "one label each")
+            y = Sequences(y, X.node_offsets)
+        cuts = next((name for name in ("lengths", "offsets") if name in arrays), None)
+        if not is_graphs and cuts is not None:
+            make = Sequences.from_lengths if cuts == "lengths" else Sequences
+            X, y = (None if part is None else make(part, arrays[cuts]) for part in (X, y))
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"{args.data}: {error}") from error
+    if is_graphs:
+        found = "graphs"
+    elif cuts is not None:
         found = "sequences"
     elif X.ndim == 4:
         found = "matchings"
@@ -530,54 +489,50 @@ def _read_npz(args, task, reading, n_features, fitted, truth):
         known = task in ("classes", "ordered", "rankings", "multilabel")
         found = task if known else _of_vectors(args)
     X, y = _where(args, arrays, X, y)
-    more = {}
-    if found == "multilabel" and y is not None:
-        more["labels"] = list(range(y.shape[1]))
+    more = {"labels": list(range(y.shape[1]))} if found == "multilabel" and y is not None else {}
     return Data(args.data, found, X, y, {"target": key, **more}, target=f"array {key}")
 
 
-def _key(args, reading):
-    """The name of the array of the truth; a model of another format knows none."""
-    return args.target or (reading.get("format") == "npz" and reading.get("target")) or "y"
+def _matrix_of(arrays):
+    """The array X, or a CSR matrix of its parts."""
+    from scipy import sparse
+
+    if "X" in arrays:
+        return arrays["X"]
+    parts = ("data", "indices", "indptr")
+    if not {*parts, "shape"} <= arrays.keys():
+        raise ValueError(
+            "there is no array X, and no CSR matrix of data, indices, indptr and shape, only "
+            f"{', '.join(arrays) or 'an empty archive'}")
+    try:
+        X = sparse.csr_matrix(
+            tuple(arrays[part] for part in parts), shape=tuple(map(int, arrays["shape"])))
+        X.check_format()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the arrays are no CSR matrix ({error})") from error
+    return X
 
 
-def _graphs(args, arrays, reading, fitted, truth):
+def _graphs_of(arrays):
     """Graphs of the arrays that `Graphs.save` writes."""
     from fastm4n.data._graphs import Graphs
-    from fastm4n.data._sequences import Sequences
     from fastm4n.data.disk._graph_files import graph_arrays
 
-    key = _key(args, reading)
-    try:
-        X = Graphs(**graph_arrays(arrays))
-        y = _labels.decoded(args.data, arrays.get(key))
-        if y is None and (truth or not fitted):
-            raise ValueError(f"there is no array {key}; there are {', '.join(arrays)}")
-        if y is not None and y.shape != (X.n_nodes,):
-            raise ValueError(
-                f"array {key} has the shape {y.shape}, but there are {X.n_nodes} nodes, which "
-                "have one label each"
-            )
-    except (TypeError, ValueError) as error:
-        raise CommandError(f"{args.data}: {error}") from error
-    X, y = _where(args, arrays, X, None if y is None else Sequences(y, X.node_offsets))
-    return Data(args.data, "graphs", X, y, {"target": key}, target=f"array {key}")
+    return Graphs(**graph_arrays(arrays))
 
 
 def _where(args, arrays, X, y):
-    """Examples, and the truth if there is one, that --where chooses."""
+    """The examples, and the truth if there is one, that --where chooses."""
     import numpy as np
 
     if args.where is None:
         return X, y
     name, value = args.where
-    mask = arrays.get(name)
-    n = X.shape[0]
+    mask, n = arrays.get(name), X.shape[0]
     if mask is None or mask.shape != (n,):
         raise CommandError(
-            f"--where: {args.data} has no array {name!r} with a number for each of {n} "
-            "examples", 2
-        )
+            f"--where: {args.data} has no array {name!r} with a number for each of {n} examples",
+            2)
     chosen = np.flatnonzero(mask == value)
     if not chosen.size:
         raise CommandError(f"--where: {name} is {value} nowhere in {args.data}", 2)
@@ -585,7 +540,7 @@ def _where(args, arrays, X, y):
 
 
 def _arrays(args):
-    """All arrays of the file, none of which holds objects."""
+    """All arrays of the file, none of which contains objects."""
     import zipfile
 
     from fastm4n.base.npz import read_npz
@@ -595,7 +550,7 @@ def _arrays(args):
     if os.path.exists(args.data) and not os.path.isfile(args.data):
         raise CommandError(f"{args.data}: is not a regular file")
     if not zipfile.is_zipfile(args.data):
-        with open(args.data, "rb") as file:  # which tells what keeps it from being read
+        with open(args.data, "rb") as file:  # raises if it cannot be read
             empty = not file.read(1)
         raise CommandError(f"{args.data} is empty." if empty else
                            f"{args.data} is no npz file, or was cut off: it is no zip archive.")
@@ -607,18 +562,11 @@ def _arrays(args):
         raise CommandError(f"{args.data}: cannot be read ({error})") from error
 
 
-_READERS = {
-    "csv": _read_csv, "svmlight": _read_svmlight, "conll": _read_conll, "conllu": _read_conllu,
-    "crfsuite": _read_crfsuite, "npz": _read_npz, "svmhmm": _read_svmhmm,
-    "svmrank": _read_svmrank,
-}
-
-
 # ------------------------------------------------------------------------------- embedded
 
 
-def embedded(name, task=None, who="--task is"):
-    """An embedded data set; classes are taken for ordered levels, and the other way, as asked."""
+def embedded(name, task=None):
+    """An embedded data set. Classes become ordered levels, or levels classes, if `task` says so."""
     import numpy as np
 
     from fastm4n.data._sequences import Sequences
@@ -626,8 +574,6 @@ def embedded(name, task=None, who="--task is"):
     holds, _ = EMBEDDED[name]
     if {task, holds} == {"classes", "ordered"}:
         holds = task
-    if task is not None and task != holds:
-        raise CommandError(f"{name} is of {holds}, but {who} {task}", 2)
     rng = np.random.default_rng(0)
     if name == "simulated_rankings":
         X = rng.normal(size=(300, 5))
@@ -654,10 +600,10 @@ def embedded(name, task=None, who="--task is"):
 
 
 def _of_scikit_learn(name):
-    """What its `load_NAME(return_X_y=True)` gives.
+    """The result of scikit-learn's `load_NAME(return_X_y=True)`.
 
-    To import it takes longer than all that is done with a small data set: its tables are read from
-    their files where these are what they have always been, and by its own function elsewhere.
+    Importing scikit-learn takes longer than a fit of a small data set. Its tables are therefore
+    read from their files if these are as expected, and otherwise by its own function.
     """
     import numpy as np
 
@@ -684,3 +630,50 @@ def _images(rng):
     inside = (rows - middles[:, 0]) ** 2 + (columns - middles[:, 1]) ** 2 < 4
     X = Graphs.from_grid(inside + rng.normal(scale=0.7, size=inside.shape))
     return X, Sequences(np.where(inside.ravel(), "inside", "outside"), X.node_offsets)
+
+
+# ---------------------------------------------------------------------------------- table
+
+FORMATS = {
+    "csv": Format(
+        _read_csv, ("classes", "ordered", "rankings", "multilabel"),
+        ("target", "columns", "drop", "labels", "header", "delimiter"), (".csv", ".tsv"), """\
+  .csv .tsv                 csv: a table of numbers and a target; a first line with the names of
+                            the columns is detected
+"""),
+    "svmlight": Format(
+        _read_svmlight, ("classes", "ordered", "sequences", "multilabel"),
+        suffixes=(".svm", ".svmlight", ".libsvm"), help="""\
+  .svm .svmlight .libsvm    svmlight: LABEL index:value ...; with qid:N after the label, the lines
+                            of one N are a sequence; LABEL,LABEL,... are sets of labels
+"""),
+    "conll": Format(
+        _read_conll, ("sequences",), ("target", "columns", "delimiter", "comment", "attributes"),
+        (".conll", ".txt", ".iob", ".bio"), features="tokens", help="""\
+  .conll .txt .iob .bio     conll: a token on each line, columns, a blank line after a sentence
+"""),
+    "conllu": Format(
+        _read_conllu, ("sequences",), ("target", "columns", "attributes"), (".conllu",),
+        features="tokens", help="""\
+  .conllu                   conllu: Universal Dependencies
+"""),
+    "crfsuite": Format(
+        _read_crfsuite, ("sequences",), suffixes=(".crfsuite",), features="crfsuite", help="""\
+  .crfsuite                 crfsuite: LABEL and attributes, separated by tabs
+"""),
+    "npz": Format(
+        _read_npz, tuple(_models.ESTIMATORS), ("target", "where"), (".npz",), """\
+  .npz                      npz: arrays X and y; and lengths or offsets of sequences;
+                            X (n, M, M, d) and y (n, M) of matchings; of graphs the arrays of
+                            Graphs.save, with y
+"""),
+    "svmhmm": Format(_read_svmhmm, ("sequences",), suffixes=(".hmm", ".svmhmm"), help="""\
+  .hmm .svmhmm              svmhmm: SVM-hmm's TAG qid:N index:value ..., tags numbers or words
+"""),
+    "svmrank": Format(
+        _read_svmrank, ("matchings", "classes", "ordered"), suffixes=(".rank", ".svmrank"),
+        help="""\
+  .rank .svmrank            svmrank: SVM-rank's TARGET qid:N index:value ..., documents of queries
+"""),
+}
+_OF_EMBEDDED = Format(lambda args, task, *_: embedded(args.data, task), tuple(_models.ESTIMATORS))

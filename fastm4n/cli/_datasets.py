@@ -1,22 +1,19 @@
-"""``fastm4n datasets``."""
+"""List the embedded data sets and the formats of files.
 
-from fastm4n.cli._arguments import EMBEDDED, EXIT_CODES, READING_HELP, add_command, add_output
-from fastm4n.cli._output import Report
+The list also names public data sets and where to download them. Nothing is downloaded. With a
+NAME, describe that embedded data set.
 
-DESCRIPTION = """\
-List the data sets that need no file, the formats that are read, and where the data sets of the
-literature are to be had; nothing is fetched. With a name, tell what is in that data set.
-"""
-
-EPILOG = f"""\
 examples:
   fastm4n datasets
   fastm4n datasets digits
   fastm4n fit digits --model digits.fm4n
+"""
 
-{EXIT_CODES}"""
+from fastm4n.cli import _data, _info
+from fastm4n.cli._arguments import READING_HELP, add_output
+from fastm4n.cli._output import Report
 
-# name, task, format, where it is to be had, and how it is read
+# name, task, format, place, and a command that reads it
 ELSEWHERE = (
     (
         "CoNLL-2000", "sequences", "conll", "https://www.clips.uantwerpen.be/conll2000/chunking/",
@@ -44,47 +41,35 @@ ELSEWHERE = (
 )
 
 
-def add(commands):
-    parser = add_command(
-        commands, "datasets", run, "what can be read, and what needs no file", DESCRIPTION, EPILOG)
+def add(parser):
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", choices=EMBEDDED, help="an embedded data set"
-    )
+        "name", metavar="NAME", nargs="?", choices=_data.EMBEDDED, help="an embedded data set")
     add_output(parser, progress=False)
 
 
 def run(args):
     report = Report(args)
     if args.name is not None:
-        return _one(args, report)
-    report.result("embedded, to be given as DATA by their names")
-    report.table(["name", "task", "what"], [[name, *rest] for name, rest in EMBEDDED.items()], "  ")
+        document = {
+            **_info.of_data(_data.embedded(args.name)), "what": _data.EMBEDDED[args.name][1]}
+        _info.tell(report, document)
+        report.finish(document)
+        return 0
+    embedded = [[name, *rest] for name, rest in _data.EMBEDDED.items()]
+    report.result("embedded data sets, used as DATA by name")
+    report.table(["name", "task", "what"], embedded, "  ")
     report.result()
     report.result(READING_HELP)
-    report.result("to be had elsewhere")
+    report.result("data sets elsewhere")
     report.table(["name", "task", "format", "where"], [row[:4] for row in ELSEWHERE], "  ")
     report.result()
-    report.result("and read, for example, by")
+    report.result("commands that read them")
     for *_, command in ELSEWHERE:
         report.result(f"  {command}")
     report.finish({
-        "embedded": [
-            {"name": name, "task": task, "what": what}
-            for name, (task, what) in EMBEDDED.items()
-        ],
+        "embedded": [dict(zip(("name", "task", "what"), row, strict=True)) for row in embedded],
         "elsewhere": [
             dict(zip(("name", "task", "format", "url", "command"), row, strict=True))
-            for row in ELSEWHERE
-        ],
+            for row in ELSEWHERE],
     })
-    return 0
-
-
-def _one(args, report):
-    from fastm4n.cli import _info
-    from fastm4n.cli._data import embedded
-
-    document = {**_info.of_data(embedded(args.name)), "what": EMBEDDED[args.name][1]}
-    _info.tell(report, document)
-    report.finish(document)
     return 0

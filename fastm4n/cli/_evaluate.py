@@ -1,16 +1,8 @@
-"""``fastm4n evaluate``."""
+"""Compare predictions with the truth.
 
-from fastm4n.cli import _labels, _models, _predict, _scores, _summary
-from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report
+The scores are accuracies, losses, F1 or rank correlations, depending on the task. The data are
+read as for the fit.
 
-DESCRIPTION = """\
-Compare a saved model's predictions with the truth: accuracies, losses, F1 or rank correlations, as
-the task has it. The data are read as those of the fit were.
-"""
-
-EPILOG = f"""\
-{READING_HELP}
 examples:
   fastm4n evaluate iris.fm4n iris
       on the examples of the fit
@@ -18,14 +10,15 @@ examples:
       accuracy of tokens and sentences, and F1 of spans
   fastm4n evaluate words.fm4n words.npz --where split=1 --json
       results for programs
+"""
 
-{EXIT_CODES}"""
+from fastm4n.cli import _labels, _models, _predict, _scores, _summary
+from fastm4n.cli._arguments import add_data, add_model_file, add_output
+from fastm4n.cli._output import CommandError, Report
 
 
-def add(commands):
-    parser = add_command(
-        commands, "evaluate", run, "compare predictions with the truth", DESCRIPTION, EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="file of the model")
+def add(parser):
+    add_model_file(parser)
     add_data(parser, fitted=True)
     add_output(parser, progress=False)
 
@@ -42,14 +35,12 @@ def run(args):
             scores = _scores.scores(estimator, _models.features(model, data.X), data.y)
         except (TypeError, ValueError) as error:
             raise CommandError(f"{data.name}: {error}") from error
-    report.tell(_summary.counted(data, estimator.n_features_in_, _summary.facts(data)))
+    report.tell(_summary.counts(data, estimator.n_features_in_, _summary.facts(data)))
     report.tell(_models.described(estimator))
     report.tell()
-    rows = [
+    report.table(["score", "value", "what it is"], [
         [name, "-" if value is None else f"{value:.4f}", _scores.MEANINGS[name]]
-        for name, value in scores.items()
-    ]
-    report.table(["score", "value", "what it is"], rows)
+        for name, value in scores.items()])
     report.finish({
         "model": args.model, "data": data.name, "task": data.task, "n_examples": data.n_examples,
         "n_tokens": _summary.n_tokens(data), "scores": scores,

@@ -1,39 +1,19 @@
-"""``fastm4n fit``."""
+"""Train a model and save it.
 
-import time
-from contextlib import nullcontext
+The model is fitted to all examples of DATA, and saved with a description of how to read data like
+it. The output decides the estimator. It is a class, an ordered level, a set of labels, a label
+for each position of a sequence or node of a graph, a ranking of items, or a matching of two sets.
 
-from fastm4n.cli import _arguments, _data, _models, _summary
-from fastm4n.cli._output import (
-    CommandError,
-    Report,
-    check_output,
-    check_overwriting,
-    naming,
-    shown_progress,
-    write_files,
-    writing,
-)
+The fit ends when its duality gap is certified to be at most --tol times the objective at zero
+weights. The gap bounds the training objective minus its minimum.
 
-DESCRIPTION = """\
-Fit a model to all examples of DATA and save it with what is needed to read data like it.
-
-The output decides the estimator: one of several classes, one of several ordered levels, a set of
-labels, one label for each position of a sequence or node of a graph, a ranking of a fixed set of
-items, or a matching of two sets. The fit ends when its duality gap, which says how far the training
-objective is above its minimum at most, is certified to be at most --tol times the objective at zero
-weights.
-"""
-
-EPILOG = f"""\
-{_arguments.READING_HELP}
 examples:
   fastm4n fit iris --model iris.fm4n
       M4N (max-min surrogate, 0-1 loss) on an embedded data set
   fastm4n fit abalone.csv --target rings --task ordered --alpha 1e-4 --model rings.fm4n
       ordinal regression: absolute error, the levels of column rings in their order
   fastm4n fit train.txt.gz --surrogate log --model chunks.fm4n --set states=observed
-      a linear-chain CRF from CoNLL columns, with the weights of what was observed
+      a linear-chain CRF from CoNLL columns, with weights for observed pairs only
   fastm4n fit words.npz --where split=0 --alpha 0.01 --model words.fm4n --json > fit.json
       sequences from arrays X, y and offsets, only those of split 0; results for programs
   fastm4n fit images.npz --surrogate max_margin --set pairwise=attractive --model segments.fm4n
@@ -42,52 +22,64 @@ examples:
       rankings such as b>a>c in the last column
   fastm4n fit train.txt.gz --surrogate log --penalty elasticnet --l1-ratio 0.9 --model small.fm4n
       most weights are exactly zero
+"""
 
-{_arguments.EXIT_CODES}"""
+import time
+from contextlib import nullcontext
+
+from fastm4n.cli import _arguments, _data, _models, _plots, _summary
+from fastm4n.cli._output import (
+    CommandError,
+    Report,
+    check_output,
+    check_overwriting,
+    naming,
+    shown_progress,
+    write_files,
+)
 
 
-def add(commands):
-    parser = _arguments.add_command(
-        commands, "fit", run, "train a model and save it", DESCRIPTION, EPILOG)
+def add(parser):
     _arguments.add_data(parser, fitted=False)
     _arguments.add_estimator(parser)
-    solver = _arguments.add_solver(parser)
+    solver = parser.add_argument_group("solver")
+    solver.add_argument(
+        "--tol", type=_arguments.relative_gap, default=1e-3, metavar="GAP",
+        help="relative gap at which a fit ends: the certified duality gap as a share of the "
+        "objective at zero weights, default %(default)g")
+    _arguments.add_max_iter(solver)
+    _arguments.add_seed(solver)
     solver.add_argument(
         "--alpha", type=_arguments.positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
-        "surrogate loss; 'fastm4n path' finds a good one; default 0.01, for matchings 0.1, for n "
-        "sequences or graphs 1 / n",
-    )
+        "surrogate loss. Find a good alpha by 'fastm4n path'. Default 0.01, for matchings 0.1, for "
+        "n sequences or graphs 1 / n")
     solver.add_argument(
         "--checkpoint", metavar="FILE",
-        help="file that keeps the state of the fit every few seconds; after an interrupt the same "
-        "command goes on from there, with the same result; it is removed when the fit is done",
-    )
+        help="file for the state of the fit, written every few seconds and removed after the fit. "
+        "After an interrupt the same command resumes from there, with the same result")
     output = _arguments.add_output(parser)
     output.add_argument("--model", metavar="FILE", help="write the model to this file")
     _arguments.add_plot(output)
     output.add_argument(
         "--plot-transitions", metavar="FILE",
-        help="heat map of the weights of transitions between labels, for sequences",
-    )
+        help="heat map of the weights of transitions between labels, for sequences")
 
 
 def run(args):
-    from fastm4n.cli import _plots
-
     plots = [("--plot", args.plot), ("--plot-transitions", args.plot_transitions)]
     files = [("--model", args.model), ("--checkpoint", args.checkpoint)]
     check_overwriting([("DATA", _data.file_of(args))], [*files, *plots])
     for option, path in files:
         check_output(option, path)
     for option, path in plots:
-        if path is not None:
-            _plots.check(option, path)
+        _plots.check(option, path)
     report = Report(args, writes=any(path is not None for _, path in [*files, *plots]))
     data = _data.read(args)
     if args.plot_transitions is not None and data.task != "sequences":
-        raise CommandError(f"--plot-transitions: {data.name} is of {data.task}", 2)
-    # before scikit-learn is imported, which takes a while; attributes are yet to be counted
+        raise CommandError(f"--plot-transitions is for sequences, and {data.name} holds "
+                           f"{data.task}", 2)
+    # before the slow import of scikit-learn; attributes are not yet counted
     if not data.needs_vectorizer:
         _summary.tell(report, data)
     from fastm4n.solvers.checkpoints import checkpointing
@@ -108,19 +100,15 @@ def run(args):
             raise CommandError(f"{data.name}: {error}") from error
         seconds = time.perf_counter() - start
     estimator.set_params(verbose=0)
-
-    def drawn(option, path, draw):
-        with writing(option, path) as file:
-            draw(estimator, data.name, file, _plots.kind(path))
-
-    # what was fitted is on disk before anything is said of it
+    # the files are on disk before any result is printed
     written, failure = write_files([
         ("model", args.model, lambda: save(model, data, args.model)),
-        ("plot", args.plot, lambda: drawn(*plots[0], _plots.gap)),
-        ("plot_transitions", args.plot_transitions, lambda: drawn(*plots[1], _plots.transitions)),
+        ("plot", args.plot, lambda: _plots.write(*plots[0], _plots.gap, estimator, data.name)),
+        ("plot_transitions", args.plot_transitions, lambda: _plots.write(
+            *plots[1], _plots.transitions, estimator, data.name)),
     ])
-    _tell(report, estimator, seconds, X is data.X and data.needs_vectorizer)
     weights = _models.n_weights(estimator)
+    _tell(report, estimator, seconds, weights, X is data.X and data.needs_vectorizer)
     if args.model is None:
         report.note("the model was not kept; pass --model FILE to save it")
     for what, path in written.items():
@@ -136,24 +124,21 @@ def run(args):
     return 0
 
 
-def _tell(report, estimator, seconds, counts_attributes):
-    """What the fit came to."""
+def _tell(report, estimator, seconds, weights, counts_attributes):
+    """Report the results of the fit."""
     if isinstance(estimator.alpha, str):
         report.tell(f"alpha {estimator.alpha}: {estimator.alpha_:g}")
     report.tell(
         f"{estimator.n_iter_} passes, {seconds:.2f} s, objective "
         f"{estimator.primal_objective_:.6g}, certified relative gap "
-        f"{estimator.relative_gap_:.2e} (absolute {estimator.duality_gap_:.2e})"
-    )
+        f"{estimator.relative_gap_:.2e} (absolute {estimator.duality_gap_:.2e})")
     if counts_attributes:
         report.tell(f"{estimator.n_features_in_} features of attributes")
     found = _models.inference(estimator)
     if found:
         report.tell(
             f"oracle {found['oracle']}: the gap is that of "
-            + ("the exact objective" if found["exact"] else "a linear program above the objective")
-        )
-    weights = _models.n_weights(estimator)
+            + ("the exact objective" if found["exact"] else "a linear program above the objective"))
     if weights is not None and weights[0] < weights[1]:
         report.tell(f"{weights[0]} of {weights[1]} weights of features are not zero")
 

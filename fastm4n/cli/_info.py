@@ -1,35 +1,28 @@
-"""``fastm4n info``."""
+"""Describe a file of data, a model or a path.
 
-from fastm4n.cli import _data, _labels, _models, _summary
-from fastm4n.cli._arguments import EXIT_CODES, READING_HELP, add_command, add_data, add_output
-from fastm4n.cli._output import CommandError, Report, printable
+For data: how they are read, the target, the numbers of examples, features and classes, and the
+range of each column. For a model or a path: its task, its inputs, and its certificate. Nothing in
+a file is executed.
 
-DESCRIPTION = """\
-Tell what a file holds: of data how they were understood, which column is the target, how many
-examples, features and classes there are, and the range of each column; of a model, or of a path,
-what it predicts, from what, and how well it was solved. Nothing in a file is executed.
-"""
-
-EPILOG = f"""\
-{READING_HELP}
 examples:
   fastm4n info table.csv
       before a fit: is the target the right column, are classes and features as expected?
   fastm4n info table.csv --target kind --drop id
-      with the options that the fit will be given
+      with the options of the fit
   fastm4n info iris.fm4n
-      what a model was fitted on, and its certificate
+      the data of a model's fit, and its certificate
+"""
 
-{EXIT_CODES}"""
+from fastm4n.cli import _data, _labels, _models, _summary
+from fastm4n.cli._arguments import add_data, add_output
+from fastm4n.cli._output import CommandError, Report, printable
 
 # columns of a table that are listed
 MOST_COLUMNS = 40
 MOST_LABELS = 26
 
 
-def add(commands):
-    parser = add_command(
-        commands, "info", run, "what a file of data, or a model, holds", DESCRIPTION, EPILOG)
+def add(parser):
     add_data(parser, fitted=False)
     add_output(parser, progress=False)
 
@@ -45,8 +38,7 @@ def run(args):
 
             document = _of_model(file, load_model(file), {})
         else:
-            data = _data.read(args)
-            document = of_data(data)
+            document = of_data(_data.read(args))
             for remark in document["notes"]:
                 report.note(remark)
     tell(report, document)
@@ -58,7 +50,7 @@ def run(args):
 
 
 def of_data(data):
-    """A dict of what is known of data."""
+    """A dict that describes data."""
     found = _summary.facts(data)
     document = {
         "kind": "data", **found, "format": data.reading.get("format"),
@@ -71,13 +63,10 @@ def of_data(data):
             {"name": name, "min": low, "max": high, "mean": mean}
             for name, low, high, mean in zip(
                 data.feature_names, data.X.min(axis=0).tolist(), data.X.max(axis=0).tolist(),
-                (data.X / len(data.X)).sum(axis=0).tolist(), strict=True,
-            )
-        ]
+                (data.X / len(data.X)).sum(axis=0).tolist(), strict=True)]
     elif data.needs_vectorizer:
         document["attributes"] = data.reading["attributes"]
-        token = next(filter(None, data.X))[0]
-        document["first_token"] = list(token)
+        document["first_token"] = list(next(filter(None, data.X))[0])
     return document
 
 
@@ -90,16 +79,15 @@ def _of_file(file):
     from fastm4n.path import RegularizationPath
 
     try:
-        model, metadata = read_model(file)
+        return _of_model(file, *read_model(file))
     except ModelFileError as error:
         try:
             path = RegularizationPath.load(file)
         except ModelFileError as other:
-            # either is of another kind; the other one says what is wrong
+            # the file is of one kind or the other: take the error that is not about the kind
             told = other if "not a 'model'" in str(error) else error
             raise CommandError(str(told)) from error
         return _of_path(file, path)
-    return _of_model(file, model, metadata)
 
 
 def _of_model(file, model, metadata):
@@ -112,11 +100,8 @@ def _of_model(file, model, metadata):
     document = {
         "kind": "model", "name": file, "task": estimator._task,
         "before": [] if before is None else [type(step).__name__ for _, step in before.steps],
-        "fitted_on": reading.get("format"),
-        "target": target,
-        "columns": columns,
-        "attributes": reading.get("attributes"),
-        **_models.outcome(estimator),
+        "fitted_on": reading.get("format"), "target": target, "columns": columns,
+        "attributes": reading.get("attributes"), **_models.outcome(estimator),
         "parameters": {
             key: value for key, value in estimator.get_params().items()
             if isinstance(value, (str, int, float, bool)) or value is None
@@ -135,18 +120,17 @@ def _of_model(file, model, metadata):
 
 def _of_path(file, path):
     estimator = path.estimator(path.alphas[0])
+    columns = {
+        "alpha": path.alphas, "relative_gap": path.relative_gaps, "gap": path.gaps,
+        "passes": path.passes, "n_nonzero": path.n_nonzero}
     return {
         "kind": "path", "name": file, "task": estimator._task,
         "estimator": type(estimator).__name__, "n_features": estimator.n_features_in_,
         "method": path.method, "eps": path.eps, "complete": path.complete,
         "description": _models.described(estimator, alpha=False),
         "path": [
-            dict(zip(("alpha", "relative_gap", "gap", "passes", "n_nonzero"), row, strict=True))
-            for row in zip(*(
-                values.tolist() for values in
-                (path.alphas, path.relative_gaps, path.gaps, path.passes, path.n_nonzero)
-            ), strict=True)
-        ],
+            dict(zip(columns, row, strict=True))
+            for row in zip(*(values.tolist() for values in columns.values()), strict=True)],
     }
 
 
@@ -154,19 +138,19 @@ def _of_path(file, path):
 
 
 def tell(report, document):
-    """The document in lines."""
+    """Print the document in lines."""
     width = max(len(_WORDS.get(key, key)) for key in _SHOWN) + 2
     # labels may have a name of their own
     own = [key for key, value in document.items() if type(value) is list and key not in _LISTS]
+    columns = document.get("columns")
     for key in (*_SHOWN, *own):
         value = document.get(key)
-        if value is None or value == []:
+        if value is None or value == [] or (
+                key == "columns" and document["kind"] == "data"):  # in a table of their own
             continue
         if key == "target" and document.get("target_found"):
             value = f"{value}, {document['target_found']}"
         elif isinstance(value, (dict, list)):
-            if key == "columns" and document["kind"] == "data":
-                continue  # in a table of their own
             words = [f"{a}: {n}" for a, n in value.items()] if key == "labels" else list(
                 map(str, value))
             value = ", ".join(words[:MOST_LABELS]) + (
@@ -176,24 +160,19 @@ def tell(report, document):
         elif isinstance(value, float):
             value = f"{value:.6g}"
         report.result(f"{_WORDS.get(key, key.replace('_', ' ')):<{width}}{printable(str(value))}")
-    columns = document.get("columns")
     if document["kind"] == "data" and columns:
         report.result()
-        rows = [
+        report.table(["feature", "min", "mean", "max"], [
             [column["name"], *(f"{column[key]:.5g}" for key in ("min", "mean", "max"))]
-            for column in columns[:MOST_COLUMNS]
-        ]
-        report.table(["feature", "min", "mean", "max"], rows)
+            for column in columns[:MOST_COLUMNS]])
         if len(columns) > MOST_COLUMNS:
             report.result(f"... {len(columns) - MOST_COLUMNS} more")
     if document["kind"] == "path":
         report.result()
-        rows = [
+        report.table(["alpha", "passes", "relative gap", "weights"], [
             [f"{point['alpha']:.4g}", str(point["passes"]), f"{point['relative_gap']:.2e}",
              str(point["n_nonzero"])]
-            for point in document["path"]
-        ]
-        report.table(["alpha", "passes", "relative gap", "weights"], rows)
+            for point in document["path"]])
 
 
 _SHOWN = (

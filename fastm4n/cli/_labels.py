@@ -1,43 +1,33 @@
-"""Labels: text as files have it, and numbers where their order counts."""
+"""Labels: text as in files, and numbers if their order matters."""
 
 import math
 from collections import Counter
+from contextlib import suppress
 
-from fastm4n.cli._output import CommandError, listed
-
-
-def have_order(args, task):
-    """Whether labels have an order, so that those that can be are numbers."""
-    costs = [getattr(args, "cost", None), *(
-        value for name, value in getattr(args, "settings", ()) if name == "cost")]
-    return task == "ordered" or "absolute" in costs or "squared" in costs
+from fastm4n.cli._output import CommandError, counted, listed
 
 
 def value_of(text):
-    """The number that a label is, an integer if it is whole; None if it is no finite number."""
+    """The finite number that a label spells, as an integer if it is whole, or None."""
     if "_" in text:  # which Python allows within numbers
         return None
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        return None
-    if not math.isfinite(value):
-        return None
-    return int(value) if value.is_integer() else value
+        if math.isfinite(value):
+            return int(value) if value.is_integer() else value
+    return None
 
 
 def by_number(label):
-    """The key by which labels are sorted: numbers by their values, then words."""
+    """Sorting key of labels: numbers by their values, then words."""
     value = value_of(str(label))
     return value is None, value or 0, str(label)
 
 
 def settle(data, args):
-    """Make numbers of labels that have an order, and remark on those that are one number."""
+    """Convert labels with an order to numbers, and note labels that spell one number."""
     known = data.reading.get("labels")  # names of sets of labels, which have no order
     texts = known if data.task == "multilabel" else _distinct(data.y)
     if data.task == "rankings" or not texts or type(next(iter(texts))) is not str:
@@ -46,7 +36,10 @@ def settle(data, args):
     spellings = {}
     for text, value in values.items():
         spellings.setdefault(text if value is None else value, []).append(text)
-    numbers = have_order(args, data.task) and all(
+    costs = [getattr(args, "cost", None), *(
+        value for name, value in getattr(args, "settings", ()) if name == "cost")]
+    has_order = data.task == "ordered" or "absolute" in costs or "squared" in costs
+    numbers = has_order and all(
         value is not None and abs(value) < 2**63 for value in values.values())
     if numbers:
         spelling = _as_numbers(data, values, getattr(args, "levels", None) or ())
@@ -60,7 +53,7 @@ def settle(data, args):
 
 
 def _as_numbers(data, values, levels):
-    """Replace labels by their values; returns the text of each value."""
+    """Replace labels by their values, and return the text of each value."""
     data.y = _mapped(data.y, values)
     spelling = {}
     for text in (*levels, *values):
@@ -76,7 +69,7 @@ def _as_numbers(data, values, levels):
 
 
 def decoded(name, y):
-    """An array of labels whose bytes, if it is of bytes, are text."""
+    """An array of labels, with bytes decoded to text."""
     import numpy as np
 
     if y is None or y.dtype.kind != "S":
@@ -88,7 +81,7 @@ def decoded(name, y):
 
 
 def as_read(reading, labels):
-    """Labels of a model, an array or several, as the file of the fit has them."""
+    """Labels of a model, one array or several, in the spelling of the file of the fit."""
     spelling = reading.get("spelling", {})
     if isinstance(labels, list):
         return [as_read(reading, row) for row in labels]
@@ -105,7 +98,7 @@ def as_read(reading, labels):
 
 
 def of_model(data, classes):
-    """Give the labels of data the type of those of a model, numbers or text."""
+    """Convert the labels of data to the type of the model's labels, numbers or text."""
     labels = _distinct(data.y)
     if not labels or data.task == "graphs":
         return
@@ -122,24 +115,23 @@ def of_model(data, classes):
         for place, text in _places(data):
             if values[text] is None:
                 raise CommandError(
-                    f"{data.name}: the label {text!r} of {place} is no number, and those of the "
-                    "model are")
+                    f"{data.name}: the label {text!r} of {place} is no number, unlike the labels "
+                    "of the model")
         data.y = _mapped(data.y, values)
 
 
 def unknown(data, classes):
-    """A remark on labels that a model does not know; None if it knows all."""
+    """A remark on labels unknown to a model, or None."""
     known = set(classes.tolist())
-    counts = Counter(label for label in _each(data.y) if label not in known)
+    counts = Counter(label for label in each(data.y) if label not in known)
     if data.task == "graphs":
         counts.pop(-1, None)  # nodes without a label
     if not counts:
         return None
-    n, part = counts.total(), {"sequences": "token", "graphs": "node"}.get(data.task, "example")
-    said = (
-        f"{n} {part} has a label" if n == 1 else f"{n} {part}s have labels"
-    ) + " that the model does not know: "
-    said += listed([f"{label} ({counts[label]})" for label in sorted(counts, key=by_number)])
+    part = {"sequences": "token", "graphs": "node"}.get(data.task, "example")
+    has = counted(counts.total(), f"{part} has a label", f"{part}s have labels")
+    said = f"{has} that the model does not know: " + listed(
+        f"{label} ({counts[label]})" for label in sorted(counts, key=by_number))
     alike = {value_of(str(label)): label for label in known}
     for label in sorted(counts, key=by_number):
         value = value_of(str(label))
@@ -151,15 +143,15 @@ def unknown(data, classes):
 # ----------------------------------------------------------------------------- containers
 
 
-def _each(y):
-    """All labels, of lists of lists, of `Sequences` and of arrays."""
+def each(y):
+    """List of all labels of nested lists, `Sequences` or an array."""
     if isinstance(y, list):
         return [label for labels in y for label in labels]
     return getattr(y, "values", y).tolist()
 
 
 def _places(data):
-    """Where each label stands, in words, and the label."""
+    """Yield the place of each label, in words, and the label."""
     if data.task != "sequences":
         for i, label in enumerate(data.y.tolist(), 1):
             yield f"example {i}", label
@@ -172,11 +164,11 @@ def _places(data):
 def _distinct(y):
     if y is None or getattr(y, "ndim", 1) != 1 or hasattr(y, "tocsr"):
         return set()
-    return set(_each(y))
+    return set(each(y))
 
 
 def _mapped(y, values):
-    """The labels, each replaced by its value."""
+    """Labels, each replaced by its value."""
     import numpy as np
 
     from fastm4n.data._sequences import Sequences

@@ -1,10 +1,9 @@
-"""Estimators from arguments, and fitted ones in words."""
+"""Estimators of arguments, and descriptions of fitted ones."""
 
 import math
 import os
 import stat
 
-from fastm4n.cli._arguments import KERNELS_WITH_GAMMA
 from fastm4n.cli._labels import value_of
 from fastm4n.cli._output import CommandError
 
@@ -14,90 +13,91 @@ ESTIMATORS = {
     "sequences": "SequenceTagger", "graphs": "GraphTagger", "rankings": "LabelRanker",
     "matchings": "Matcher", "multilabel": "MultiLabelClassifier",
 }
-# what the files of save_model and RegularizationPath.save begin with
-MAGIC = b"\x93FASTM4N"
-MAGIC_OF_CRFSUITE = b"lCRF"
-# features that are larger have squares whose sums may overflow
+KERNELS_WITH_GAMMA = ("rbf", "laplacian", "poly")
+# the variance of larger features may overflow
 LARGEST = 1e150
 
 
 def build(args, data, **options):
-    """An estimator for the data, in a pipeline where features are made or scaled first."""
-    from scipy import sparse
+    """The estimator of the arguments, in a pipeline if features are made or scaled first."""
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     from fastm4n import estimators
     from fastm4n.base.checks import unknown_parameter
-    from fastm4n.data import SequenceScaler, SequenceVectorizer
     from fastm4n.penalties._penalties import L2, ElasticNet
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 
-    cls = getattr(estimators, ESTIMATORS[data.task])
-    parameters = {
-        "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
-        **options,
-    }
-    nested = {"solver": BlockFrankWolfe(), "penalty": ElasticNet()}
     if args.l1_ratio is not None and args.penalty != "elasticnet":
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
     if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
-        raise CommandError(f"--set penalty and --penalty {args.penalty}: give one of them", 2)
-    if args.penalty == "l2":
-        nested["penalty"] = L2()
-    elif args.penalty == "elasticnet":
-        ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
-        parameters["penalty"] = nested["penalty"] = ElasticNet(**ratio)
-    known, nested_options = cls(**nested).get_params(), {}
-    if args.cost is not None:
-        parameters["cost"] = args.cost
+        raise CommandError(f"--set penalty and --penalty {args.penalty} exclude one another", 2)
     if args.surrogate != "log" and (args.cost_augmented or args.temperature != 1.0):
         flag = "--cost-augmented" if args.cost_augmented else f"--temperature {args.temperature:g}"
         raise CommandError(f"{flag} needs --surrogate log, got {args.surrogate}", 2)
-    parameters.update(cost_augmented=args.cost_augmented, temperature=args.temperature)
+    if args.gamma is not None and args.kernel not in KERNELS_WITH_GAMMA:
+        raise CommandError(
+            f"--gamma has no meaning for --kernel {args.kernel}, only for "
+            f"{', '.join(KERNELS_WITH_GAMMA)}", 2)
+    ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
+    nested = {
+        "solver": BlockFrankWolfe(), "penalty": L2() if args.penalty == "l2" else
+        ElasticNet(**ratio)}
+    cls = getattr(estimators, ESTIMATORS[data.task])
+    known, nested_options = cls(**nested).get_params(), {}
+    parameters = {
+        "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
+        "cost_augmented": args.cost_augmented, "temperature": args.temperature, **options}
+    if args.penalty == "elasticnet":
+        parameters["penalty"] = nested["penalty"]
+    if args.cost is not None:
+        parameters["cost"] = args.cost
     if "kernel" in known:
         parameters["kernel"] = args.kernel
     elif args.kernel != "linear":
         raise CommandError(f"--kernel {args.kernel}: {data.task} take linear only", 2)
     if args.gamma is not None:
-        if args.kernel not in KERNELS_WITH_GAMMA:
-            raise CommandError(
-                f"--gamma has no meaning for --kernel {args.kernel}; "
-                f"it is of {', '.join(KERNELS_WITH_GAMMA)}", 2
-            )
         parameters["gamma"] = args.gamma
     if args.levels is not None:
         if "levels" not in known:
-            raise CommandError(f"--levels are of ordered levels, and {data.name} is of "
-                               f"{data.task}; pass --task ordered", 2)
+            raise CommandError(
+                f"--levels needs --task ordered, and {data.name} holds {data.task}", 2)
         parameters["levels"] = _levels(args.levels, data.y)
     for name, value in args.settings:
         if name not in known:
             of_solver = f"solver__{name}"
             if of_solver in known:
-                raise CommandError(
-                    f"--set {name}: it is one of the solver: --set {of_solver}=...", 2)
+                raise CommandError(f"--set {name}: the solver has it: --set {of_solver}=...", 2)
             text = unknown_parameter(cls.__name__, name, list(known)).rstrip(".")
             raise CommandError(f"--set {name}: {text}", 2)
         (nested_options if "__" in name else parameters)[name] = value
-    objects = {name.partition("__")[0] for name in nested_options}
-    parameters.update((name, nested[name]) for name in objects)
+    parameters.update((name, nested[name]) for name in {
+        name.partition("__")[0] for name in nested_options})
     estimator = cls(**parameters).set_params(**nested_options)
-    unscaled = ("graphs", "matchings")
-    if args.scale == "standard" and data.task in unscaled:
-        raise CommandError(f"--scale standard: features of {data.task} are taken as they are", 2)
-    steps = []
-    if data.task == "sequences":
-        if args.scale == "standard":
-            # a tagger makes features of attributes by itself, but none that could be scaled
-            steps = [SequenceVectorizer()] if data.needs_vectorizer else []
-            dense = not data.needs_vectorizer and not sparse.issparse(data.X.values)
-            steps.append(SequenceScaler(with_mean=dense))
-    elif data.task not in unscaled:
-        dense = not sparse.issparse(data.X)
-        if args.scale == "standard" or args.scale is None and dense:
-            steps.append(StandardScaler(with_mean=dense))
+    steps = _scalers(args, data)
     return make_pipeline(*steps, estimator) if steps else estimator
+
+
+def _scalers(args, data):
+    """The steps of a pipeline before the estimator."""
+    from scipy import sparse
+    from sklearn.preprocessing import StandardScaler
+
+    from fastm4n.data import SequenceScaler, SequenceVectorizer
+
+    if data.task in ("graphs", "matchings"):
+        if args.scale == "standard":
+            raise CommandError(
+                f"--scale standard: features of {data.task} are taken as they are", 2)
+        return []
+    if data.task != "sequences":
+        dense = not sparse.issparse(data.X)
+        wanted = args.scale == "standard" or args.scale is None and dense
+        return [StandardScaler(with_mean=dense)] if wanted else []
+    if args.scale != "standard":
+        return []
+    if data.needs_vectorizer:  # the features that a tagger makes of attributes are not scaled
+        return [SequenceVectorizer(), SequenceScaler(with_mean=False)]
+    return [SequenceScaler(with_mean=not sparse.issparse(data.X.values))]
 
 
 def _levels(names, y):
@@ -112,14 +112,14 @@ def _levels(names, y):
 
 
 def split(model):
-    """The steps before the estimator, or None, and the estimator."""
+    """The steps before the estimator or None, and the estimator."""
     if hasattr(model, "steps"):
         return model[:-1], model[-1]
     return None, model
 
 
 def vectorizer(model):
-    """The `SequenceVectorizer` that makes features for the model, or None."""
+    """The `SequenceVectorizer` of the model, or None."""
     from fastm4n.data._vectorizer import SequenceVectorizer
 
     before, estimator = split(model)
@@ -129,7 +129,7 @@ def vectorizer(model):
 
 
 def transformed(before, data, X=None):
-    """Features that the steps before an estimator make of all examples, or of those that are X."""
+    """Fit the steps before an estimator, and transform all examples, or the examples X."""
     import numpy as np
     from scipy import sparse
     from sklearn.preprocessing import StandardScaler
@@ -149,18 +149,18 @@ def transformed(before, data, X=None):
 
 
 def features(model, X):
-    """What the estimator takes of X, features of attributes being made once for several calls."""
+    """X as the estimator takes it. Features of attributes are made once for several calls."""
     before, _ = split(model)
     found = vectorizer(model) if before is None else before
     return X if found is None else found.transform(X)
 
 
 def described(estimator, *, alpha=True):
-    """A line for people."""
+    """One line about an estimator."""
     kernel = getattr(estimator, "kernel", "linear")
     used = getattr(estimator, "alpha_", estimator.alpha)
     used = used if isinstance(used, str) else format(used, "g")
-    # weights that were not fitted here have no alpha
+    # imported weights have no alpha
     alpha = alpha and (hasattr(estimator, "alpha_") or not estimator.__sklearn_is_fitted__())
     cost = estimator.cost if isinstance(estimator.cost, str) else "a matrix"
     ratio = getattr(estimator.penalty, "l1_ratio", None)
@@ -175,7 +175,7 @@ def described(estimator, *, alpha=True):
 
 
 def n_weights(estimator):
-    """How many weights of features are not zero, and how many there are; None for kernels."""
+    """Numbers of nonzero and of all weights of features. None for kernels."""
     held = vars(estimator).get("_of_pairs")
     if held is not None:  # coef_ would be made for all labels and columns
         return estimator.n_nonzero_, held.n_labels * estimator.n_features_in_
@@ -185,7 +185,7 @@ def n_weights(estimator):
 
 
 def outcome(estimator):
-    """What a fit came to, for a document; weights that no fit has certified have no gap."""
+    """Results of a fit for a document. Weights without a certificate have no gap."""
     certificate = {
         "alpha": "alpha_", "passes": "n_iter_", "relative_gap": "relative_gap_",
         "gap": "duality_gap_", "primal": "primal_objective_", "dual": "dual_objective_",
@@ -199,7 +199,7 @@ def outcome(estimator):
 
 
 def inference(estimator):
-    """What found best labellings of graphs, and whether they are best; nothing of other outputs."""
+    """The oracle of a graph tagger and its exactness. Empty for other outputs."""
     if not hasattr(estimator, "oracle_"):
         return {}
     return {
@@ -209,7 +209,7 @@ def inference(estimator):
 
 
 def parameters_of(estimator, *, without=()):
-    """The parameters for a document; those of an object are there by themselves."""
+    """Parameters for a document, including parameters of nested objects."""
     return {
         key: value for key, value in estimator.get_params().items()
         if key not in ("callback", *without) and not hasattr(value, "get_params")
@@ -217,23 +217,25 @@ def parameters_of(estimator, *, without=()):
 
 
 def is_file_of_ours(file):
-    """Whether it is a file of a model or a path, or was one before it was damaged."""
+    """Whether it is a file of a model or a path, perhaps a damaged one."""
+    from fastm4n.base.array_files import MAGIC
+
     start = _start(file)
     return start == MAGIC or start is not None and file.lower().endswith(".fm4n")
 
 
 def is_file_of_crfsuite(file):
-    """Whether it is a model of CRFsuite."""
-    start = _start(file)
-    return start is not None and start.startswith(MAGIC_OF_CRFSUITE)
+    from fastm4n.base.array_files import MAGIC_OF_CRFSUITE
+
+    return (_start(file) or b"").startswith(MAGIC_OF_CRFSUITE)
 
 
 def _start(file):
-    """The first bytes of a file, or None where it has none to be looked at."""
+    """The first 8 bytes of a regular file, or None if they cannot be read."""
     try:
         if not stat.S_ISREG(os.stat(file).st_mode):
             return None
         with open(file, "rb") as stream:
-            return stream.read(len(MAGIC))
-    except OSError:  # which the reader tells
+            return stream.read(8)
+    except OSError:  # reported by the reader
         return None

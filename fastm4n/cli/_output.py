@@ -1,6 +1,7 @@
-"""What commands write: words, JSON, files."""
+"""Output of commands: text, JSON, files."""
 
 import errno
+import importlib.util
 import io
 import json
 import math
@@ -14,19 +15,19 @@ from fastm4n.base.atomic import probe, replacing, resolved
 
 
 class CommandError(Exception):
-    """A failure that is told in one line, and the exit code it ends with."""
+    """A failure with a message of one line, and the exit code of the process."""
 
     def __init__(self, message, code=1):
         super().__init__(message)
         self.code = code
 
 
-# what a command may fail with, and is told in one line
+# failures of commands that are reported in one line
 FAILURES = (CommandError, ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
 class ClosedStream(io.TextIOBase):
-    """A stand-in for stdout where the process was started without one (``>&-``)."""
+    """A stand-in for stdout in a process started without one (``>&-``)."""
 
     def write(self, text):
         raise OSError(errno.EBADF, "stdout is closed, and the results cannot be written")
@@ -35,8 +36,8 @@ class ClosedStream(io.TextIOBase):
 def open_streams():
     """Replace the standard streams that the process was started without.
 
-    A file that is opened would otherwise get the number of the missing stream, and whatever is
-    written to that stream by C code would land in the file.
+    A file opened later would otherwise get the number of the missing stream, and receive whatever
+    C code writes to that stream.
     """
     for number in range(3):
         try:
@@ -50,17 +51,17 @@ def open_streams():
 
 
 class Report:
-    """Words for people on stdout; with ``--json`` they go to stderr, and a document to stdout.
+    """Text on stdout. With ``--json`` text goes to stderr, and a document to stdout.
 
-    With ``--quiet`` only results are printed, and no remarks.
+    ``--quiet`` prints results only, without remarks.
 
     Parameters
     ----------
     args : Namespace
-        Of a command.
+        Arguments of a command.
     writes : bool, default=False
-        Whether the command writes files. What cannot be printed then is no reason to stop: the
-        error is raised by `finish`, after the files were written.
+        Whether the command writes files. If so, an error of printing does not stop it, and is
+        raised by `finish` after the files are written.
     """
 
     def __init__(self, args, *, writes=False):
@@ -68,12 +69,12 @@ class Report:
         self.writes, self.failure = writes, None
 
     def tell(self, line=""):
-        """A line on what is being done."""
+        """Print a line about the progress of the command."""
         if not (self.quiet or isinstance(sys.stdout, ClosedStream)):
             self._print(line)
 
     def result(self, line=""):
-        """A line of what the command was given for."""
+        """Print a line of the results."""
         if not (self.quiet and self.json):
             self._print(line)
 
@@ -94,24 +95,30 @@ class Report:
                 raise
 
     def table(self, head, rows, indent=""):
-        """Results in columns."""
-        for line in _table(head, rows):
-            self.result(indent + line)
+        """Print results in columns: numbers flush right, words flush left."""
+        rows = [head, *([printable(cell) for cell in row] for row in rows)]
+        columns = list(zip(*rows, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+        right = [all(map(_is_number, column[1:])) for column in columns]
+        for row in rows:
+            cells = [
+                cell.rjust(width) if is_right else cell.ljust(width)
+                for cell, width, is_right in zip(row, widths, right, strict=True)]
+            self.result(indent + "  ".join(cells).rstrip())
 
     def note(self, line):
-        """A remark beside the results."""
+        """Print a remark to stderr."""
         if not self.quiet:
-            line = printable(" ".join(line.split()))
-            remark(f"{self.prog}: note: {line}")
+            remark(f"{self.prog}: note: {printable(' '.join(line.split()))}")
 
     def finish(self, document, failure=None):
-        """Print the document, and raise what went wrong before, or kept lines from being printed.
+        """Print the document. Then raise the error of writing files or of printing, if any.
 
         Parameters
         ----------
         document : dict
         failure : Exception, default=None
-            Of `write_files`.
+            From `write_files`.
         """
         if self.json:
             self._print_result(json.dumps(_finite(document), indent=2, allow_nan=False))
@@ -131,7 +138,7 @@ class Report:
 
 
 def _printed(line, stream):
-    """Print a line; characters that the stream's encoding has not are escaped."""
+    """Print a line, and escape characters that the encoding of the stream lacks."""
     try:
         print(line, file=stream, flush=True)
     except UnicodeEncodeError:
@@ -141,13 +148,13 @@ def _printed(line, stream):
 
 
 def remark(line):
-    """A line on stderr. Where it cannot be written, nothing is lost but the line."""
+    """Print a line to stderr, if it can be written."""
     with suppress(OSError):
         _printed(line, sys.stderr)
 
 
 def _finite(value):
-    """The same in types of JSON; None for what is not finite."""
+    """The same in types of JSON, with None for numbers that are not finite."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
@@ -160,7 +167,7 @@ def _finite(value):
 
 
 def printable(text):
-    """The text on one line: characters that would end it, or steer a terminal, are escaped."""
+    """The text on one line. Characters that end lines or steer terminals are escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -173,19 +180,15 @@ def listed(words, most=5):
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
-def _table(head, rows):
-    """Lines of a table, its columns set flush: numbers to the right, words to the left."""
-    rows = [head, *([printable(cell) for cell in row] for row in rows)]
-    columns = list(zip(*rows, strict=True))
-    lines = []
-    for number, row in enumerate(rows):
-        cells = []
-        for cell, column in zip(row, columns, strict=True):
-            width = max(map(len, column))
-            right = all(_is_number(other) for other in column[1:])
-            cells.append(cell.rjust(width) if right else cell.ljust(width))
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def joined(words, conjunction="or"):
+    """A list of words: a, b or c."""
+    *words, last = words
+    return f"{', '.join(words)} {conjunction} {last}" if words else last
+
+
+def counted(number, one, several=None):
+    """A number and a noun."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def _is_number(text):
@@ -197,49 +200,42 @@ def _is_number(text):
 
 
 def shown_progress(args):
-    """The value of `verbose`: a bar on a terminal, where tqdm is installed."""
-    import importlib.util
-
+    """The value of `verbose`: 1 for a progress bar, on a terminal and with tqdm."""
     wanted = not args.quiet and sys.stderr.isatty()
     return int(wanted and importlib.util.find_spec("tqdm") is not None)
 
 
 def check_overwriting(reads, writes):
-    """Refuse outputs that would take the place of what is read, or of one another.
+    """Refuse outputs that would overwrite an input, or one another.
 
     Parameters
     ----------
     reads, writes : lists of (str, path or None)
-        What is read, in words, and the options that name files to write. A folder that is read
-        stands for all that is in it; ``-`` is stdin.
+        Inputs, by a name for messages, and outputs, by their options. A folder stands for all
+        files in it, and ``-`` is stdin.
     """
     writes = [(option, os.fspath(path)) for option, path in writes if path is not None]
     reads = [(what, os.fspath(path)) for what, path in reads if path is not None]
     for number, (option, path) in enumerate(writes):
         for what, other in reads:
-            if _stdin_is(path) if other == "-" else _same_file(path, other):
-                raise CommandError(
-                    f"{option} {path} would overwrite {what}, which is read; give another name", 2
-                )
             inner, outer = resolved(path), resolved(other)
-            if other != "-" and outer in inner.parents:
-                raise CommandError(
-                    f"{option} {path} lies in the folder of {what}, {other}; give another", 2
-                )
-            if other != "-" and inner in outer.parents:
-                raise CommandError(
-                    f"{option} {path} would be a folder that {what}, {other}, lies in; give "
-                    "another name", 2
-                )
+            if _stdin_is(path) if other == "-" else _same_file(path, other):
+                said = f"would overwrite {what}, which is read"
+            elif other != "-" and outer in inner.parents:
+                said = f"lies in the folder of {what}, {other}"
+            elif other != "-" and inner in outer.parents:
+                said = f"would be a folder that {what}, {other}, lies in"
+            else:
+                continue
+            raise CommandError(f"{option} {path} {said}: give another name", 2)
         for before, other in writes[:number]:
             if _same_file(path, other):
                 raise CommandError(
-                    f"{before} and {option} are the same file, {path}; give two names", 2
-                )
+                    f"{before} and {option} are the same file, {path}: give two names", 2)
 
 
 def _same_file(a, b):
-    """Whether two paths, by whatever links, lead to one file, or would if it were there."""
+    """Whether two paths lead to one file, through any links, even if it is not there."""
     try:
         return os.path.samefile(a, b)
     except OSError:
@@ -249,16 +245,16 @@ def _same_file(a, b):
 def _stdin_is(path):
     try:
         return os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(path))
-    except (AttributeError, OSError, ValueError):  # no such file, or stdin is none
+    except (AttributeError, OSError, ValueError):  # no such file, or no stdin
         return False
 
 
 def check_output(option, path):
-    """Fail now if a file could not be written to `path` later; None is none."""
+    """Fail now if `path` cannot be written later. None passes."""
     if path is None:
         return
     if path == "-":
-        raise CommandError(f"{option} -: a file is needed; ./- is a file of that name", 2)
+        raise CommandError(f"{option} -: a file is needed (./- is a file of that name)", 2)
     path = Path(path)
     if path.exists() and not path.is_file():
         raise CommandError(f"{option} {path}: is not a regular file")
@@ -268,13 +264,12 @@ def check_output(option, path):
         probe(folder / ".fastm4n-probe")
     except OSError as error:
         raise CommandError(
-            f"{option} {path}: cannot write to the folder {folder}: {error.strerror}"
-        ) from error
+            f"{option} {path}: cannot write to the folder {folder}: {error.strerror}") from error
 
 
 @contextmanager
 def naming(option, path):
-    """Have the errors of writing to `path` name the option."""
+    """Name the option in errors of writing to `path`."""
     try:
         yield
     except OSError as error:
@@ -283,23 +278,24 @@ def naming(option, path):
 
 @contextmanager
 def writing(option, path):
-    """A binary file that takes the place of `path` when all went well; errors name the option."""
+    """A binary file that replaces `path` at the end. Errors name the option."""
     with naming(option, path), replacing(path) as file:
         yield file
 
 
 def write_files(writers):
-    """Write all files of a command, whatever becomes of any of them.
+    """Write all files of a command, even if one fails.
 
     Parameters
     ----------
     writers : list of (str, str or None, callable)
-        What is written, to where, and a function that writes it; None is not written.
+        For each file a name, its path, and a function that writes it. Without a path nothing is
+        written.
 
     Returns
     -------
     written : dict of str
-        Where the files are that could be written, by what they are.
+        Paths of the files that were written, by name.
     failure : Exception or None
         The first error.
     """

@@ -1,4 +1,39 @@
-"""``fastm4n path``."""
+"""Choose the regularisation: fits for every alpha, compared on held-out data.
+
+The path consists of a few breakpoints, each fit starting from the one before. Between them the
+weights of a breakpoint are certified for every alpha: their objective is at most --eps times the
+objective at zero weights above its minimum. The examples are split into training and validation, or
+cross-validated with --cv. One line is printed for each breakpoint:
+
+  alpha       regularisation: alpha / 2 times the squared norm of the weights is added to
+              the mean surrogate loss
+  passes      passes over the training examples, from the start of the path
+  seconds     time, from the start of the path
+  relative gap
+              certified bound of the objective minus its minimum, as a share of the objective
+              at zero weights; at most --eps
+  weights     nonzero weights of features, with --penalty elasticnet
+  train loss, valid. loss
+              mean cost of the predictions under --cost: of classes under zero_one the error rate;
+              of sequences, graphs, rankings and matchings the share of wrong tokens, nodes, items
+              or rows
+
+The last line is the alpha with the least validation loss, the largest of equally good ones.
+
+examples:
+  fastm4n path
+      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in fastm4n_path.png
+  fastm4n path diabetes --plot diabetes.pdf
+      ordinal regression: the target in 5 levels, absolute error
+  fastm4n path wine --surrogate log --kernel rbf --gamma 0.05 --model wine.fm4n
+      kernel logistic regression; the model at the best alpha is saved
+  fastm4n path table.csv --target kind --cv 5 --one-standard-error --model kind.fm4n
+      five folds; the largest alpha that is as good as the best up to one standard error
+  fastm4n path words.npz --where split=0 --checkpoint words --path words.path
+      finished breakpoints are saved in the folder words, and the same command resumes there
+  fastm4n path iris --method grid --alphas 5 --alpha-max 1 --alpha-min 1e-3 --json > path.json
+      your own grid; results on stdout for other programs, the table on stderr
+"""
 
 import math
 
@@ -9,126 +44,69 @@ from fastm4n.cli._output import (
     Report,
     check_output,
     check_overwriting,
+    counted,
     naming,
     shown_progress,
     write_files,
-    writing,
 )
 
-METHODS = ("certified", "heuristic", "grid")
 DEFAULT_DATA = "digits"
 DEFAULT_PLOT = "fastm4n_path.png"
 # the grid of Osokin et al. (2016)
 GRID_MAX, GRID_MIN, GRID_SIZE = 2.0**15, 2.0**-15, 31
 
-DESCRIPTION = """\
-How much to regularise: fit for every alpha, and compare the fits on data that they have not seen.
 
-The path is made of a few breakpoints, each fit starting from the one before. Between them the
-weights of a breakpoint have an objective that is certified to be at most --eps, times that of
-zero weights, above its minimum, for every alpha. Examples are split, or with --cv
-cross-validated; the path is of those to train on. One line is printed for each breakpoint:
-
-  alpha       regularisation: alpha / 2 times the squared norm of the weights is added to
-              the mean surrogate loss
-  passes      passes over the training examples, from the start of the path
-  seconds     time, from the start of the path
-  relative gap
-              certified: the objective is at most this much above its minimum, as a share of
-              the objective at zero weights; --eps bounds it
-  weights     those of features that are not zero, with --penalty elasticnet
-  train loss, valid. loss
-              mean cost of the predictions under --cost: of classes under zero_one the error rate;
-              of sequences, graphs, rankings and matchings the share of tokens, nodes, items or
-              rows that are wrong
-
-and the alpha of least validation loss at the end (the largest one, if several are as good).
-"""
-
-EPILOG = f"""\
-{_arguments.READING_HELP}
-examples:
-  fastm4n path
-      M4N (max-min surrogate, 0-1 loss) on handwritten digits; plot in {DEFAULT_PLOT}
-  fastm4n path diabetes --plot diabetes.pdf
-      ordinal regression: the target in 5 levels, absolute error
-  fastm4n path wine --surrogate log --kernel rbf --gamma 0.05 --model wine.fm4n
-      kernel logistic regression; the model at the best alpha is kept
-  fastm4n path table.csv --target kind --cv 5 --one-standard-error --model kind.fm4n
-      five folds; the largest alpha that is as good as the best up to one standard error
-  fastm4n path words.npz --where split=0 --checkpoint words --path words.path
-      what is finished is kept in the folder words, and the same command goes on from there
-  fastm4n path iris --method grid --alphas 5 --alpha-max 1 --alpha-min 1e-3 --json > path.json
-      a grid of one's own; results on stdout for other programs, the table on stderr
-
-{_arguments.EXIT_CODES}"""
-
-
-def add(commands):
-    parser = _arguments.add_command(
-        commands, "path", run, "how much to regularise: fits for every alpha", DESCRIPTION, EPILOG)
+def add(parser):
     _arguments.add_data(parser, fitted=False, nargs="?", default=DEFAULT_DATA)
     split = parser.add_argument_group("validation")
     split.add_argument(
         "--validation", type=_arguments.fraction, metavar="SHARE",
-        help="share of the examples to validate on, default 0.25",
-    )
+        help="share of the examples to validate on, default 0.25")
     split.add_argument(
         "--cv", type=_arguments.count, metavar="K",
-        help="cross-validate in K folds instead, each with a path of its own; features are scaled, "
-        "or attributes collected, on all examples",
-    )
+        help="cross-validate in K folds instead, each with its own path. Features are scaled, or "
+        "attributes collected, on all examples")
     split.add_argument(
         "--one-standard-error", action="store_true",
         help="with --cv take the largest alpha whose mean loss is within one standard error of the "
-        "least",
-    )
+        "least")
     split.add_argument(
         "--jobs", type=_arguments.count, default=1, metavar="N",
-        help="folds at a time, default %(default)s",
-    )
+        help="folds at a time, default %(default)s")
     _arguments.add_estimator(parser)
     path = parser.add_argument_group("path and solver")
     path.add_argument(
         "--eps", type=_arguments.relative_gap, default=0.05, metavar="GAP",
-        help="gap that the path may have at any alpha, relative to the objective of zero weights, "
-        "default %(default)g",
-    )
+        help="maximum gap at any alpha, relative to the objective at zero weights, default "
+        "%(default)g")
     path.add_argument(
         "--kappa", type=_arguments.fraction, metavar="SHARE",
-        help="breakpoints are solved to this share of --eps: the smaller, the fewer and the dearer "
-        "they are; default 0.9, of heuristic paths 0.7",
-    )
+        help="breakpoints are solved to this share of --eps. A smaller share makes fewer and more "
+        "expensive breakpoints. Default 0.9, of heuristic paths 0.7")
     path.add_argument(
-        "--method", choices=METHODS, default="certified",
-        help="certified; heuristic: by gaps that may be out of date, without a promise between "
-        "breakpoints; grid: given alphas; default %(default)s",
-    )
+        "--method", choices=("certified", "heuristic", "grid"), default="certified",
+        help="certified, the default. heuristic: by gaps that may be out of date, without a "
+        "promise between breakpoints. grid: given alphas")
     path.add_argument(
         "--alphas", type=_arguments.count, metavar="N",
-        help=f"of a grid, how many alphas, evenly spaced in the logarithm, default {GRID_SIZE}",
-    )
+        help=f"number of alphas of a grid, evenly spaced in the logarithm, default {GRID_SIZE}")
     path.add_argument(
         "--alpha-max", type=_arguments.positive, metavar="ALPHA",
-        help="the first alpha, by default one that is large enough; of a grid 2^15",
-    )
+        help="the first alpha, by default large enough, for a grid 2^15")
     path.add_argument(
         "--alpha-min", type=_arguments.positive, metavar="ALPHA",
-        help="where the path ends, by default where there is little left to learn; of a grid 2^-15",
-    )
-    _arguments.add_max_iter(path, "most passes of one breakpoint")
+        help="end of the path, by default when little remains to learn, for a grid 2^-15")
+    _arguments.add_max_iter(path, "maximum number of passes of one breakpoint")
     _arguments.add_seed(path, "seed of the split and of the solver")
     path.add_argument(
         "--checkpoint", metavar="FOLDER",
-        help="folder that keeps each breakpoint, and the state every few seconds; the same command "
-        "goes on from there after an interrupt, with the same result",
-    )
+        help="folder for each breakpoint, and every few seconds for the state. After an interrupt "
+        "the same command resumes from there, with the same result")
     output = _arguments.add_output(parser)
     _arguments.add_plot(output, default=DEFAULT_PLOT)
     output.add_argument("--no-plot", action="store_true", help="write no plot")
     output.add_argument(
-        "--model", metavar="FILE", help="write the model at the best alpha to this file"
-    )
+        "--model", metavar="FILE", help="write the model at the best alpha to this file")
     output.add_argument("--path", metavar="FILE", help="write the whole path to this file")
 
 
@@ -138,14 +116,12 @@ def run(args):
     source, folder = ("DATA", _data.file_of(args)), ("--checkpoint", args.checkpoint)
     check_overwriting([source], [folder])
     check_overwriting(
-        [source, folder], [("--plot", plot), ("--model", args.model), ("--path", args.path)]
-    )
-    # what would keep files from being written is better said before the fits than after
+        [source, folder], [("--plot", plot), ("--model", args.model), ("--path", args.path)])
+    # obstacles to writing files are better reported before the fits
     missing = plot is not None and args.plot is None and not _plots.available()
     if missing:
         plot = None
-    if plot is not None:
-        _plots.check("--plot", plot)
+    _plots.check("--plot", plot)
     check_output("--model", args.model)
     check_output("--path", args.path)
     report = Report(args, writes=any((plot, args.model, args.path, args.checkpoint)))
@@ -174,20 +150,20 @@ def _check_arguments(args):
         and args.alpha_max <= args.alpha_min and args.alphas != 1
     ):
         raise CommandError(
-            f"--alpha-max {args.alpha_max:g} must be above --alpha-min {args.alpha_min:g}", 2
-        )
-    if args.alphas is not None and args.method != "grid":
-        raise CommandError("--alphas is of --method grid; other methods find their own", 2)
-    if args.cv is not None and args.validation is not None:
-        raise CommandError("--cv and --validation are two ways to validate; choose one", 2)
-    if args.cv is None and args.one_standard_error:
-        raise CommandError("--one-standard-error needs --cv", 2)
-    if args.cv == 1:
-        raise CommandError("--cv needs two folds at least", 2)
-    if args.no_plot and args.plot is not None:
-        raise CommandError("--plot and --no-plot exclude one another", 2)
-    if args.cv is not None and args.checkpoint is not None:
-        raise CommandError("--checkpoint is of one path, not of --cv", 2)
+            f"--alpha-max {args.alpha_max:g} must be above --alpha-min {args.alpha_min:g}", 2)
+    for wrong, message in (
+        (args.alphas is not None and args.method != "grid",
+         "--alphas is of --method grid; other methods find their own"),
+        (args.cv is not None and args.validation is not None,
+         "--cv and --validation are two ways to validate; choose one"),
+        (args.cv is None and args.one_standard_error, "--one-standard-error needs --cv"),
+        (args.cv == 1, "--cv needs at least two folds"),
+        (args.no_plot and args.plot is not None, "--plot and --no-plot exclude one another"),
+        (args.cv is not None and args.checkpoint is not None,
+         "--checkpoint is of one path, not of --cv"),
+    ):
+        if wrong:
+            raise CommandError(message, 2)
 
 
 def _options(args):
@@ -199,7 +175,7 @@ def _options(args):
         return {**options, "alpha_max": args.alpha_max, "alpha_min": args.alpha_min}
     ends = args.alpha_max or GRID_MAX, args.alpha_min or GRID_MIN
     if ends[0] <= ends[1] and args.alphas != 1:
-        raise CommandError(f"the grid goes down, and not from {ends[0]:g} to {ends[1]:g}", 2)
+        raise CommandError(f"the grid must go down, got {ends[0]:g} to {ends[1]:g}", 2)
     return {**options, "alphas": np.geomspace(*ends, args.alphas or GRID_SIZE)}
 
 
@@ -239,14 +215,14 @@ def _split(args, data):
     n_valid = math.ceil(share * n)
     if n_valid == n:
         raise CommandError(
-            f"--validation {share:g} leaves nothing to train on: {data.name} has {n} "
-            f"example{'s' * (n > 1)}; " + (
-                f"give at most {(n - 1) / n:.3g}" if n > 1 else "two at least are needed"), 2)
+            f"--validation {share:g} leaves nothing to train on: {data.name} has "
+            f"{counted(n, 'example')}; "
+            + (f"give at most {(n - 1) / n:.3g}" if n > 1 else "two or more are needed"), 2)
     labels = data.y if data.task in ("classes", "ordered") else None
     if labels is not None:
         counts = np.unique(labels, return_counts=True)[1]
         if min(counts.min() / 2, n_valid / len(counts), (n - n_valid) / len(counts)) < 1:
-            labels = None  # there is not one of each label for both parts
+            labels = None  # too few examples of a label for both parts
     return train_test_split(
         np.arange(n), test_size=n_valid, stratify=labels, random_state=args.seed)
 
@@ -271,8 +247,7 @@ def _held_out(args, report, data):
             X_valid = before.transform(X_valid)
         path = regularization_path(
             estimator, X, y, checkpoint=args.checkpoint, verbose=shown_progress(args),
-            **_options(args),
-        )
+            **_options(args))
     except PathInterrupted as error:
         if error.path is None:
             raise
@@ -280,8 +255,7 @@ def _held_out(args, report, data):
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
     found = _Found(
-        data, model, path, loss_name=loss_name, n_train=len(train), interrupted=interrupted,
-    )
+        data, model, path, loss_name=loss_name, n_train=len(train), interrupted=interrupted)
     first = path.estimator(path.alphas[0])
     X, X_valid = _models.features(first, X), _models.features(first, X_valid)
     for j, alpha in enumerate(path.alphas.tolist()):
@@ -299,21 +273,20 @@ def _held_out(args, report, data):
 
 
 def _cross_validated(args, report, data):
-    """The path of all data, and the losses of the folds' paths on what they were not given."""
+    """The path of all data, and the losses of the folds' paths on their held-out data."""
     from fastm4n.path import RegularizationPathCV
 
     if args.cv > data.n_examples:
         raise CommandError(
-            f"--cv {args.cv}: {data.name} has {data.n_examples} example"
-            f"{'s' * (data.n_examples > 1)}, and each fold needs one", 2)
+            f"--cv {args.cv}: {data.name} has {counted(data.n_examples, 'example')}, and each fold "
+            "needs one", 2)
     model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
         X = data.X if before is None else _models.transformed(before, data)
         search = RegularizationPathCV(
-            estimator, cv=_splitter(args, data), scoring=_Scorer(),
+            estimator, cv=_splitter(args, data), scoring=_scorer(),
             one_standard_error=args.one_standard_error, n_jobs=args.jobs,
-            verbose=shown_progress(args), **_options(args),
-        ).fit(X, data.y)
+            verbose=shown_progress(args), **_options(args)).fit(X, data.y)
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
     found = _Found(data, model, search.path_, loss_name=loss_name, n_train=data.n_examples)
@@ -325,27 +298,27 @@ def _cross_validated(args, report, data):
             "gap": float(search.path_.gap(alpha)),
             "validation_loss": 0.0 - float(mean), "standard_error": float(error),
         }
-        for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)
-    ]
+        for alpha, mean, error in zip(search.alphas_, search.mean_score_, errors, strict=True)]
     alpha = search.alpha_1se_ if args.one_standard_error else search.alpha_
     found.best = next(point for point in found.points if point["alpha"] == alpha)
     return found
 
 
-class _Scorer:
-    """Minus the loss; features of attributes are made once for all estimators of a path."""
+def _scorer():
+    """Minus the loss. Features of attributes are made once for all estimators of a path."""
+    last = made = None
 
-    def __init__(self):
-        self.X = self.features = None
+    def score(estimator, X, y):
+        nonlocal last, made
+        if X is not last:
+            last, made = X, _models.features(estimator, X)
+        return -_scores.loss(estimator, made, y)
 
-    def __call__(self, estimator, X, y):
-        if X is not self.X:
-            self.X, self.features = X, _models.features(estimator, X)
-        return _scores.scorer(estimator, self.features, y)
+    return score
 
 
 def _splitter(args, data):
-    """Folds in random order, as data may be sorted; of each label alike."""
+    """Folds in random order, as data may be sorted, and stratified by label."""
     import numpy as np
     from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -357,7 +330,7 @@ def _splitter(args, data):
 
 
 def _planned(args, report, data, what):
-    """The model, its two parts and the name of its loss, after saying what is about to be done."""
+    """The model, its two parts and the name of its loss, after a report of the plan."""
     model = _models.build(args, data)
     before, estimator = _models.split(model)
     loss_name = _scores.loss_name(estimator)
@@ -368,53 +341,37 @@ def _planned(args, report, data, what):
 
 
 def _tell(args, report, found):
-    best = found.best
+    best, is_cv = found.best, found.search is not None
+    columns = {
+        "alpha": ("alpha", ".4g"), "passes": ("passes", "d"), "seconds": ("seconds", ".3f"),
+        "relative gap": ("relative_gap", ".2e"), "weights": ("n_nonzero", "d"),
+        "train loss": ("train_loss", ".4f"), "valid. loss": ("validation_loss", ".4f"),
+        "std. error": ("standard_error", ".4f"),
+    }
+    if not found.path.is_sparse:
+        del columns["weights"]
+    columns = {head: column for head, column in columns.items() if column[0] in best}
     report.tell()
-    if found.search is None:
-        head = ["alpha", "passes", "seconds", "relative gap", "train loss", "valid. loss"]
-        rows = [
-            [
-                f"{point['alpha']:.4g}", str(point["passes"]), f"{point['seconds']:.3f}",
-                f"{point['relative_gap']:.2e}", f"{point['train_loss']:.4f}",
-                f"{point['validation_loss']:.4f}",
-            ]
-            for point in found.points
-        ]
-    else:
-        head = ["alpha", "relative gap", "valid. loss", "std. error"]
-        rows = [
-            [
-                f"{point['alpha']:.4g}", f"{point['relative_gap']:.2e}",
-                f"{point['validation_loss']:.4f}", f"{point['standard_error']:.4f}",
-            ]
-            for point in found.points
-            # those of the folds' paths lie close to these
-            if point["alpha"] in found.path.alphas or point is best
-        ]
-    if found.path.is_sparse and found.search is None:
-        head.insert(4, "weights")
-        for row, point in zip(rows, found.points, strict=True):
-            row.insert(4, str(point["n_nonzero"]))
-    report.table(head, rows)
+    report.table(list(columns), [
+        [format(point[key], form) for key, form in columns.values()] for point in found.points
+        # breakpoints of the folds' paths lie close to those of the path
+        if not is_cv or point["alpha"] in found.path.alphas or point is best])
     report.result()
     report.result(
         f"best: alpha {best['alpha']:.4g}, validation loss {best['validation_loss']:.4f}"
         + (", within one standard error of the least" if args.one_standard_error else "")
-        + (", of the alphas so far" if found.interrupted else "")
-    )
-    down_to = found.path.certified_down_to
-    search = found.search
-    is_last = best is found.points[-1] if search is None else search.is_at_end_
-    # nothing is left to gain at a loss of zero
-    can_gain = best["validation_loss"] != 0.0
-    if is_last and len(found.points) > 1 and can_gain and found.complete:
+        + (", of the alphas so far" if found.interrupted else ""))
+    is_last = found.search.is_at_end_ if is_cv else best is found.points[-1]
+    # nothing can be gained at a loss of zero
+    if is_last and len(found.points) > 1 and best["validation_loss"] != 0.0 and found.complete:
         report.note("the best alpha is the last; a smaller --alpha-min goes on from there")
+    down_to = found.path.certified_down_to
     if found.complete and args.method == "certified" and math.isfinite(down_to):
         report.result(f"certified for every alpha down to {down_to:.3g}")
 
 
 def _write(args, found, plot):
-    """Write the files that were asked for, whose names `found` gets; the first error or None."""
+    """Write the files, and add their names to `found`. Returns the first error or None."""
     before, _ = _models.split(found.model)
 
     def save_model():
@@ -428,12 +385,8 @@ def _write(args, found, plot):
         with naming("--path", args.path):
             found.path.save(args.path)
 
-    def draw():
-        with writing("--plot", plot) as file:
-            _plots.path(found, file, _plots.kind(plot))
-
     written, failure = write_files([
         ("model", args.model, save_model), ("path_file", args.path, save_path),
-        ("plot", plot, draw)])
+        ("plot", plot, lambda: _plots.write("--plot", plot, _plots.path, found))])
     found.files.update(written)
     return failure

@@ -1,17 +1,6 @@
-"""Figures of merit of a fitted estimator on data with the truth."""
-
-
-def scores(estimator, X, y):
-    """A dict of numbers, the most telling first; each is explained in `MEANINGS`."""
-    if estimator._task == "graphs":
-        return _graphs(estimator, X, y)
-    if estimator._task not in _SCORES:
-        return {"score": float(estimator.score(X, y))}
-    return _SCORES[estimator._task](estimator, estimator.predict(X), y)
-
+"""Scores and losses of a fitted estimator on data with the truth."""
 
 MEANINGS = {
-    "score": "share of the parts that are right",
     "accuracy": "share of the examples that are right",
     "macro_f1": "mean over the classes of their F1",
     "mean_loss": "mean cost under the model's costs",
@@ -31,50 +20,57 @@ MEANINGS = {
 }
 
 
-def _classes(estimator, predicted, y):
+def scores(estimator, X, y):
+    """A dict of numbers, the most telling first. `MEANINGS` explains each."""
+    return _SCORES[estimator._task](estimator, X, y, estimator.predict(X))
+
+
+def _classes(estimator, X, y, predicted):
     import numpy as np
     from sklearn.metrics import accuracy_score, f1_score
 
-    # by numbers, as labels that the model does not know may look like measurements
+    # by numbers, as labels unknown to the model may look like measurements
     _, codes = np.unique(np.concatenate([y, predicted]), return_inverse=True)
     truth, answer = np.split(codes, 2)
     return {
         "accuracy": float(accuracy_score(truth, answer)),
         "macro_f1": float(f1_score(truth, answer, average="macro", zero_division=0)),
-        "mean_loss": _mean_loss(estimator, y, predicted),
+        "mean_loss": _mean_cost(estimator, y, predicted),
     }
 
 
-def _ordered(estimator, predicted, y):
+def _ordered(estimator, X, y, predicted):
     import numpy as np
 
     truth, answer = _codes(estimator, y), _codes(estimator, predicted)
-    right = float(np.mean(truth == answer))
     known = truth >= 0
     error = float(np.abs(truth - answer)[known].mean()) if known.any() else None
     return {
-        "mean_absolute_error": error, "accuracy": right,
-        "mean_loss": _mean_loss(estimator, y, predicted),
+        "mean_absolute_error": error, "accuracy": float(np.mean(truth == answer)),
+        "mean_loss": _mean_cost(estimator, y, predicted),
     }
 
 
 def _codes(estimator, labels):
-    """Positions in classes_; -1 for what is not there."""
+    """Positions in classes_, -1 for other labels."""
     import numpy as np
 
     where = {label: i for i, label in enumerate(estimator.classes_.tolist())}
     return np.array([where.get(label, -1) for label in labels.tolist()])
 
 
-def _mean_loss(estimator, y, predicted):
-    """Mean cost; None if a true label has none, as it was not in the data of the fit."""
+def _mean_cost(estimator, y, predicted, of_unknown=None):
+    """Mean cost. Without a cost of labels unknown to the model, None if there are any."""
     truth, answer = _codes(estimator, y), _codes(estimator, predicted)
+    cost = estimator._cost_table[truth, answer]
     if (truth < 0).any():
-        return None
-    return float(estimator._cost_table[truth, answer].mean())
+        if of_unknown is None:
+            return None
+        cost[truth < 0] = of_unknown
+    return float(cost.mean())
 
 
-def _sequences(estimator, predicted, y):
+def _sequences(estimator, X, y, predicted):
     from fastm4n.metrics import sequence_accuracy, span_f1_score, token_accuracy
 
     y = [list(labels) for labels in y]
@@ -91,29 +87,25 @@ def _sequences(estimator, predicted, y):
     return found
 
 
-def _graphs(estimator, X, y):
+def _graphs(estimator, X, y, predicted):
     import numpy as np
 
-    right = (estimator.predict(X).values == y.values) | (y.values == -1)
+    right = (predicted.values == y.values) | (y.values == -1)
     wrong = np.add.reduceat(np.append(~right, False), X.node_offsets[:-1]) if len(X) else 0
     whole = wrong * (X.lengths > 0) == 0
-    return {
-        "node_accuracy": float(estimator.score(X, y)), "graph_accuracy": float(whole.mean()),
-    }
+    return {"node_accuracy": float(estimator.score(X, y)), "graph_accuracy": float(whole.mean())}
 
 
-def _rankings(estimator, predicted, y):
+def _rankings(estimator, X, y, predicted):
     from fastm4n.metrics import hamming_ranking_loss, kendall_tau_score, spearman_rho_score
 
-    options = {"form": estimator.form_}
     return {
-        "kendall_tau": kendall_tau_score(y, predicted, **options),
-        "spearman_rho": spearman_rho_score(y, predicted, **options),
-        "hamming_loss": hamming_ranking_loss(y, predicted, **options),
-    }
+        name: score(y, predicted, form=estimator.form_) for name, score in (
+            ("kendall_tau", kendall_tau_score), ("spearman_rho", spearman_rho_score),
+            ("hamming_loss", hamming_ranking_loss))}
 
 
-def _matchings(estimator, predicted, y):
+def _matchings(estimator, X, y, predicted):
     import numpy as np
 
     right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(y, predicted, strict=True)]
@@ -123,7 +115,7 @@ def _matchings(estimator, predicted, y):
     }
 
 
-def _multilabel(estimator, predicted, y):
+def _multilabel(estimator, X, y, predicted):
     from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
     return {
@@ -133,10 +125,9 @@ def _multilabel(estimator, predicted, y):
     }
 
 
-# figures of merit beyond that of `score`
 _SCORES = {
-    "classes": _classes, "ordered": _ordered, "sequences": _sequences, "rankings": _rankings,
-    "matchings": _matchings, "multilabel": _multilabel,
+    "classes": _classes, "ordered": _ordered, "sequences": _sequences, "graphs": _graphs,
+    "rankings": _rankings, "matchings": _matchings, "multilabel": _multilabel,
 }
 
 
@@ -144,27 +135,19 @@ _SCORES = {
 
 
 def loss(estimator, X, y):
-    """What mistakes cost in the mean.
+    """Mean cost of classes and levels, or share of wrong parts of other outputs.
 
-    Of classes and levels the model's cost, a label that it does not know costing as the worst
-    mistake does; of other outputs the share of parts that are wrong.
+    A label unknown to the model has the cost of the worst mistake.
     """
-    from sklearn.base import is_classifier
-
     if estimator._task == "multilabel":
-        return _multilabel(estimator, estimator.predict(X), y)["hamming_loss"]
-    if not is_classifier(estimator):
+        return scores(estimator, X, y)["hamming_loss"]
+    if estimator._task not in ("classes", "ordered"):
         return 1.0 - float(estimator.score(X, y))
-    truth, answer = _codes(estimator, y), _codes(estimator, estimator.predict(X))
-    cost = estimator._cost_table[truth, answer]
-    cost[truth < 0] = estimator._cost_table.max()
-    return float(cost.mean())
+    return _mean_cost(estimator, y, estimator.predict(X), estimator._cost_table.max())
 
 
 def loss_name(estimator):
-    from sklearn.base import is_classifier
-
-    if estimator._task == "multilabel" or not is_classifier(estimator):
+    if estimator._task not in ("classes", "ordered"):
         return f"share of {estimator._part}s that are wrong"
     if not isinstance(estimator.cost, str):
         return "mean cost"
@@ -172,8 +155,3 @@ def loss_name(estimator):
         "zero_one": "error rate", "absolute": "mean absolute error",
         "squared": "mean squared error",
     }[estimator.cost]
-
-
-def scorer(estimator, X, y):
-    """The loss, to be maximised, so that it is negative."""
-    return -loss(estimator, X, y)

@@ -1,11 +1,11 @@
-"""What is understood of a table: whether its first line has names, and which column is what."""
+"""Columns of tables: whether the first line has names, and the role of each column."""
 
 import re
 
 from fastm4n.cli._output import CommandError
 
-# names of targets, in this order; a column of features must hold numbers, so that a single column
-# that does not is the target for certain, which a name such as y is not
+# names of targets, in this order. "y" comes after a single column that is not numbers, which must
+# be the target as features are numbers
 TARGETS = ("response", "target", "label", "class")
 WEAK_TARGETS = ("y",)
 _MISSING = ("", "na", "nan", "null", "none", "?")
@@ -13,7 +13,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 
 
 class Head:
-    """Decides from the first two rows, for `read_table`; what it found is in its attributes.
+    """Decides the roles of columns from the first two rows, for `read_table`.
 
     Attributes
     ----------
@@ -22,11 +22,11 @@ class Head:
     width : int
         Number of columns.
     why : str
-        How the target was found, in words; empty if it was given.
+        How the target was found, in words. Empty if it was an argument.
     notes : list of str
-        What the user may want to correct.
+        Remarks on guesses that may be wrong.
     n_labels : int
-        How many of the columns, the last ones, are indicators of labels.
+        Number of columns, the last ones, that are indicators of labels.
     """
 
     def __init__(self, args, reading, n_features, *, fitted, truth):
@@ -56,82 +56,59 @@ class Head:
         if second is None:
             return not any(map(is_number, first))
         numbers = [float(name) for name in first if is_number(name)]
-        # columns that pandas or R has numbered
+        # columns numbered by pandas or R
         counted = len(numbers) > 2 and numbers in (
-            list(range(len(numbers))), list(range(1, len(numbers) + 1))
-        )
+            list(range(len(numbers))), list(range(1, len(numbers) + 1)))
         above = [
             name for name, value in zip(first, second, strict=True)
-            if may_be_number(value) and value.strip().lower() not in _MISSING
-        ]
-        words = [name for name in above if not may_be_number(name)]
-        if not words and not counted:
+            if may_be_number(value) and value.strip().lower() not in _MISSING]
+        if all(map(may_be_number, above)) and not counted:
             return not above
         if numbers:
             self.notes.append(
                 f"line 1 of {self.args.data} is taken for names of columns, {len(numbers)} of "
-                "which are numbers; pass --header no if it is an example"
-            )
+                "which are numbers; pass --header no if it is an example")
         return True
 
     def _of_fit(self, names, sample, lines):
+        """Target and columns of a table to fit, from the arguments or guessed."""
+        args = self.args
         if len(names) == 1:
             raise lines.error(
                 "there is one column, where features and a target were expected. Pass --delimiter "
-                "if the line is not split at the right places."
-            )
+                "if the line is not split at the right places.")
         if not self.has_names:
             self.notes.append(
-                f"no line names the columns of {self.args.data}: they are called 1 to "
-                f"{len(names)}; pass --header yes if the first line does"
-            )
-        columns, target = self.args.columns, self.args.target
-        left_out = {_place(name, names, "--drop") for name in self.args.drop or ()}
-        chosen = {_place(name, names, "--columns") for name in columns or ()}
-        labels = [_place(name, names, "--labels") for name in self.args.labels or ()]
-        if labels:
-            return self._of_labels(names, labels, left_out, columns, chosen)
-        if target is None:
-            place = self._target(names, sample, left_out | chosen)
-        else:
-            place = _place(target, names, "--target")
-        if place in left_out:
-            raise CommandError(f"--drop: {names[place]} is the target", 2)
-        if columns is None:
-            columns = [i for i in range(len(names)) if i != place and i not in left_out]
-            if not columns:
-                raise lines.error("there are no columns of features.")
-        else:
-            columns = [_place(name, names, "--columns") for name in columns]
-            if len(chosen) < len(columns):
-                raise CommandError("--columns names a column twice", 2)
-            if left_out & chosen:
-                raise CommandError("--columns and --drop name the same column", 2)
-            if place in chosen:
-                raise CommandError(f"--columns: the target {names[place]} is among them", 2)
-        return place, columns
-
-    def _of_labels(self, names, labels, left_out, columns, chosen):
-        """No target: columns of features, then those of labels."""
-        taken = set(labels)
-        if self.args.target is not None:
-            raise CommandError("--labels and --target: give one of them", 2)
-        if len(taken) < len(labels):
-            raise CommandError("--labels names a column twice", 2)
-        if taken & (left_out | chosen):
-            name = names[min(taken & (left_out | chosen))]
-            raise CommandError(f"--labels: {name} is left out, or a feature", 2)
-        if columns is None:
-            places = [i for i in range(len(names)) if i not in taken | left_out]
-        else:
-            places = [_place(name, names, "--columns") for name in columns]
-        if not places:
-            raise CommandError("--labels and --drop leave no columns of features", 2)
+                f"no line names the columns of {args.data}: they are called 1 to {len(names)}; "
+                "pass --header yes if the first line does")
+        chosen = {}
+        for option in ("columns", "drop", "labels"):
+            given = getattr(args, option) or ()
+            chosen[option] = [place_of(name, names, f"--{option}") for name in given]
+            if len(set(chosen[option])) < len(given):
+                raise CommandError(f"--{option} names a column twice", 2)
+        columns, drop, labels = chosen.values()
+        if set(drop) & set(columns):
+            raise CommandError("--columns and --drop name the same column", 2)
+        if labels and args.target is not None:
+            raise CommandError("--labels and --target exclude one another", 2)
+        truth, role = labels, "a label"
+        if not labels:
+            role = "the target"
+            truth = [
+                self._target(names, sample, {*drop, *columns}) if args.target is None
+                else place_of(args.target, names, "--target")]
+        for option in ("columns", "drop"):
+            for place in set(truth) & set(chosen[option]):
+                raise CommandError(f"--{option}: {names[place]} is {role}", 2)
+        columns = columns or [i for i in range(len(names)) if i not in {*truth, *drop}]
+        if not columns:
+            raise CommandError("--drop and --labels leave no columns of features", 2)
         self.n_labels = len(labels)
-        return None, places + labels
+        return (None, columns + labels) if labels else (truth[0], columns)
 
-    def _target(self, names, sample, taken):
-        """Position of the column that is to be predicted; `why` says how it was found."""
+    def _target(self, names, sample, taken=()):
+        """Position of the column to predict. `why` says how it was found."""
         free = [i for i in range(len(names)) if i not in taken]
         if not free:
             raise CommandError("--columns and --drop leave no column for the target", 2)
@@ -149,70 +126,60 @@ class Head:
         known = f"none is called {', '.join(TARGETS)} or {WEAK_TARGETS[0]}"
         self.notes.append(
             f"the last column of {self.args.data}, {names[free[-1]]}, is taken for the target"
-            + (f", as {known}" if self.has_names else "") + "; --target chooses another"
-        )
+            + (f", as {known}" if self.has_names else "") + "; --target chooses another")
         return free[-1]
 
     def _of_model(self, names, sample, lines):
-        """Columns of a table that a fitted model is to predict from."""
-        columns, target = self.reading.get("columns"), self.reading.get("target")
-        if self.reading.get("labels") is not None and columns is not None:
-            return self._labels_of_model(columns, self.reading["labels"], names, lines)
-        if columns is None:  # fitted on other than tables
-            if self.args.target is None and (self.n_features == self.width or not self.truth):
-                if self.n_features == self.width:
-                    return None, None
-                return None, [
-                    i for i in range(len(names)) if i != self._target(names, sample, set())
-                ]
-            place = self._target(names, sample, set()) if self.args.target is None else _place(
-                self.args.target, names, "--target")
-            return place, [i for i in range(len(names)) if i != place]
+        """Target and columns of a table that a fitted model predicts from."""
+        columns, labels = self.reading.get("columns"), self.reading.get("labels")
         given = self.args.target
-        if self.reading.get("header", True):
-            self._check_names(columns, lines)
-            return (given or target if self.truth else None), columns
-        # by position; the truth may be missing, and what stood behind it then moves up
-        places, width = [int(column) - 1 for column in columns], self.reading["width"]
-        place = int(target) - 1
-        if self.width == width - 1 and not self.truth:
-            return None, [i - (i > place) for i in places]
-        if self.width != width:
-            raise lines.error(
-                f"there are {self.width} column(s), but the model was fitted on {width}."
-            )
-        if given is not None:
-            place = _place(given, names, "--target")
-        return (place if self.truth else None), places
-
-
-    def _check_names(self, columns, lines):
-        if not self.has_names:
+        if columns is None:  # fitted on another format
+            if given is None and self.n_features == self.width:
+                return None, None
+            place = self._target(names, sample) if given is None else place_of(
+                given, names, "--target")
+            others = [i for i in range(len(names)) if i != place]
+            return (place if self.truth or given is not None else None), others
+        left = [given or self.reading.get("target")] if labels is None else list(labels)
+        truth = self.truth
+        if not self.reading.get("header", True):
+            left = [self.reading["target"]] if labels is None else left
+            left = [int(name) - 1 for name in left]
+            columns, is_there = moved_up(
+                [int(column) - 1 for column in columns], left, self.width, self.reading["width"])
+            if columns is None or truth and not is_there:
+                raise lines.error(
+                    f"there are {self.width} column(s), but the model was fitted on "
+                    f"{self.reading['width']}.")
+            if labels is None and is_there and given is not None:
+                left = [place_of(given, names, "--target")]
+        elif not self.has_names:
             raise lines.error(
                 "no line names the columns, and the model goes by their names, "
-                f"{', '.join(columns):.200}. Add that line, or pass --header yes."
-            )
-
-    def _labels_of_model(self, columns, labels, names, lines):
-        """Columns that a fitted model is to predict from, and those of labels if they are there."""
-        self.n_labels = len(labels) if self.truth else 0
-        if self.reading.get("header", True):
-            self._check_names(columns, lines)
-            return None, [*columns, *(labels if self.truth else [])]
-        # by position; labels may be missing, and what stood behind them then moves up
-        width = self.reading["width"]
-        places, of_labels = ([int(name) - 1 for name in part] for part in (columns, labels))
-        if self.width == width - len(labels) and not self.truth:
-            return None, [i - sum(label < i for label in of_labels) for i in places]
-        if self.width != width:
-            raise lines.error(
-                f"there are {self.width} column(s), but the model was fitted on {width}."
-            )
-        return None, places + (of_labels if self.truth else [])
+                f"{', '.join(columns):.200}. Add that line, or pass --header yes.")
+        if not truth:
+            return None, columns
+        if labels is None:
+            return left[0], columns
+        self.n_labels = len(left)
+        return None, [*columns, *left]
 
 
-def _place(text, names, option):
-    """Position of a column that is named, or numbered from 1, or from the end if negative."""
+def moved_up(columns, left, width, fitted_width):
+    """Columns of the fit by their positions now, and whether the columns of the truth are there.
+
+    If a file lacks the columns `left`, the others have moved up. None for a file of any other
+    width.
+    """
+    if width == fitted_width:
+        return columns, True
+    if width == fitted_width - len(left):
+        return [i - sum(place < i for place in left) for i in columns], False
+    return None, False
+
+
+def place_of(text, names, option):
+    """Position of a column by its name, or by its number from 1, or from the end if negative."""
     if text in names:
         return names.index(text)
     try:
@@ -221,8 +188,7 @@ def _place(text, names, option):
         number = 0
     if not 0 < abs(number) <= len(names):
         raise CommandError(
-            f"{option}: there is no column {text!r}; the columns are {', '.join(names):.200}", 2
-        )
+            f"{option}: there is no column {text!r}, only {', '.join(names):.200}", 2)
     return number - 1 if number > 0 else len(names) + number
 
 
@@ -235,8 +201,7 @@ def is_number(text):
 
 
 def may_be_number(text):
-    """Whether it is a number, or was meant for one."""
+    """Whether it is a number, or a missing or misspelt one."""
     text = text.strip()
     return (
-        is_number(text) or text.lower() in _MISSING or _DECIMAL_COMMA.fullmatch(text) is not None
-    )
+        is_number(text) or text.lower() in _MISSING or _DECIMAL_COMMA.fullmatch(text) is not None)

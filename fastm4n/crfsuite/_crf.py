@@ -17,7 +17,7 @@ from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
-from fastm4n.tasks.attributes import NUMBERS, looked_at
+from fastm4n.tasks.attributes import NUMBERS, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     # a dict or a list of strings for each token of each sequence
     Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]]
 
-# algorithms that minimise the objective, and what these parameters are if they are None
+# algorithms that minimise the objective, and values of parameters that are None
 _ALGORITHMS = ("lbfgs", "l2sgd")
 _C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-6, 10_000
-# those without an objective, and what they are
+# algorithms without an objective
 _UPDATES = {
     "ap": "the averaged perceptron", "pa": "passive-aggressive updates",
     "arow": "adaptive regularisation of weights"}
-# parameters of these alone
+# their parameters
 _OF_UPDATES = ("pa_type", "c", "error_sensitive", "averaging", "variance", "gamma")
-# parameters that say how CRFsuite looks for the optimum, and not which one
+# parameters of CRFsuite's search, without an effect on the optimum
 _OF_SEARCHES = {
     "lbfgs": ("num_memories", "linesearch", "max_linesearch", "period", "delta"),
     "l2sgd": (
@@ -48,17 +48,18 @@ _OF_SEARCHES = {
 
 
 class TrainingLog:
-    """What a fit went through, with the names of python-crfsuite's parser of logs.
+    """Log of a fit, with the names of python-crfsuite's parser of logs.
 
     Attributes
     ----------
     iterations : list of dict
-        For each certificate: "num", the pass; "loss", the objective; "bound", a lower bound of
-        its minimum; "time", seconds since the one before.
+        For each certificate the pass "num", the objective "loss", a lower bound "bound" of its
+        minimum, and the seconds since the last certificate, "time".
     last_iteration : dict
-        The last one; with X_dev also "item_accuracy_float" and "instance_accuracy_float".
+        The last of `iterations`, with X_dev also "item_accuracy_float" and
+        "instance_accuracy_float".
     featgen_num_features : int
-        How many weights there are.
+        Number of weights.
     """
 
     def __init__(self, history: dict[str, Any], n_sequences: int, n_weights: int) -> None:
@@ -77,69 +78,70 @@ class CRF(NamesParameters, BaseEstimator):
     """The linear-chain CRF under the names of sklearn-crfsuite, certified.
 
     Minimises CRFsuite's objective, the sum over sequences of -log p(y | x), plus c1 ||w||_1 + c2
-    ||w||^2, until it is within a certified gap of its minimum. It takes what
-    ``sklearn_crfsuite.CRF`` takes, X as lists of dicts or of lists of strings, and its weights are
-    those that CRFsuite's L-BFGS converges to.
+    ||w||^2, until it is within a certified gap of its minimum. The input is the same as for
+    ``sklearn_crfsuite.CRF``, X as lists of dicts or of lists of strings. CRFsuite's L-BFGS
+    converges to the same weights.
 
     Parameters
     ----------
     algorithm : {"lbfgs", "l2sgd"}, default=None
-        Both have the same optimum, which is found by neither: the names are there for programs
-        that give them. The others of CRFsuite, "ap", "pa" and "arow", minimise nothing, and are
-        refused.
+        Both names have the same optimum and the same effect, for programs that pass them. The
+        other algorithms of CRFsuite, "ap", "pa" and "arow", minimise no objective and are refused.
     min_freq : float, default=None
-        Pairs of an attribute and a label whose values add up to less in the training data have no
-        weights, nor have transitions that occur less often. None leaves no pair out that occurs,
-        also those whose values add up to less than zero, which CRFsuite leaves out.
+        Pairs of an attribute and a label get a weight if their values in the training data add up
+        to at least this number, and transitions if they occur at least as often. With None all
+        pairs that occur get one. (CRFsuite leaves out pairs with a negative sum.)
     all_possible_states : bool, default=None
-        Whether pairs of an attribute and a label that do not occur together have weights.
+        Whether pairs of an attribute and a label get weights without occurring together.
     all_possible_transitions : bool, default=None
-        Whether transitions that do not occur have weights.
+        Whether transitions get weights without occurring.
     c1 : float, default=None
-        Coefficient of the sum of the weights' absolute values, None being 0.
+        Coefficient of the sum of the weights' absolute values. None means 0.
     c2 : float, default=None
-        Coefficient of the sum of the weights' squares, None being 1.
+        Coefficient of the sum of the weights' squares. None means 1.
     max_iterations : int, default=None
-        Most passes over the data. A fit that ends there warns.
+        Maximum number of passes over the data. A fit that ends there warns.
     epsilon : float, default=None
-        The fit ends when the gap is certified to be at most so many times the objective at zero
-        weights; None is 1e-6. (In CRFsuite it bounds the norm of the gradient, and is 1e-5.)
+        The fit ends when the gap is certified to be at most epsilon times the objective at zero
+        weights. None means 1e-6. (In CRFsuite epsilon bounds the norm of the gradient, and its
+        default is 1e-5.)
     num_memories, linesearch, max_linesearch, period, delta, calibration_eta, calibration_rate, \
             calibration_samples, calibration_candidates, calibration_max_trials : default=None
-        How CRFsuite looks for the optimum. They have no effect here, and a warning says so.
+        Parameters of CRFsuite's search for the optimum. They have no effect and cause a warning.
     pa_type, c, error_sensitive, averaging, variance, gamma : default=None
-        Of the algorithms that are refused; so are they.
+        Parameters of the refused algorithms, refused as well.
     verbose : bool, default=False
-        A progress bar, where tqdm is installed.
+        Whether to show a progress bar (with tqdm).
     model_filename : str or path, default=None
-        A file that `fit` writes the model to, by `fastm4n.save_model`. Before `fit`, predictions
-        are made by the model that is there, of fastm4n or of CRFsuite.
+        A file for the model, which `fit` writes by `fastm4n.save_model`. Before `fit`, the model
+        in the file predicts, of fastm4n or of CRFsuite.
     keep_tempfiles : bool, default=False
-        There are no temporary files.
+        Without effect, as there are no temporary files.
     trainer_cls : None
-        There is no trainer of python-crfsuite to be replaced.
+        Not supported, as python-crfsuite is not used.
 
     Attributes
     ----------
     classes_ : list
         The labels, sorted.
     attributes_ : list of str
-        Attributes with a weight that is not zero.
+        Attributes with a nonzero weight.
     num_attributes_ : int
-        How many these are.
+        Number of `attributes_`.
     state_features_ : dict of (str, label) to float
-        Weights that are not zero of attributes and labels.
+        Nonzero weights of attributes and labels.
     transition_features_ : dict of (label, label) to float
-        Weights that are not zero of transitions.
+        Nonzero weights of transitions.
     objective_ : float
         CRFsuite's objective, its "loss", at the weights.
     relative_gap_ : float
-        How far that is above its minimum at most, as a share of the objective at zero weights.
+        Certified bound of `objective_` minus its minimum, as a share of the objective at zero
+        weights.
     duality_gap_ : float
-        The same in units of the objective.
+        The same bound in units of the objective.
     training_log_ : TrainingLog
     tagger_ : SequenceTagger or None
-        The fitted tagger: ``save_model(crf.tagger_, path)`` keeps it. None before `fit`.
+        The fitted tagger, for example for ``save_model(crf.tagger_, path)``. None before `fit`.
 
     See Also
     --------
@@ -147,11 +149,11 @@ class CRF(NamesParameters, BaseEstimator):
 
     Notes
     -----
-    With n sequences it is ``SequenceTagger("log")`` with alpha = (c1 + 2 c2) / n, the penalty
-    ``ElasticNet(l1_ratio=c1 / (c1 + 2 c2))``, no intercept and no scores of ends, and
-    ``states="observed"`` but for what is said of all possible ones.
+    For n sequences the tagger is ``SequenceTagger("log")`` with alpha = (c1 + 2 c2) / n, the
+    penalty ``ElasticNet(l1_ratio=c1 / (c1 + 2 c2))``, and no intercept or scores of ends. It has
+    ``states="observed"`` unless `all_possible_states` or `all_possible_transitions` is true.
 
-    Labels are of any type; CRFsuite's are strings.
+    Labels may have any type. CRFsuite's labels are strings.
 
     References
     ----------
@@ -227,48 +229,46 @@ class CRF(NamesParameters, BaseEstimator):
     # ------------------------------------------------------------------------ parameters
 
     def _checked(self):
-        """c1 and c2, after all parameters were looked at; warns of those without effect."""
+        """Check all parameters, warn about those without effect, and return c1 and c2."""
         algorithm = "lbfgs" if self.algorithm is None else self.algorithm
         if isinstance(algorithm, str) and algorithm in _UPDATES:
             raise ValueError(
-                f"algorithm={algorithm!r} is {_UPDATES[algorithm]}, which minimises nothing that a "
-                "gap could be certified of. Use 'lbfgs', or for large margins, which these updates "
-                "aim at, fastm4n.SequenceTagger('max_margin').")
+                f"algorithm={algorithm!r} is {_UPDATES[algorithm]}, without an objective to "
+                "certify. Use 'lbfgs', or for large margins fastm4n.SequenceTagger('max_margin').")
         if algorithm not in _ALGORITHMS:
             raise ValueError(
-                f"algorithm must be one of {_ALGORITHMS} or None, got {self.algorithm!r}.")
+                f"algorithm must be in {_ALGORITHMS} or None, got {self.algorithm!r}.")
         for name in _OF_UPDATES:
-            self._refuse(name, f"is of the algorithms {', '.join(_UPDATES)}, not of {algorithm}")
+            self._refuse(name, f"is for the algorithms {', '.join(_UPDATES)}, not for {algorithm}")
         if algorithm == "l2sgd":
-            self._refuse("c1", "needs algorithm='lbfgs': 'l2sgd' has an L2 term alone")
-        self._refuse("trainer_cls", "is a trainer of python-crfsuite, which is not used here")
+            self._refuse("c1", "needs algorithm='lbfgs': 'l2sgd' has only an L2 term")
+        self._refuse("trainer_cls", "is a trainer of python-crfsuite, which is not used")
         found = {
             name for names in _OF_SEARCHES.values() for name in names
             if getattr(self, name) is not None}
         for name in sorted(found.difference(_OF_SEARCHES[algorithm])):
-            self._refuse(name, f"is not of algorithm={algorithm!r}")
+            self._refuse(name, f"is not for algorithm={algorithm!r}")
         if found:
             warnings.warn(
-                f"{', '.join(sorted(found))}: how CRFsuite looks for the optimum has no effect "
-                "here; the fit ends by the certified gap, see epsilon.", UserWarning, stacklevel=3)
+                f"{', '.join(sorted(found))}: parameters of CRFsuite's search have no effect. The "
+                "fit ends by the certified gap, see epsilon.", UserWarning, stacklevel=3)
         if self.keep_tempfiles:
             warnings.warn(
-                "keep_tempfiles has no effect: there are no temporary files. Give model_filename, "
-                "or save_model(crf.tagger_, path).", UserWarning, stacklevel=3)
+                "keep_tempfiles has no effect: there are no temporary files. Use model_filename or "
+                "save_model(crf.tagger_, path).", UserWarning, stacklevel=3)
         for name in ("all_possible_states", "all_possible_transitions"):
             value = getattr(self, name)
             if not (value is None or is_flag(value) or value in (0, 1)):
                 raise ValueError(f"{name} must be True, False or None, got {value!r}.")
-        self._check("min_freq", 0.0, strict=False)
+        for name in ("min_freq", "c1", "c2"):
+            self._check(name, 0.0, strict=False)
         if self.epsilon is not None:
             check_relative_gap("epsilon", self.epsilon, strict=False)
         self._check("max_iterations", 0, integer=True)
-        self._check("c1", 0.0, strict=False)
-        self._check("c2", 0.0, strict=False)
         c1, c2 = self._or("c1", _C1), self._or("c2", _C2)
         if c1 + c2 == 0.0:
             raise ValueError(
-                "c1 and c2 are both 0: without a penalty the objective may have no minimum. Give a "
+                "c1 and c2 are both 0: without a penalty the objective may have no minimum. Use a "
                 "small one, c2=1e-3.")
         return c1, c2
 
@@ -301,7 +301,7 @@ class CRF(NamesParameters, BaseEstimator):
             The attributes of each token of each sequence.
         y : list of lists of labels
         X_dev, y_dev : default=None
-            Further sequences, to be labelled when the fit is done: see `training_log_`.
+            Further sequences to label after the fit, for `training_log_`.
 
         Returns
         -------
@@ -309,7 +309,7 @@ class CRF(NamesParameters, BaseEstimator):
         """
         c1, c2 = self._checked()
         if (X_dev is None) != (y_dev is None):
-            raise ValueError("Give both X_dev and y_dev, or none of them.")
+            raise ValueError("Pass both X_dev and y_dev, or neither.")
         self._check_file()
         X = _attributes(X, "X")
         X_dev = None if X_dev is None else _attributes(X_dev, "X_dev")
@@ -322,13 +322,13 @@ class CRF(NamesParameters, BaseEstimator):
             tol=self._or("epsilon", _EPSILON), verbose=int(bool(self.verbose)), random_state=0,
             max_iter=self._or("max_iterations", _MAX_ITERATIONS))
         with warnings.catch_warnings():
-            # it names parameters that there are not
+            # it names parameters of SequenceTagger
             warnings.simplefilter("ignore", ConvergenceWarning)
             tagger.fit(X, y)
         if tagger.relative_gap_ > tagger.tol:
             remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
-                "With c2=0 it is a loose bound, and the objective may not come down any more: "
-                "c2=1e-3 has a sharp one.")
+                "With c2=0 the gap is a loose bound, and the objective may be at its minimum. Use "
+                "c2=1e-3 for a sharp bound.")
             warnings.warn(
                 f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
                 f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
@@ -408,7 +408,7 @@ class CRF(NamesParameters, BaseEstimator):
         return self.predict_marginals([xseq])[0]
 
     def score(self, X: Attributes, y: Labellings) -> float:
-        """Share of the tokens that are labelled correctly.
+        """Share of correctly labelled tokens.
 
         Parameters
         ----------
@@ -424,11 +424,11 @@ class CRF(NamesParameters, BaseEstimator):
         tagger = self.tagger_
         if tagger is None:
             raise NotFittedError(
-                f"This {type(self).__name__} is not fitted yet: call fit, or give model_filename "
-                "the name of a model.")
+                f"This {type(self).__name__} is not fitted yet: call fit, or set model_filename to "
+                "the file of a model.")
         return tagger
 
-    # --------------------------------------------------------------------- what was fitted
+    # ------------------------------------------------------------------------- attributes
 
     @property
     def tagger_(self) -> SequenceTagger | None:
@@ -497,25 +497,25 @@ class CRF(NamesParameters, BaseEstimator):
     def _of_fit(self, name, of=None):
         found = vars(self).get("_tagger") if of is None else of
         if not hasattr(found, name):
-            raise AttributeError(f"{type(self).__name__} has none of this before it is fitted.")
+            raise AttributeError(f"{type(self).__name__} has no {name} before fit.")
         return getattr(found, name)
 
     @property
     def modelfile(self) -> Any:
         raise AttributeError(
-            "modelfile is CRFsuite's temporary file, and there is none: see model_filename, or "
+            "modelfile does not exist, as there is no temporary file. Use model_filename or "
             "fastm4n.save_model(crf.tagger_, path).")
 
     @property
     def size_(self) -> Any:
         raise AttributeError(
-            "size_ is that of CRFsuite's model file, and there is none: see num_attributes_, "
+            "size_ does not exist, as there is no model file of CRFsuite. See num_attributes_, "
             "state_features_ and transition_features_.")
 
     # ----------------------------------------------------------------------------- files
 
     def _check_file(self):
-        """Refuse to write over a file that is no model of fastm4n's."""
+        """Refuse to overwrite a file that is no model of fastm4n."""
         name = self.model_filename
         if name is None:
             return
@@ -526,23 +526,23 @@ class CRF(NamesParameters, BaseEstimator):
             raise ValueError(f"model_filename={str(name)!r} is no regular file.")
         if _is_of_crfsuite(name):
             raise ValueError(
-                f"model_filename={str(name)!r} is a model of CRFsuite, which fit would replace: "
-                "give the name of another file.")
+                f"model_filename={str(name)!r} is a model of CRFsuite, which fit would replace. "
+                "Use another file.")
         load_model(name)
 
 
 def _attributes(X, name):
-    """X as a list of sequences, which must hold attributes."""
-    X, holds = looked_at(X, None)
+    """X as a list of sequences of attributes."""
+    X, holds = tokens_of(X, None)
     if holds == NUMBERS:
         raise TypeError(
-            f"{name} must be a list of sequences, each a list of dicts or of lists of strings; for "
-            "numbers there is fastm4n.SequenceTagger.")
+            f"{name} must be a list of sequences, each a list of dicts or of lists of strings. For "
+            "numbers use fastm4n.SequenceTagger.")
     return X
 
 
 def _of_lists(lists):
-    """A vector of lists, which may have one length."""
+    """A vector of lists, even if they have one length."""
     found = np.empty(len(lists), dtype=object)
     found[:] = lists
     return found
@@ -575,5 +575,5 @@ def _loaded(path):
         return load_crfsuite_model(path)
     model = load_model(path)
     if not isinstance(model, SequenceTagger) or model.vectorizer_ is None:
-        raise ValueError(f"{path} is no model of attributes: it holds a {type(model).__name__}.")
+        raise ValueError(f"{path} must be a model of attributes, got a {type(model).__name__}.")
     return model

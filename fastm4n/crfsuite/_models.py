@@ -1,9 +1,9 @@
-"""Model files of CRFsuite: what they hold, checked in full, and taggers of it.
+"""Model files of CRFsuite: their contents, checked in full, and taggers of them.
 
-A file is a header and five chunks, whose places the header tells: ``FEAT``, the weights; two
-databases ``CQDB``, the names of labels and of attributes; ``LFRF`` and ``AFRF``, which weights
-belong to each label and attribute. Numbers are little-endian, but in databases, which tell their
-byte order.
+A file has a header and five chunks, with their places in the header. ``FEAT`` has the weights. Two
+databases ``CQDB`` have the names of labels and of attributes. ``LFRF`` and ``AFRF`` list the
+weights of each label and attribute. Numbers are little-endian, except in databases, which name
+their byte order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastm4n.base.array_files import MAGIC as OUR_MAGIC
 from fastm4n.base.array_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.base.claims import GRANTED, TIMES
-from fastm4n.data._names import Names
+from fastm4n.data._tokens import Names
 from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
@@ -44,38 +44,38 @@ _CHUNK = struct.Struct("<4s2I")
 _DATABASE = struct.Struct("4s5I")
 _FEATURE = np.dtype([("type", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])
 _STATE, _TRANSITION = 0, 1
-# what a database says its byte order by
+# mark of the byte order in a database
 _BYTE_ORDER = 0x62445371
-# where its records begin: behind the header and the places of 256 hash tables
+# start of its records, after the header and the places of 256 hash tables
 _RECORDS = _DATABASE.size + 256 * 8
-# bytes of a record before its name: its number, and the length of the name with the NUL behind it
+# bytes of a record before its name: the number, and the length of the name with its final NUL
 _BEFORE_NAME = 8
 # places in files have 32 bits
 _MOST_BYTES = 2**32 - 1
 
-# tables of pairs of labels that a tagger has
+# number of a tagger's tables of pairs of labels
 _TABLES = 3
 _MOST_LABELS = 65535
-# of labels in an array of strings, all of which are as long as the longest
+# in an array of strings, which all take the memory of the longest
 _MOST_CHARACTERS = 1 << 22
 
 _REMEDY = "Take another copy of the file, copied as binary, or train it again."
 
 
 class CRFsuiteModel(NamedTuple):
-    """What a model file of CRFsuite holds.
+    """Contents of a model file of CRFsuite.
 
     Attributes
     ----------
     labels, attributes : list of str
-        In the order of the file: labels as they came first in the training data.
+        In the order of the file. Labels are in the order of the training data.
     starts : int32 array of shape (n_attributes + 1,)
-        The weights of attribute a are those of ``starts[a]`` to ``starts[a + 1] - 1``.
+        Attribute a has the weights ``starts[a]`` to ``starts[a + 1] - 1``.
     state_labels : uint16 array
         The label of each weight of an attribute, increasing within the attribute.
     state_weights : float64 array
     sources, targets : int array
-        Labels of the transitions that have weights.
+        Labels of the transitions with weights.
     transition_weights : float64 array
     """
 
@@ -97,9 +97,9 @@ def read_crfsuite_model(
     Parameters
     ----------
     source : str, path, or bytes-like
-        The file, or what it holds.
+        The file, or its bytes.
     encoding : str, default="utf-8"
-        Of the names of labels and attributes.
+        Encoding of the names of labels and attributes.
 
     Returns
     -------
@@ -108,16 +108,16 @@ def read_crfsuite_model(
     Raises
     ------
     ModelFileError
-        A ValueError that names the file, the chunk, and the byte: if it is damaged, cut off, of
-        another version or no model at all. Sizes are checked against the length of the file before
-        memory is taken.
+        If the file is damaged, cut off, of another version or no model. The message has the file,
+        the chunk and the byte. Sizes are checked against the length of the file before memory is
+        taken.
     OSError
         If the file cannot be read.
     """
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"encoding={encoding!r:.80} is not known: {error}.") from error
+        raise ValueError(f"encoding={encoding!r:.80} is unknown: {error}.") from error
     name, content = _content(source)
     try:
         return _Reader(name, content, encoding).read()
@@ -126,7 +126,7 @@ def read_crfsuite_model(
 
 
 def _content(source):
-    """What the file is called, and its bytes."""
+    """Name and bytes of the file."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         content = memoryview(source).cast("B")
         name = "The model"
@@ -144,7 +144,7 @@ def _content(source):
 
 
 def _check_header(name, start, length):
-    """Refuse what is no model of CRFsuite, before all of it is read."""
+    """Refuse other files before reading all of them."""
     start = bytes(start)
     magic, model_type = start[:4], start[8:12]
     if not length:
@@ -157,8 +157,7 @@ def _check_header(name, start, length):
             raise ModelFileError(f"{name} is compressed by {by}: unpack it first.")
     if magic != MAGIC[: len(magic)]:
         raise ModelFileError(
-            f"{name} is not a model of CRFsuite: it begins with {magic!r}, and those with "
-            f"{MAGIC!r}.")
+            f"{name} is not a model of CRFsuite: it begins with {magic!r}, not with {MAGIC!r}.")
     if len(start) < _HEADER.size:
         raise ModelFileError(
             f"{name} is cut off: it has {length} bytes, and the header alone has {_HEADER.size}. "
@@ -166,19 +165,19 @@ def _check_header(name, start, length):
     version = _HEADER.unpack(start)[3]
     if model_type != MODEL_TYPE:
         raise ModelFileError(
-            f"{name} holds a model of type {model_type!r}, at byte 8; models of chains, "
-            f"{MODEL_TYPE!r}, are what can be read.")
+            f"{name} has a model of type {model_type!r}, at byte 8. Only models of chains, "
+            f"{MODEL_TYPE!r}, can be read.")
     if version != VERSION:
         raise ModelFileError(
-            f"{name} is of format version {version}, at byte 12; version {VERSION} is what can be "
-            "read, of CRFsuite 0.12 and python-crfsuite 0.9. Train the model by one of those.")
+            f"{name} is of format version {version}, at byte 12. Only version {VERSION} can be "
+            "read. Train the model by CRFsuite 0.12 or python-crfsuite 0.9.")
     if length > _MOST_BYTES:
         raise ModelFileError(
-            f"{name} has {length} bytes; no model of CRFsuite has more than {_MOST_BYTES}.")
+            f"{name} has {length} bytes. A model of CRFsuite has at most {_MOST_BYTES}.")
 
 
 class _Reader:
-    """Reads one file; see `read_crfsuite_model`."""
+    """Reader of one file, for `read_crfsuite_model`."""
 
     def __init__(self, name, content, encoding):
         self.name, self.content, self.encoding = name, content, encoding
@@ -193,7 +192,7 @@ class _Reader:
                 f"{self.name} is cut off: it has {self.length} bytes of {length}. {_REMEDY}")
         if self.length > length:
             raise self.damaged(
-                "the header", 4, f"the file is said to end at byte {length}, and "
+                "the header", 4, f"the end of the file should be at byte {length}, but "
                 f"{self.length - length} more follow")
         if n_labels == 0:
             raise self.damaged("the header", 20, "there are no labels")
@@ -201,8 +200,8 @@ class _Reader:
         if n_labels > _MOST_LABELS or table > max(GRANTED, TIMES * self.length):
             raise ModelFileError(
                 f"{self.name} has {n_labels} labels, at byte 20 of the header: tables of all pairs "
-                f"of them would take {table} bytes, out of all proportion to the file. Train a "
-                "model of fewer labels.")
+                f"would take {table} bytes, out of proportion to the file. Train a model with "
+                "fewer labels.")
         records = self.features(features, n_features, n_labels, n_attributes)
         is_state = records["type"] == _STATE
         state = self.by_source(features, records, np.flatnonzero(is_state), n_labels)
@@ -221,14 +220,14 @@ class _Reader:
             records["source"][transitions].astype(np.intp),
             records["target"][transitions].astype(np.intp), records["weight"][transitions])
 
-    # ---------------------------------------------------------------------- what is wrong
+    # ----------------------------------------------------------------------------- errors
 
     def damaged(self, chunk, offset, what):
         return ModelFileError(
             f"{self.name} is damaged in {chunk}, at byte {offset}: {what}. {_REMEDY}")
 
     def array(self, chunk, offset, n, dtype="<u4"):
-        """So many numbers from a byte on, all of which are there."""
+        """An array of n numbers at `offset`, refused if the file ends before."""
         end = offset + n * np.dtype(dtype).itemsize
         if end > self.length:
             raise self.damaged(
@@ -237,21 +236,21 @@ class _Reader:
         return np.frombuffer(self.content, dtype, n, offset)
 
     def chunk(self, tag, offset):
-        """Size and number of items of a chunk, which lies in the file."""
+        """Size and number of items of a chunk, checked against the file."""
         self.check_start(tag, offset, _CHUNK.size)
         found, size, n = _CHUNK.unpack_from(self.content, offset)
         if found != tag.encode():
-            raise self.damaged(tag, offset, f"{found!r} stands for the name of the chunk")
+            raise self.damaged(tag, offset, f"{found!r} is not the name of the chunk")
         if not _CHUNK.size <= size <= self.length - offset:
             raise self.damaged(
-                tag, offset + 4, f"the chunk is said to have {size} bytes, and the file has "
+                tag, offset + 4, f"the chunk should have {size} bytes, but the file has "
                 f"{self.length - offset} from there on")
         return size, n
 
     def check_start(self, chunk, offset, size):
         if not _HEADER.size <= offset <= self.length - size:
             raise self.damaged(
-                "the header", _PLACES[chunk], f"{chunk} is said to begin at byte {offset} of "
+                "the header", _PLACES[chunk], f"{chunk} cannot begin at byte {offset} of "
                 f"{self.length}")
 
     # --------------------------------------------------------------------------- weights
@@ -275,14 +274,14 @@ class _Reader:
                     what.format(i, records[i][field]))
 
         kinds, sources = records["type"], records["source"]
-        check(kinds <= _TRANSITION, "weight {} is of type {}, which is neither 0, an attribute's, "
-              "nor 1, a transition's", "type")
+        check(kinds <= _TRANSITION, "weight {} is of type {}, not 0 of attributes or 1 of "
+              "transitions", "type")
         bounds = np.where(kinds == _STATE, np.uint32(n_attributes), np.uint32(n_labels))
-        check(sources < bounds, "weight {} is of attribute, or label, {}, which there is not",
+        check(sources < bounds, "weight {} is of attribute or label {}, which does not exist",
               "source")
-        check(records["target"] < n_labels, "weight {} is of label {}, which there is not",
+        check(records["target"] < n_labels, "weight {} is of label {}, which does not exist",
               "target")
-        check(np.isfinite(records["weight"]), "weight {} is {}; it must be finite", "weight")
+        check(np.isfinite(records["weight"]), "weight {} must be finite, got {}", "weight")
         return records
 
     def by_source(self, offset, records, which, n_labels):
@@ -297,15 +296,15 @@ class _Reader:
             first, second = which[order[twice[0] : twice[0] + 2]].tolist()
             raise self.damaged(
                 "FEAT", offset + _CHUNK.size + second * _FEATURE.itemsize,
-                f"weight {second} is of the same as weight {first}")
+                f"weight {second} repeats weight {first}")
         return which[order]
 
     def references(self, tag, offset, records, which, n, n_most, what):
-        """Check that each label, or attribute, refers to its weights: those and no others."""
+        """Check that each label, or attribute, refers to exactly its weights."""
         size, n_told = self.chunk(tag, offset)
         if not n <= n_told <= n_most:
             raise self.damaged(
-                tag, offset + 8, f"{n_told} items are counted, and there are {n} {what}s")
+                tag, offset + 8, f"{n_told} items do not fit {n} {what}s")
         n_words = size // 4
         if _CHUNK.size + 4 * n > size:
             raise self.damaged(
@@ -316,8 +315,8 @@ class _Reader:
         if bad.any():
             i = int(np.argmax(bad))
             raise self.damaged(
-                tag, offset + _CHUNK.size + 4 * i, f"{what} {i} is said to have its weights at "
-                f"byte {places[i] + offset}, which is none of the chunk's")
+                tag, offset + _CHUNK.size + 4 * i, f"{what} {i} has its weights at byte "
+                f"{places[i] + offset}, outside the chunk")
         places //= 4
         counts = words[places].astype(np.int64)
         bad = counts > n_words - 1 - places
@@ -325,10 +324,9 @@ class _Reader:
             i = int(np.argmax(bad)) if bad.any() else 0
             raise self.damaged(
                 tag, offset + 4 * int(places[i]) if n else offset,
-                f"{what} {i} is said to have {counts[i]} weights, for which the chunk has no room"
+                f"{what} {i} has {counts[i]} weights, for which the chunk has no room"
                 if bad.any() else
-                f"{what}s are said to have {counts.sum()} weights in all, and {which.size} are "
-                "theirs")
+                f"{what}s refer to {counts.sum()} weights in all, but have {which.size}")
         ends = np.cumsum(counts)
         at = np.arange(which.size) + np.repeat(places + 1 - (ends - counts), counts)
         found = words[at]
@@ -345,15 +343,15 @@ class _Reader:
         if wrong.any():
             i = int(np.argmax(wrong))
             raise self.damaged(
-                tag, offset + 4 * int(at[i]), f"weight {found[i]} is not, or not once more, one of "
+                tag, offset + 4 * int(at[i]), f"weight {found[i]} is repeated, or is none of "
                 f"{what} {np.searchsorted(ends, i, side='right')}")
 
     # ----------------------------------------------------------------------------- names
 
     def names(self, what, offset, n):
-        """The names in a database by their numbers, read by its array of records.
+        """The names in a database by their numbers, from its array of records.
 
-        Its hash tables, which are for finding numbers by names, are not read.
+        The hash tables, which find numbers by names, are not read.
         """
         chunk = f"CQDB of {what}"
         self.check_start(chunk, offset, _RECORDS)
@@ -363,15 +361,15 @@ class _Reader:
             return []
         if n_records < n or not _RECORDS <= array <= size - 4 * n:
             raise self.damaged(
-                chunk, offset + 16, f"the array of records, of {n_records} at byte "
-                f"{offset + array}, is not one of {n} in a chunk of {size} bytes")
+                chunk, offset + 16, f"the array of {n_records} records at byte {offset + array} "
+                f"does not fit {n} names in a chunk of {size} bytes")
         places = self.array(chunk, offset + array, n, order + "u4").astype(np.int64)
         bad = (places < _RECORDS) | (places > size - _BEFORE_NAME)
         if bad.any():
             i = int(np.argmax(bad))
             raise self.damaged(
-                chunk, offset + array + 4 * i, f"number {i} is said to be at byte "
-                f"{offset + places[i]}, which is none of the records'")
+                chunk, offset + array + 4 * i, f"number {i} has its record at byte "
+                f"{offset + places[i]}, outside the records")
         by_place = None
         if not (np.diff(places) > 0).all():
             by_place = np.argsort(places, kind="stable")
@@ -384,11 +382,11 @@ class _Reader:
         ends = places + _BEFORE_NAME + lengths
         limits = np.append(places[1:], size)
         for bad, say in (
-                (numbers != expected, lambda i: f"the record of number {expected[i]} is of "
+                (numbers != expected, lambda i: f"the record of number {expected[i]} has "
                  f"number {numbers[i]}"),
                 (lengths < 1, lambda i: f"name {expected[i]} does not end"),
-                (ends > limits, lambda i: f"name {expected[i]}, of {lengths[i]} bytes, reaches "
-                 f"into what is at byte {offset + limits[i]}"),
+                (ends > limits, lambda i: f"name {expected[i]}, of {lengths[i]} bytes, "
+                 f"overlaps byte {offset + limits[i]}"),
         ):
             if bad.any():
                 i = int(np.argmax(bad))
@@ -402,28 +400,28 @@ class _Reader:
         if len(set(names)) < n:
             seen = set()
             twice = next(name for name in names if name in seen or seen.add(name))
-            raise self.damaged(chunk, offset, f"the name {twice!r:.80} is there twice")
+            raise self.damaged(chunk, offset, f"the name {twice!r:.80} occurs twice")
         return names
 
     def database(self, chunk, offset):
-        """Byte order of a database, and its size, and length and place of its array of records."""
+        """Byte order and size of a database, and length and place of its array of records."""
         for order in "<>":
             head = struct.unpack_from(order + _DATABASE.format, self.content, offset)
             tag, size, _, byte_order, n_records, array = head
             if tag != b"CQDB":
-                raise self.damaged(chunk, offset, f"{tag!r} stands for the name of the chunk")
+                raise self.damaged(chunk, offset, f"{tag!r} is not the name of the chunk")
             if byte_order != _BYTE_ORDER:
                 continue
             if not _RECORDS <= size <= self.length - offset:
                 raise self.damaged(
-                    chunk, offset + 4, f"it is said to have {size} bytes, and the file has "
+                    chunk, offset + 4, f"it should have {size} bytes, but the file has "
                     f"{self.length - offset} from there on")
             return order, (size, n_records, array)
-        raise self.damaged(chunk, offset + 12, "its byte order is neither of the two there are")
+        raise self.damaged(chunk, offset + 12, "its byte order is unknown")
 
     def decoded(self, chunk, what, offset, content, starts, ends):
-        """Names as strings; they lie in bytes `starts` to `ends` - 1, with a NUL each."""
-        # one where names are: they do not overlap, and have 8 bytes or more between them
+        """Names as strings, from bytes `starts` to `ends` - 1, which end with NUL."""
+        # 1 within names, which do not overlap and are at least 8 bytes apart
         steps = np.zeros(content.size + 1, dtype=np.int8)
         steps[starts] = 1
         steps[ends] -= 1
@@ -444,14 +442,14 @@ class _Reader:
             i = int(np.searchsorted(lasts, error.start))
             raise ModelFileError(
                 f"{self.name} has, in {chunk}, at byte {offset + int(starts[i])}, the name "
-                f"{bytes(content[starts[i] : ends[i] - 1])!r:.80}, which is not {self.encoding}: "
-                f"give the encoding of the {what}, such as encoding='latin-1'.") from error
+                f"{bytes(content[starts[i] : ends[i] - 1])!r:.80}, which is not {self.encoding}. "
+                f"Pass the encoding of the {what}, such as encoding='latin-1'.") from error
         except (LookupError, UnicodeError) as error:
             raise ValueError(f"encoding={self.encoding!r}: {error}.") from error
         if len(names) != lasts.size + 1:
             raise ValueError(
-                f"encoding={self.encoding!r} does not keep the names of {chunk} apart: give one "
-                "that has ASCII in it.")
+                f"encoding={self.encoding!r} does not separate the names of {chunk}. Pass an "
+                "encoding that contains ASCII.")
         names.pop()
         return names
 
@@ -461,33 +459,33 @@ def load_model(
 ) -> SequenceTagger:
     """Load a model file of CRFsuite as a fitted tagger.
 
-    Files of every training algorithm of CRFsuite and python-crfsuite can be read: they hold the
-    same. The tagger takes what CRFsuite's does, lists of dicts or of strings for each sequence,
-    and predicts the same labels and marginals. `fastm4n.save_model` saves it.
+    Any training algorithm of CRFsuite and python-crfsuite may have written the file. The input of
+    the tagger is the same as for CRFsuite, lists of dicts or of strings for each sequence, and so
+    are the predicted labels and marginals. `fastm4n.save_model` saves the tagger.
 
     Parameters
     ----------
     path : str, path, or bytes-like
-        The file, or what it holds.
+        The file, or its bytes.
     encoding : str, default="utf-8"
-        Of the names of labels and attributes. python-crfsuite writes UTF-8, the command line of
-        CRFsuite what its data were in.
+        Encoding of the names of labels and attributes: UTF-8 for python-crfsuite, the encoding of
+        the data for the command line of CRFsuite.
 
     Returns
     -------
     tagger : SequenceTagger
-        Of surrogate "log", with `vectorizer_`, the attributes of the model. `classes_` and columns
-        are in the order of the file. Attributes that the model does not know are ignored.
-        Intercepts and weights of ends, which CRFsuite does not have, are zero. Nothing is known of
-        the training: there is no `alpha_`, `history_` or `duality_gap_`.
+        A tagger with surrogate "log", and a `vectorizer_` with the attributes of the model.
+        `classes_` and columns are in the order of the file. Unknown attributes are ignored.
+        Intercepts and weights of ends, which CRFsuite lacks, are zero. Without a record of the
+        training there is no `alpha_`, `history_` or `duality_gap_`.
 
     Raises
     ------
     fastm4n.models.ModelFileError
-        A ValueError that names the file, the chunk and the byte: if it is damaged, cut off, of
-        another version, or no model of CRFsuite at all. Nothing in a file is executed. No more
-        memory is taken than some ten times its length, and that of tables of all pairs of labels,
-        which may be 64 MiB, or 16 times the length where that is more.
+        If the file is damaged, cut off, of another version, or no model of CRFsuite. The message
+        has the file, the chunk and the byte. Nothing in a file is executed. Loading takes about
+        ten times the length of the file in memory. Tables of all pairs of labels may take another
+        64 MiB, or 16 times the length if that is more.
     OSError
         If the file cannot be read.
 
@@ -497,7 +495,7 @@ def load_model(
 
     Examples
     --------
-    A model of three attributes, which would be a file otherwise:
+    A model with three attributes, from bytes instead of a file:
 
     >>> import base64, zlib
     >>> from fastm4n.crfsuite import load_model
@@ -538,7 +536,7 @@ def load_model(
 
 
 def _classes(labels):
-    """The labels as an array, of objects where one is so long that all would take much memory."""
+    """The labels as an array, of objects if strings of equal length would take much memory."""
     if max(map(len, labels)) * len(labels) <= _MOST_CHARACTERS:
         return np.array(labels)
     classes = np.empty(len(labels), dtype=object)

@@ -13,9 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number
-from fastm4n.data._names import Names
 from fastm4n.data._sequences import Sequences
-from fastm4n.data._tokens import Rows
+from fastm4n.data._tokens import Names, Rows
 from fastm4n.penalties._complexities import attribute_name, family_sizes, feature_families
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ class FitMember:
         For its parameters.
     numbers : sequence of int
         Of the partitions.
-    whole : Whole or None
-        What all partitions say together, where that is known.
+    census : Census or None
+        That of all partitions, once it is known.
     *parts : tuples (X, y, sample_weight, ends)
         The partitions; ends are the first and the last group of rows, None where rows have none.
         An empty partition is None, and left out.
@@ -47,24 +47,29 @@ class FitMember:
 
     stopping = None
 
-    def __init__(self, estimator, numbers, whole, *parts):
+    def __init__(self, estimator, numbers, census, *parts):
         self.estimator = estimator
         self.numbers, self.parts = [
             [one[i] for one in zip(numbers, parts, strict=True) if one[1] is not None]
             for i in range(2)]
         self.worker = None
-        if whole is not None:
-            self.begin(whole)
+        if census is not None:
+            self.begin(census)
 
     def census(self):
         """The number and `Census` of each partition, and the first and last group of its rows."""
         found = []
         for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
             with partition(number):
-                found.append((number, clone(self.estimator)._census(*data), ends))
+                census = self._task().census(*data)
+                census.name = f"partition {number}"
+                found.append((number, census, ends))
         return found
 
-    def begin(self, whole):
+    def _task(self):
+        return self.estimator._task_class(self.estimator)
+
+    def begin(self, census):
         """Make the problem of these partitions, and forget the data themselves.
 
         Returns
@@ -74,28 +79,26 @@ class FitMember:
         """
         if self.worker is None:
             estimator = clone(self.estimator)
-            estimator._whole = whole
             with partition(*self.numbers):
                 X, y, weights = joined(estimator._task, self.parts)
-                self.problem = estimator._problem(X, y, weights)
-                self.problem.owner, self.problem.road = estimator, "partitions"
+                self.problem = estimator._problem(X, y, weights, census=census)
+                self.problem.road = "partitions"
                 reason = as_solver(estimator.solver).refusal(self.problem)
                 if reason is not None:
                     raise ValueError(reason)
-            self.noted = estimator._noted()
-            self.least = self._template(estimator, X, y)
+            self.least = self._template(estimator, X, y, census)
             self.worker = Worker.of(self.problem, self.problem.blocks.total)
             self.worker.stopping = lambda: self.stopping is not None and self.stopping()
             self.parts = None
         return self.problem.common.get("oracle_")
 
-    def _template(self, estimator, X, y):
+    def _template(self, estimator, X, y, census):
         """The problem of one example, of which fitted attributes can be made as of all."""
         examples = self.problem.blocks.examples
         sizes = getattr(X, "lengths", None)
         chosen = examples[0] if sizes is None else examples[np.argmax(sizes[examples])]
         one = slice(int(chosen), int(chosen) + 1)
-        least = estimator._problem(_cut(X, one), _cut(y, one), None)
+        least = estimator._problem(_cut(X, one), _cut(y, one), None, census=census)
         oracles = [problem.common.get("oracle_") for problem in (least, self.problem)]
         shapes = [
             {name: array.shape for name, array in problem.features.state().items()}
@@ -104,8 +107,8 @@ class FitMember:
         return least if shapes[0] == shapes[1] and oracles[0] == oracles[1] else self.problem
 
     def template(self):
-        """A problem to make fitted attributes of, and what fits note beside it."""
-        return self.least, self.noted
+        """A problem to make fitted attributes of."""
+        return self.least
 
     def values(self, state):
         """The weight of this part, and what is told of it at these weights; see `Problem`."""
@@ -173,3 +176,43 @@ def asked(fleet, method, *args, members=None):
         for k in left:
             fleet.replace(k)
     raise NoMember(f"member {lost.member} was lost {ATTEMPTS} times: {lost.reason}")
+
+
+def check_divisible(estimator):
+    """Refuse parameters under which a problem is no sum over parts of the data.
+
+    Parameters
+    ----------
+    estimator : CertifiedEstimator
+    """
+    def refuse(what, instead):
+        raise ValueError(f"{what} is not supported for data in partitions: {instead}.")
+
+    estimator._check_parameters()
+    values = estimator.get_params(deep=False)
+    if values.get("kernel", "linear") != "linear":
+        refuse(
+            f"kernel={values['kernel']!r:.40}",
+            "each value of a kernel is of two examples, which may be in two partitions; use "
+            "kernel='linear' on features of sklearn.kernel_approximation.Nystroem")
+    if values.get("fit_intercept") == "free":
+        refuse("fit_intercept='free'", "a large number, such as fit_intercept=100.0, is nearly it")
+    if values.get("states", "all") != "all":
+        refuse(f"states={values['states']!r}", "use states='all', with an L1 term for few weights")
+    if values.get("order", 1) > 1:
+        refuse(f"order={values['order']}", "use order=1")
+    if values.get("pairwise") == "displacement":
+        refuse("pairwise='displacement'", "use another one, or GraphTagger")
+    if values.get("inference") == "soft":
+        refuse("inference='soft'", "use inference='lp'")
+    if values["warm_start"]:
+        refuse("warm_start=True", "fit anew")
+    if estimator._is_pure_l1():
+        refuse(
+            f"penalty={values['penalty']!r}",
+            "use an elastic net of l1_ratio=0.99, which has a certificate")
+    solver = as_solver(estimator.solver)
+    if not solver.solves_parts:
+        refuse(f"solver={type(solver).__name__}()", "use solver='auto'")
+    if getattr(solver, "step", None) == "fixed":
+        refuse("step='fixed'", "use step='line_search'")

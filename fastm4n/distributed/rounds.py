@@ -559,7 +559,7 @@ def solve_rounds(
     >>> from fastm4n.features import LinearFeatures, row_norms
     >>> from fastm4n.distributed.fleets import InProcessFleet
     >>> from fastm4n.outputs import SimplexOutputs
-    >>> from fastm4n.solvers import Worker, solve_rounds
+    >>> from fastm4n.distributed import Worker, solve_rounds
     >>> from fastm4n.surrogates import make_surrogate
     >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]]), np.array([0, 1, 0, 1])
     >>> def make(rows):

@@ -9,7 +9,7 @@ import numpy as np
 from joblib import hash as content_hash
 
 from fastm4n.base.arrays import flat, part
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.certificates import certificate_terms
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from contextlib import nullcontext
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING
@@ -26,14 +25,14 @@ from fastm4n.base.checks import (
     is_number,
 )
 from fastm4n.base.label_costs import as_costs, as_kept
-from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.base.threads import n_threads
-from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
+from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
-from fastm4n.surrogates import make_surrogate
+from fastm4n.solvers.history import Monitor
 from fastm4n.tasks.parameters import DECODINGS, SURROGATES
+from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:
@@ -51,15 +50,6 @@ LOOSE = (
 )
 
 
-# what a surrogate needs of outputs: the flag, and in words
-_NEEDED = {
-    "log": ("has_marginals", "marginals of a distribution over the outputs"),
-    "boost": ("has_tangent", "derivatives of the marginals"),
-}
-# what goes from one call of `partial_fit` to the next
-_OF_CALLS = "_warm_state", "_seen"
-
-
 @lru_cache(64)
 def _seed_of(number):
     """The seed of a solver for an integer `random_state`: a RandomState takes long to make."""
@@ -69,12 +59,13 @@ def _seed_of(number):
 class CertifiedEstimator(NamesParameters, BaseEstimator):
     """Base of the estimators: a fit validates, solves and then replaces the fitted state.
 
-    A subclass has `_problem`, which makes a `Problem` of parameters and data and changes nothing
-    but what validation notes of the data, and declares what model files, the command line and
-    displays have to know of it:
+    A subclass has `_check_parameters`, and declares what model files, the command line and displays
+    have to know of it:
 
     Attributes
     ----------
+    _task_class : type
+        The `Task` that makes its problems.
     _task : str
         What it predicts, in a word.
     _part : str
@@ -93,8 +84,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         Further fitted attributes, each a string, an integer or None.
     _fitted_marker : str
         The attribute that tells whether it is fitted.
-    _noun : str
-        What errors call an example.
     """
 
     n_iter_: int
@@ -115,16 +104,9 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _optional_arrays = {}
     _fitted_values = ()
     _fitted_marker = "classes_"
-    _noun = "sample"
     _surrogates = SURROGATES
-    # alpha="auto" is this number over that of the examples; None where alpha must be a number
-    _auto_alpha = None
-    # whether mirror prox starts from what it gave at the last visit
-    _oracle_warm_start = False
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
-    # where the data of a fit are one of several parts, what all say together: a `Whole`
-    _whole = None
     # a fitted cost matrix, or what names it
     _cost_held = None
 
@@ -137,38 +119,16 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """`_fitted_arrays` of these parameters, a new dict."""
         return dict(self._fitted_arrays)
 
-    def _noted(self):
-        """What validation has noted of the data, a new dict."""
-        names = "n_features_in_", "feature_names_in_"
-        return {name: vars(self)[name] for name in names if name in vars(self)}
-
-    def _read(self, X, y, *args):
-        """Arguments of `fit` whose X is what problems are made of.
-
-        What this notes of the data is among `_noted`.
-        """
-        return X, y, *args
-
-    def _shared(self, X):
-        """X, checked, in a form that several fits can use at a time without copies of their own.
-
-        They leave examples out by weights of zero.
-        """
-        return X
-
-    def _columns(self, X):
-        """The features whose columns may be out of scale: a matrix, or a list of them."""
-        return X
-
     def _check_fitted(self, attributes):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
     def _check_solver_parameters(self):
         check_choice("surrogate", self.surrogate, self._surrogates)
         check_choice("decode", self.decode, DECODINGS)
-        if self._auto_alpha is None:
+        if self._task_class.auto_alpha is None:
             check_number("alpha", self.alpha, low=0)
-        elif not is_number(self.alpha, low=0) and not self._has_auto_alpha():
+        elif not is_number(self.alpha, low=0) and not (
+                isinstance(self.alpha, str) and self.alpha == "auto"):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
         check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
@@ -191,14 +151,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                     f"{self.surrogate!r}, which has the costs in it and no entropy; leave {name} "
                     "as it is by default."
                 )
-
-    def _has_auto_alpha(self):
-        return isinstance(self.alpha, str) and self.alpha == "auto"
-
-    def _alpha_of(self, n):
-        """alpha as a number, for n examples of non-zero weight in all the data."""
-        n = n if self._whole is None else self._whole.n_examples
-        return float(self._auto_alpha / n if self._has_auto_alpha() else self.alpha)
 
     def _check_flags(self, *names):
         for name in names:
@@ -233,52 +185,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"surrogate={self.surrogate!r} has none; use 'log' or 'max_min'."
             )
 
-    def _surrogate(self, outputs):
-        """The surrogate over the true outputs of all blocks."""
-        self._refuse_large(outputs)
-        solver = as_solver(self.solver)
-        needed, what = _NEEDED.get(self.surrogate, (None, ""))
-        if needed is not None and not getattr(outputs, needed):
-            raise ValueError(
-                f"surrogate={self.surrogate!r} needs {what}, which {type(self).__name__} does not "
-                f"have{self._outputs_in_words(outputs)}; use 'max_min' or 'max_margin'.")
-        if solver.oracle == "mirror_prox" and self.surrogate == "max_min" and (
-                not outputs.has_mirror_prox):
-            raise ValueError(
-                f"solver__oracle='mirror_prox' is not for {type(self).__name__}"
-                f"{self._outputs_in_words(outputs)}, whose max-min oracle is exact; leave `oracle` "
-                "out.")
-        return make_surrogate(
-            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self._oracle_warm_start,
-            bool(self.cost_augmented), float(self.temperature))
-
-    def _refuse_large(self, outputs):
-        """Refuse dual points that memory cannot hold, whatever the solver."""
-        layout = outputs.layout
-        n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
-            layout.stride or layout.counts())).sum())
-        if self.surrogate == "log" and not outputs.has_entropy:
-            # scores in single precision stand for them, of what has a weight
-            unscored = outputs.unscored()
-            n_bytes = 4 * (layout.n_numbers - layout.n_blocks * (
-                0 if unscored is None else len(unscored)))
-        refuse_beyond_memory(
-            f"the dual points of {layout.n_blocks} different {self._noun}s, {layout.n_numbers} "
-            f"numbers in all ({layout.n_parts_of_all} parts x {layout.n_labels} labels"
-            + (f", and {behind} for pairs of labels" if behind else "") + "),",
-            n_bytes, self._remedy(layout))
-
-    def _remedy(self, layout):
-        """What to do where dual points are too large."""
-        return (
-            f"fit fewer {self._noun}s or labels, or {self._noun}s by chunks, with "
-            "solver=OutOfCore()" if hasattr(self, "partial_fit") or self._noun == "graph" else
-            f"fit fewer {self._noun}s or labels")
-
-    def _outputs_in_words(self, outputs):
-        """The parameters by which the estimator has these outputs and not others."""
-        return ""
-
     def _seed(self):
         """The seed of a solver, by `random_state`."""
         if type(self.random_state) is int and 0 <= self.random_state < 2**32:
@@ -292,53 +198,76 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             ) from error
         return int(random_state.randint(2**31))
 
-    def _options(self, problem, alpha, keep_dual):
+    def _options(self, problem, alpha, keep_dual, is_warm):
         """How the problem of a fit is to be solved."""
         return Options(
             alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
-            callback=self.callback, auto=isinstance(self.solver, str), keep_dual=keep_dual)
-
-    def _naming(self, problem):
-        """A context in which errors name examples and kernels as the caller does."""
-        return nullcontext()
+            callback=self.callback, solver=self.solver, keep_dual=keep_dual, is_warm=is_warm)
 
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))
 
-    def _problem_of_fit(self, *args):
-        """The problem of one alpha."""
-        return self._problem(*args)
+    def _problem(self, *data, census=None, one_alpha=False):
+        """The problem of data in memory, given as to `fit`.
 
-    def _fit(self, *args):
-        """Validate, solve and, when nothing can fail any more, replace the fitted state."""
-        problem = self._problem_of_fit(*args)
-        is_growing = "_growing" in self.__dict__
+        Parameters
+        ----------
+        *data
+            X, y and further arguments of `fit`.
+        census : Census, default=None
+            That of all pieces, if the data are one of several.
+        one_alpha : bool, default=False
+            Whether the problem is solved for this alpha only.
+        """
+        self._check_parameters()
+        task = self._task_class(self)
+        return self._owned(task.problem(task.read(Memory(*data), census), census, one_alpha))
+
+    def _owned(self, problem):
         problem.owner = self
-        penalty = as_penalty(getattr(self, "penalty", "l2"))
-        problem.modulus = 1.0 - penalty._ratio()
-        problem.has_groups = isinstance(penalty, Group)
-        if is_growing and problem.chunks is None:
+        return problem
+
+    def _fit(self, *data, call=None, census=None):
+        """Validate, solve, and replace the fitted state when nothing can fail any more.
+
+        Parameters
+        ----------
+        *data
+            X, y and further arguments of `fit`.
+        call : Call, default=None
+            The call of `partial_fit` that has given them.
+        census : Census, default=None
+            What earlier calls have told of them.
+        """
+        self._check_parameters()
+        task = self._task_class(self)
+        pieces = task.read(Memory(*data), census)
+        solver = out_of_core(task, pieces.X, pieces.allowed)
+        if solver is not None:
+            pieces = Folder(*pieces[:4], self, solver, call)
+        problem = self._owned(task.finished(task.problem(pieces, census, one_alpha=True)))
+        if call is not None and problem.chunks is None:
             problem.road = "calls"
-        alpha = self._alpha_of(problem.blocks.kept.size)
-        state = self._start_of(problem)
-        start = {} if state is None else problem.start(state, alpha)
-        options = self._options(problem, alpha, bool(self.warm_start) or is_growing)
+        alpha = task.alpha_of(problem.blocks.kept.size)
+        state = self._start_of(problem, call)
+        start = None if state is None else problem.start(state, alpha)
+        options = self._options(
+            problem, alpha, bool(self.warm_start) or call is not None, start is not None)
         problem.is_last = not options.keep_dual
-        with keeping(self, args), self._naming(problem):
-            solver = choose(self.solver, problem, options, start)
-            solution = solver.solve(problem, options, **start)
+        with keeping(self, pieces[:4]) as checkpoint, task.naming(problem):
+            solver = choose(problem, options)
+            solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
             if problem.is_last:
                 problem.drop_dual(solution)
             fitted = problem.fitted_by(solution, alpha)
-        if is_growing and solution.interrupted:
-            # the data of this call do not count: the next one goes on from the last that ended
-            fitted["_seen"] = None
-            fitted.update({name: vars(self)[name] for name in _OF_CALLS if name in vars(self)})
-        elif options.keep_dual:
-            left_by = problem if problem.chunks is None else problem.chunks
-            fitted["_warm_state"] = left_by.warm(solution, alpha)
         fitted.update(problem.values())
+        if call is not None:
+            # after an interrupt the next call goes on from the last one that ended
+            fitted["_seen"] = call.before if solution.interrupted else call.seen
+        if options.keep_dual:
+            fitted["_warm_state"] = call.state if call is not None and solution.interrupted else (
+                problem.chunks or problem).warm(solution, alpha)
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)
         self.alpha_ = alpha
@@ -349,11 +278,21 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         self.dual_objective_ = solution.certificate.dual
         self.history_ = solution.history
         self.interrupted_ = solution.interrupted
-        return solution
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        if not solution.converged:
+            warnings.warn(
+                f"After {self.n_iter_} passes the certified duality gap is "
+                f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
+                f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
+                f"{LOOSE if self._is_pure_l1() else ''}"
+                f"{scale_advice(self, task.columns(pieces.X))}",
+                ConvergenceWarning, stacklevel=3)
+        return self
 
-    def _start_of(self, problem):
-        """What the last fit has left for this one, as `Problem.warm` gave it; or None."""
-        return self.__dict__.get("_warm_state") if self.warm_start else None
+    def _start_of(self, problem, call):
+        """What an earlier fit has left for this one; None if it does not fit."""
+        return vars(self).get("_warm_state") if self.warm_start else None
 
     @property
     def cost_matrix_(self) -> FloatArray:
@@ -373,36 +312,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _keep(self, common, fitted):
         """Replace the fitted attributes."""
-        for name in ("_warm_state", "_seen", *self._replaced):
+        for name in ("_warm_state", "_seen", "feature_names_in_", *self._replaced):
             self.__dict__.pop(name, None)
         self.__dict__.update(common)
         self.__dict__.update(fitted)
-
-    def _fit_or_restore(self, *args):
-        """Call `_fit`; where it fails, what validation has noted of the new data goes again."""
-        seen = self._noted()
-        try:
-            args = self._read(*args)
-            solution = self._fit(*args)
-        except BaseException:
-            # validation has noted the new X already; the model is still the old one
-            for name in self._noted():
-                del self.__dict__[name]
-            self.__dict__.update(seen)
-            raise
-        if solution.interrupted:
-            raise KeyboardInterrupt
-        if not solution.converged:
-            warnings.warn(
-                f"After {self.n_iter_} passes the certified duality gap is "
-                f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
-                f"{LOOSE if self._is_pure_l1() else ''}"
-                f"{scale_advice(self, self._columns(args[0]))}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return self
 
     @property
     def n_nonzero_(self) -> int:

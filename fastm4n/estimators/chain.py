@@ -9,55 +9,31 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
-from fastm4n.base.label_costs import as_kept
-from fastm4n.data._ragged import taken
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._complexities import Sample
-from fastm4n.penalties._penalties import Group, as_penalty, resolve_penalty
-from fastm4n.tasks.attributes import TakesAttributes
+from fastm4n.penalties._penalties import as_penalty
+from fastm4n.tasks.attributes import made, tokens_of
 from fastm4n.tasks.chain_automaton import (
     AutomatonDecoder,
-    Within,
     as_automaton,
     as_masks,
     check_constraints,
 )
-from fastm4n.tasks.chain_chunks import chain_problem
-from fastm4n.tasks.chain_input import (
-    as_features,
-    as_labels,
-    as_states,
-    check_size,
-    columns_of,
-    distinct,
-    encode,
-    held_weights,
-    selected_columns,
-    spread,
-    without_zeros,
-)
+from fastm4n.tasks.chain_input import as_features, as_labels, as_states, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
-from fastm4n.tasks.chain_problem import ChainProblem, penalise
 from fastm4n.tasks.chain_weights import WEIGHTS, ChainWeights, explained
-from fastm4n.tasks.chunks import out_of_core
-from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
     BOOSTED,
     LABEL_KINDS,
     as_weights,
-    cost_matrix,
     summable,
-    warn_of_order,
     warn_of_unknown,
 )
-from fastm4n.tasks.partial import PartialFit
-from fastm4n.tasks.parts import sequence_census
-from fastm4n.tasks.problem import Blocks
+from fastm4n.tasks.sequences import SequenceTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +62,7 @@ MOST_ORDER = 32
     whole="sequence",
     elements="positions",
 )
-class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimator):
+class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
@@ -236,12 +212,9 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
     _optional_arrays = {"transition_features": {
         "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
     }}
-    _noun = "sequence"
-    _more_of_fit = (None, None)
     _surrogates = BOOSTED
-    _auto_alpha = 1.0
     _replaced = (*WEIGHTS, "_of_pairs", "transition_features_", "ngrams_")
-    _census = sequence_census
+    _task_class = SequenceTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -325,28 +298,6 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             arrays.update(ngrams_=(("g", "o"), "i"), ngram_coef_=(("g",), "f"))
         return arrays
 
-    def _resolved_penalty(self, R, d, selected, lengths, ngrams):
-        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        if self.order > 1 and isinstance(self.penalty, Group):
-            raise ValueError(
-                f"penalty={self.penalty!r} needs order=1, got order={self.order}: n-grams of "
-                "labels are in no group.")
-        families, missing = {"coef": (R, d)}, {}
-        for present, names, shape, why in (
-            (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
-            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
-            (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
-            (selected is not None, ("transition_feature_coef",),
-             (0 if selected is None else selected.size, R, R), "transition_features"),
-            (self.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),), "order"),
-        ):
-            to, value = families, shape
-            if not present:
-                to, value = missing, f"weights that this model has not: see {why}"
-            to.update(dict.fromkeys(names, value))
-        sample = Sample(lengths.size, R, lengths, selected, ngrams)
-        return resolve_penalty(self.penalty, families, missing, sample)
-
     # -------------------------------------------------------------------------- fit
 
     def fit(
@@ -375,96 +326,7 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight, lengths, allowed)
-
-    def _shared(self, X):
-        X, *_ = self._read(X, None)
-        X = as_features(X, None)
-        values = without_zeros(X.values)
-        return X if values is X.values else Sequences(values, X.offsets)
-
-    def _problem_of_fit(self, *args):
-        solver = out_of_core(self, args[0], *args[4:])
-        if solver is not None:
-            return chain_problem(self, solver, *args)
-        return self._problem(*args, screened=True)
-
-    def _problem(self, X, y, sample_weight, lengths=None, allowed=None, screened=False):
-        self._check_parameters()
-        X = as_features(X, lengths)
-        selected = selected_columns(self.transition_features, X.values.shape[1])
-        labels = as_labels(y, X, lengths)
-        weights = as_weights(sample_weight, len(X), "sequence")
-        kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
-        if kept.size == 0:
-            raise ValueError("X has no positions in sequences of non-zero weight.")
-        # what is left out is skipped, not copied without: X may be that of several fits at a time
-        part, positions, offsets = None, None, X.offsets
-        if kept.size < len(X):
-            part, (positions, offsets) = kept, taken(X.offsets, kept)
-            labels = [labels[t] for t in positions.tolist()]
-        weights = summable(weights[kept])
-        classes, codes = encode(labels, whole=self._whole, known=self._known_classes())
-        cost = cost_matrix(self.cost, classes.size)
-        warn_of_order(self.cost, classes)
-        within = Within(self, X, kept, codes, classes, allowed, lengths)
-        check_size(X, self._alpha_of(kept.size), kept)
-        blocks = Blocks.of(
-            len(X), kept, weights, *merge_sequences(X, within.contents(codes), weights, part))
-        values = without_zeros(X.values, positions)
-        edge_values = None if selected is None else without_zeros(columns_of(values, selected))
-        resolved = self._resolved_penalty(
-            classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
-        n_columns, share = values.shape[1], None
-        if screened:
-            share = np.repeat(weights, X.lengths[kept]) / weights.sum()
-            share = spread(share, positions, X.n_tokens, 0.0)
-        values, columns, held = held_weights(
-            as_states(self.states), values, edge_values,
-            spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
-            self._alpha_of(kept.size))
-        if "used" in held:
-            held["used"] = within.used(held["used"])
-        codes = Sequences(codes, offsets)[blocks.first]
-        outputs = within.outputs(codes, cost, blocks, held.get("used"))
-        loss = self._surrogate(outputs)
-        features = ChainFeatures(
-            values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
-            self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
-        )
-        penalise(features, resolved)
-        common = {
-            "n_features_in_": X.values.shape[1], "classes_": classes,
-            "_cost_held": as_kept(cost)}
-        if selected is not None:
-            common["transition_features_"] = selected
-        if self.order > 1:
-            common["ngrams_"] = within.ngrams
-        task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
-            "per_edge": selected is not None, "classes": classes, **within.content(),
-        }
-        return ChainProblem(
-            loss, features, blocks, common, task, columns, n_columns)
-
-    def _remedy(self, layout):
-        if layout.max_parts == 1:
-            return (
-                "sequences of one position have no transitions; fit their tokens by "
-                "MulticlassClassifier")
-        if self.surrogate == "log" and self.states != "observed":
-            return (
-                "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
-                "labels")
-        return super()._remedy(layout)
-
-    def _as_examples(self, X, y):
-        """X and y as `partial_fit` puts them together."""
-        if not isinstance(X, Sequences):
-            X = as_features(X, None)
-        if not isinstance(y, Sequences):
-            y = Sequences.from_lengths(np.asarray(as_labels(y, X, None)), X.lengths)
-        return X, y
+        return self._fit(X, y, sample_weight, lengths, allowed)
 
     # ---------------------------------------------------------------------- predict
 
@@ -477,6 +339,11 @@ class SequenceTagger(ChainWeights, TakesAttributes, PartialFit, CertifiedEstimat
             if ngrams.shape[1] != self.order + 1:
                 raise ValueError("ngrams_ are not of this order")
             check_ngrams(ngrams, attributes["classes_"].size)
+
+    def _features(self, X, lengths=None):
+        """X of predictions as features."""
+        return made(
+            *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
         """Validated sequences, and what decodes those of them that are not empty."""

@@ -2,65 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
-from fastm4n.base.label_costs import as_costs
-from fastm4n.data._graph_factors import all_contents
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._penalties import as_penalty, resolve_penalty
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
 from fastm4n.research._soft import check_inference
 from fastm4n.tasks.chain_input import distinct
-from fastm4n.tasks.chunks import out_of_core
-from fastm4n.tasks.graph_chunks import graph_problem
-from fastm4n.tasks.graph_input import (
-    Displacements,
-    as_graphs,
-    as_node_labels,
-    as_places,
-    check_costs,
-    check_grid,
-    check_not_negative,
-    check_sizes,
-    encoded,
-    is_unlabelled,
-    number_of,
-    step_norms,
-    sums_of_weights,
-)
-from fastm4n.tasks.graph_model import (
-    PAIRWISE,
-    GraphProblem,
-    attributes_of_oracle,
-    graph_model,
-    named,
-    shapes_and_attributes,
-)
+from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
+from fastm4n.tasks.graph_model import PAIRWISE
 from fastm4n.tasks.graph_predictions import GraphDecoder
-from fastm4n.tasks.graph_weights import (
-    WeightShapes,
-    bounded,
-    check_symmetric,
-    explained,
-)
-from fastm4n.tasks.merge import merge_graphs
-from fastm4n.tasks.parameters import (
-    BOOSTED,
-    LABEL_KINDS,
-    as_weights,
-    summable,
-    warn_of_unknown,
-)
-from fastm4n.tasks.parts import graph_census
-from fastm4n.tasks.problem import Blocks
+from fastm4n.tasks.graph_weights import WeightShapes, explained
+from fastm4n.tasks.graphs import GraphTask
+from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, as_weights, summable, warn_of_unknown
 from fastm4n.tasks.views import PackedWeights
 
 if TYPE_CHECKING:
@@ -74,6 +35,10 @@ if TYPE_CHECKING:
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.tasks.graph_weights import GraphExplanation
+
+
+class _GraphTask(GraphTask):
+    soft_problem = soft_problem
 
 
 @documented(
@@ -247,12 +212,10 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         "intercept_": (("t", "r"), "f"),
     }
     _coef_dims = ("r",)
-    _noun = "graph"
     _surrogates = BOOSTED
-    _auto_alpha = 1.0
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")
-    _census = graph_census
+    _task_class = _GraphTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -310,9 +273,6 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
             arrays["shifts_"] = ("e", "two"), "f"
         return arrays
 
-    def _columns(self, X):
-        return as_graphs(X, check=False)
-
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
@@ -329,23 +289,6 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
                 f"grid_shape is for pairwise='displacement': with pairwise={self.pairwise!r} it "
                 f"must be None, got {self.grid_shape!r:.80}.")
         as_penalty(self.penalty)
-
-    def _penalise(self, features, shapes):
-        """Give the maps of nodes and of edges the penalty of their weights."""
-        families, missing = shapes.families(), {}
-        if not self.fit_intercept or self.label_features:
-            del families["intercept"]
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
-        if resolved is None:
-            return
-        if self.pairwise == "symmetric":
-            check_symmetric(resolved)
-        for part, views_of in (
-            (features, shapes.node_views), (features.edges, shapes.edge_views),
-        ):
-            shape = part.all_weights().shape
-            part.set_penalty(resolved.of_rows(shape, part.n_features, views_of))
 
     # -------------------------------------------------------------------------- fit
 
@@ -364,79 +307,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight)
-
-    def _problem_of_fit(self, X, y, sample_weight):
-        solver = out_of_core(self, X)
-        if solver is not None:
-            return graph_problem(self, solver, X, y, sample_weight)
-        return self._problem(X, y, sample_weight)
-
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        X = as_graphs(X)
-        labels = as_node_labels(y, X)
-        weights = as_weights(sample_weight, len(X), "graph")
-        if self.pairwise == "attractive":
-            check_not_negative(X)
-        # a node without a label says nothing, and neither does a graph without nodes
-        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
-        labelled = X
-        if unlabelled.any():
-            labelled, nodes = X.drop_nodes(unlabelled)
-            labels = [labels[t] for t in nodes]
-        inner = labelled
-        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
-        if kept.size == 0:
-            raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
-        if kept.size < len(X):
-            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
-            inner, labels = inner[kept], [labels[t] for t in chosen]
-        weights = summable(weights[kept])
-        n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
-        whole = self._whole
-        if whole is not None:
-            n_types, n_edge_types = whole.n_types, whole.n_edge_types
-        if self.pairwise == "displacement":
-            classes, codes = as_places(labels, self.grid_shape)
-            node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
-        else:
-            classes, node_classes, codes = encoded(
-                labels, inner.node_types, n_types, whole)
-        shapes, common = shapes_and_attributes(
-            self, classes, node_classes, X.node_features.shape[1], n_edge_types,
-            0 if X.edge_features is None else X.edge_features.shape[1])
-        check_sizes(step_norms(inner), self._alpha_of(kept.size), kept)
-        check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
-        blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
-        codes = Sequences(codes, inner.node_offsets)[blocks.first].values
-        inner = inner[blocks.first]
-        if self.pairwise == "displacement":
-            moves = Displacements(n_edge_types, self.grid_shape[1])
-            moves.add(inner, codes, blocks.weights)
-            common["shifts_"] = moves.means()
-        # a dual point is one of these graphs and labels alone: edges agree with their nodes
-        task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
-            "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
-            "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
-            **{name: getattr(labelled, name) for name in (
-                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
-            "factors": all_contents(labelled.factors, len(labelled)),
-        }
-        with named(blocks.examples):
-            if self.inference == "soft":
-                return soft_problem(self, inner, shapes, common, codes, blocks, task)
-            model = graph_model(self, inner, shapes, common, codes)
-        common.update(attributes_of_oracle(model.oracle))
-        self._penalise(model.features, shapes)
-        loss = self._surrogate(model.outputs)
-        task["oracle"] = model.oracle
-        return GraphProblem(
-            loss, model.features, blocks, common, task, shapes, common["exact_"])
-
-    def _naming(self, problem):
-        return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
+        return self._fit(X, y, sample_weight)
 
     # ---------------------------------------------------------------------- predict
 

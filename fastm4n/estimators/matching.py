@@ -5,35 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_kept
-from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import documented
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._penalties import Group, as_penalty, resolve_penalty
-from fastm4n.tasks.kernels import (
-    add_expansion,
-    check_kernel,
-    checked_diagonal,
-    gram_matrix,
-    kernel_parameters,
-    named_kernel,
-)
-from fastm4n.tasks.merge import merge_sequences
+from fastm4n.penalties._penalties import Group, as_penalty
+from fastm4n.tasks.kernels import add_expansion, check_kernel
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
-from fastm4n.tasks.parts import Census
 from fastm4n.tasks.permutations import (
+    MatchingTask,
+    as_matchings,
+    as_pairs,
     best_permutations,
     distribution,
     least_risk,
-    permutation_loss,
 )
-from fastm4n.tasks.problem import Blocks, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,17 +32,6 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
-
-
-class PairProblem(Problem):
-    """The problem of a `Matcher`."""
-
-    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
-        if "X_fit_" not in self.common:
-            return {"coef_": self.features.coef()}
-        outputs = self.loss.outputs
-        p = np.repeat(self.weights / alpha, outputs.layout.sizes())
-        return {"dual_coef_": p * (outputs.truth() - mu)}
 
 
 @documented(
@@ -161,8 +138,8 @@ class Matcher(CertifiedEstimator):
     _fitted_arrays = {"cost_matrix_": (("k", "k"), "f")}
     _coef_dims = ()
     _fitted_marker = "n_features_in_"
-    _noun = "example"
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
+    _task_class = MatchingTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *, alpha: float = 0.1,
@@ -239,92 +216,7 @@ class Matcher(CertifiedEstimator):
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight)
-
-    def _census(self, X, y, sample_weight=None):
-        """The `Census` of examples with a matching each."""
-        if y is None:
-            raise ValueError("y is missing: each example needs a matching.")
-        values, sizes = _as_pairs(X)
-        _as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = weights > 0
-        same = {"columns": values.shape[1]}
-        if not isinstance(self.cost, str):
-            same["sizes"] = np.unique(sizes)
-        return Census(
-            int(kept.sum()), None, same, {"weight": weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
-
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        values, sizes = _as_pairs(X)
-        places = _as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = np.flatnonzero(weights)
-        starts = np.concatenate([[0], np.cumsum(sizes**2)])
-        # the pairs of an example are a sequence, labelled by the columns of their rows
-        pairs = Sequences(values, starts)
-        columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
-        weights = summable(weights[kept])
-        blocks = Blocks.of(
-            sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
-        if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
-            raise ValueError(
-                "cost is a matrix, which needs examples of one size, but X has examples of "
-                f"{sizes.min()} to {sizes.max()} rows; use a name."
-            )
-        block_sizes = sizes[blocks.examples]
-        cost = cost_matrix(self.cost, int(block_sizes.max()), "columns")
-        loss = permutation_loss(
-            self, np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
-        features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
-        if self._whole is not None and self._whole.size > len(cost):
-            cost = cost_matrix(self.cost, self._whole.size, "columns")
-        common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
-        if self.kernel != "linear":
-            common.update(X_fit_=points, _kernel_parameters=parameters)
-
-        task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
-        return PairProblem(loss, features, blocks, common, task)
-
-    def _naming(self, problem):
-        return named_kernel(self.kernel)
-
-    def _features(self, pairs, blocks, layout):
-        """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
-        values = pairs.values
-        if self.kernel == "linear":
-            with np.errstate(over="ignore"):
-                norms = np.einsum("ij,ij->i", values, values) / self.alpha
-            large = np.flatnonzero(~np.isfinite(norms))
-            if large.size:
-                raise ValueError(
-                    "X has values too large for float64: the squared norm of row "
-                    f"{large[0]} of all pairs divided by alpha={self.alpha:g} overflows. "
-                    "Scale the features."
-                )
-            features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
-            resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
-            if resolved is not None:
-                features.set_penalty(
-                    resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))
-            return features, None, None
-        points, counts = pairs[blocks.examples].values, layout.sizes()
-        needed = 8.0 * len(points)**2 / 2.0**20
-        if needed > self.cache_size:
-            raise ValueError(
-                f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
-                f"{len(points)} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
-                "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
-            )
-        parameters = kernel_parameters(
-            self.kernel, points, np.repeat(blocks.weights / counts, counts), gamma=self.gamma,
-            kernel_params=self.kernel_params,
-        )
-        gram = gram_matrix(self.kernel, parameters, points)
-        checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
-        return PairKernelFeatures(gram, layout), points, parameters
+        return self._fit(X, y, sample_weight)
 
     # ---------------------------------------------------------------------- predict
 
@@ -350,7 +242,7 @@ class Matcher(CertifiedEstimator):
     def _scores(self, X):
         """A list with a matrix of scores for each example."""
         check_is_fitted(self)
-        values, sizes = _as_pairs(X)
+        values, sizes = as_pairs(X)
         self._check_n_features(values)
         if hasattr(self, "coef_"):
             scores = values @ self.coef_
@@ -446,7 +338,7 @@ class Matcher(CertifiedEstimator):
             One less the mean Hamming loss.
         """
         predicted = self.predict(X)
-        truth = _as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
+        truth = as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
         right = [np.mean(a == b) for a, b in zip(truth, predicted, strict=True)]
         weights = None
         if sample_weight is not None:
@@ -469,89 +361,3 @@ def _by_size(function, matrices):
         for b, result in zip(chosen, function(batch), strict=True):
             results[b] = result
     return results
-
-
-def _as_pairs(X):
-    """Features of all pairs, (n_pairs, n_features) in float64, and the examples' sizes."""
-    if isinstance(X, np.ndarray) and X.dtype != object:
-        parts = [X]
-        if X.ndim != 4:
-            raise ValueError(
-                "X must have shape (n_examples, M, M, n_features), or be a list of arrays of "
-                f"shape (M_i, M_i, n_features); got shape {X.shape}."
-            )
-        if X.shape[0] == 0:
-            raise ValueError("X has no examples.")
-        shapes = [X.shape[1:]] * X.shape[0]
-    else:
-        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X):
-            raise ValueError("X must be an array, or a list with an array for each example.")
-        if len(X) == 0:
-            raise ValueError("X has no examples.")
-        parts = []
-        for b, part in enumerate(X):
-            try:
-                parts.append(np.asarray(part))
-            except ValueError as error:
-                raise ValueError(f"X[{b}] is not an array: {error}") from error
-        shapes = [part.shape for part in parts]
-    for b, shape in enumerate(shapes):
-        if len(shape) != 3 or shape[0] != shape[1]:
-            raise ValueError(
-                f"X[{b}] has shape {shape}; it must be (M, M, n_features): as many rows as columns."
-            )
-        if shape[0] == 0 or shape[2] == 0:
-            raise ValueError(f"X[{b}] has shape {shape}: it has no pairs or no features.")
-        if shape[2] != shapes[0][2]:
-            raise ValueError(f"X[{b}] has {shape[2]} features, but X[0] has {shapes[0][2]}.")
-    for b, part in enumerate(parts):
-        if part.dtype.kind not in "biuf":
-            raise ValueError(f"X must hold real numbers, got {part.dtype} in X[{b}].")
-    sizes = np.array([shape[0] for shape in shapes], dtype=np.intp)
-    flat = [part.reshape(-1, shapes[0][2]) for part in parts]
-    values = flat[0] if len(flat) == 1 else np.concatenate(flat)
-    values = np.ascontiguousarray(values, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspect = not np.isfinite(np.sum(values))  # a sum is cheap, but may overflow
-    if suspect and not np.isfinite(values).all():
-        row, feature = np.argwhere(~np.isfinite(values))[0]
-        ends = np.cumsum(sizes**2)
-        b = int(np.searchsorted(ends, row, side="right"))
-        i, j = divmod(int(row - (ends[b] - sizes[b] ** 2)), int(sizes[b]))
-        raise ValueError(
-            f"X[{b}] has {values[row, feature]} at pair ({i}, {j}), feature {feature}: features "
-            "must be finite."
-        )
-    return values, sizes
-
-
-def _as_matchings(y, sizes):
-    """A list of the examples' permutations, as intp arrays."""
-    if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
-        raise ValueError("y must be a list with a permutation for each example.")
-    if hasattr(y, "__array__"):
-        y = np.asarray(y)  # data frames are iterated over by their columns
-    if len(y) != sizes.size:
-        raise ValueError(f"y has {len(y)} matchings, but X has {sizes.size} examples.")
-    places = []
-    for b, given in enumerate(y):
-        try:
-            part = np.asarray(given)
-        except ValueError as error:
-            raise ValueError(f"y[{b}] is not a permutation: {error}") from error
-        size = int(sizes[b])
-        if part.shape != (size,):
-            raise ValueError(
-                f"y[{b}] has shape {part.shape}, but X[{b}] has {size} rows: give the column "
-                "of each."
-            )
-        whole = part.dtype.kind in "iu" or (
-            part.dtype.kind == "f" and np.isfinite(part).all() and (part == part.round()).all()
-        )
-        if not whole or part.min() < 0 or part.max() >= size or np.unique(part).size != size:
-            raise ValueError(
-                f"y[{b}] is {part.tolist()}, which is not a permutation of 0 ... {size - 1}: every "
-                "row needs a column of its own."
-            )
-        places.append(part.astype(np.intp))
-    return places

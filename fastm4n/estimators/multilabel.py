@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import reprlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_kept
-from fastm4n.data._graph_factors import contents
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.features._multilabel import LabelSetFeatures
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs._labels import LabelOutputs
-from fastm4n.outputs.choice import EXACT, graph_outputs
-from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.outputs.choice import EXACT
 from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
 from fastm4n.research._soft import check_inference
 from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks._label_decoding import LabelDecoder
-from fastm4n.tasks.graph_model import integrality, integrality_gaps
-from fastm4n.tasks.indicators import (
+from fastm4n.tasks._decoding import LabelDecoder
+from fastm4n.tasks.label_sets import (
     AN_INDICATOR,
     KINDS,
+    LabelSetTask,
     as_indicator,
+    check_graph,
     read_indicator,
 )
-from fastm4n.tasks.label_graphs import check_graph, check_sets, label_edges, named_labels
-from fastm4n.tasks.parameters import (
-    BOOSTED,
-    RISK_TOL,
-    check_weights,
-    cost_matrix,
-    summable,
-)
-from fastm4n.tasks.parts import label_set_census
+from fastm4n.tasks.parameters import BOOSTED, RISK_TOL
 from fastm4n.tasks.places import check_lengths
 
 if TYPE_CHECKING:
@@ -58,22 +45,8 @@ if TYPE_CHECKING:
     from fastm4n.penalties._penalties import Penalties
 
 
-class LabelSetProblem(VectorProblem):
-    """The problem of a `MultiLabelClassifier`: a score for each label, and one for each pair."""
-
-    def _scored(self, numbers):
-        n_labels, row = self.common["classes_"].size, self.loss.outputs.layout.stride
-        rows = numbers.reshape(self.weights.size, -1)[:, : n_labels * row]
-        return rows.reshape(-1, n_labels, row)[:, :, 1]
-
-    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
-        return {**super().fitted(mu, alpha), "edge_coef_": self.features.pair_coef()}
-
-    def values(self) -> dict[str, Any]:
-        """What is exact at the weights that the features hold."""
-        if self.common["exact_"]:
-            return {}
-        return integrality(integrality_gaps(self.loss, self.features), self.weights)
+class _LabelSetTask(LabelSetTask):
+    soft_problem = soft_label_problem
 
 
 @documented(
@@ -223,8 +196,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         "intercept_": (("k",), "f"),
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
-    _problem_class = LabelSetProblem
-    _census = label_set_census
+    _task_class = _LabelSetTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -310,45 +282,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         if np.dtype(attributes["_dtype"]).kind not in "biuf":
             raise ValueError("_dtype is no type of indicators")
 
-    def _n_scores(self, layout):
-        return layout.max_parts
-
-    def _arranged(self, features, layout, common):
-        return LabelSetFeatures(features, layout, len(common["edges_"]))
-
-    def _resolved_penalty(self, n_labels, n_features, n_edges):
-        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        families, missing = {"coef": (n_labels, n_features)}, {}
-        if self.fit_intercept:
-            families["intercept"] = (n_labels,)
-        else:
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        if n_edges:
-            families["edge_coef"] = (n_edges,)
-        else:
-            missing["edge_coef"] = "weights that this model has not: its graph has no edges"
-        return resolve_penalty(self.penalty, families, missing)
-
-    def _penalise(self, features):
-        labels, m = features.labels, features.pairs.n_pairs
-        R, d = labels.n_labels, labels.n_features
-        resolved = self._resolved_penalty(R, d, m)
-        if resolved is None:
-            return
-        labels.set_penalty(resolved.of_rows(
-            (d + 1, labels.stride), d,
-            lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
-        # a pair is a group of its own
-        features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
-            (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
-
-    def _holds_attractive(self, X, n_labels, n_edges):
-        """Whether bounds hold the weights of pairs at zero or more."""
-        if self.kernel != "linear" or not n_edges:
-            return False
-        resolved = self._resolved_penalty(n_labels, X.shape[1], n_edges)
-        return resolved is not None and bool((resolved.families["edge_coef"][0] >= 0.0).all())
-
     def fit(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -362,78 +295,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight)
-
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        X = self._validated(X)
-        self._check_square(X)
-        Y, names, kind, dtype = read_indicator(y)
-        check_lengths(X, Y, AN_INDICATOR)
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        kept = np.flatnonzero(weights)
-        weights = summable(weights[kept])
-        cost = cost_matrix(self.cost, 2, "values, 0 and 1")
-        constraints = self._constraints(Y.shape[1])
-        check_sets(Y, kept, constraints)
-        counts = None if self._whole is None else self._whole.sums["pairs"]
-        edges = label_edges(self.graph, Y[kept], weights, counts)
-        sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
-        blocks = self._blocks(X, kept, which.ravel(), weights)
-        Y = sets[which.ravel()[blocks.first]]
-        common = {
-            "classes_": names, "edges_": edges, "_cost_held": as_kept(cost), "_kind": kind,
-            "_dtype": dtype,
-        }
-        if self.inference == "soft":
-            common.update(oracle_="soft", exact_=False, integrality_gap_=None)
-            if constraints is not None:
-                # predictions are exact under constraints, and refused where they cannot be
-                self._outputs(Y[:1], edges, cost, False, constraints)
-            return soft_label_problem(self, X, Y, blocks, common, constraints)
-        oracle, outputs = self._outputs(
-            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
-        exact = oracle in ("labels", *EXACT) or self.inference == "exact"
-        common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
-        return self._vector_problem(
-            X, blocks, self._surrogate(outputs), common,
-            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale,
-             "constraints": contents(constraints)},
-        )
-
-    def _constraints(self, n_labels):
-        """The constraints in a tuple; None where there are none."""
-        if self.constraints is None:
-            return None
-        return as_factors(self.constraints, n_labels, "constraints") or None
-
-    def _outputs(self, Y, edges, cost, attractive, factors=None):
-        """The name of an oracle, and outputs over these sets that have it; all with factors."""
-        n, n_labels = Y.shape
-        is_alone = factors is None and not len(edges)
-        if is_alone and self.surrogate != "boost":
-            return "labels", LabelOutputs(Y, cost, self.cost_scale)
-        if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
-            raise ValueError(
-                "inference='min_cut' needs weights of pairs that are not negative: use "
-                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
-            )
-        graphs = dict(
-            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
-            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
-        if is_alone:  # derivatives of marginals are those of graphs
-            return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
-        if factors is not None:
-            with named_labels():
-                return graph_outputs(
-                    "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
-        # soft constraints are a way to fit: predictions are those of the linear program
-        inference = "lp" if self.inference == "soft" else self.inference
-        return graph_outputs(inference, self.surrogate, attractive, **graphs)
+        return self._fit(X, y, sample_weight)
 
     # ---------------------------------------------------------------------- predict
 
@@ -445,12 +307,12 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """The constraints and these factors; None where there are none."""
         n_labels = self.classes_.size
         given = () if factors is None else as_factors(factors, n_labels)
-        return ((self._constraints(n_labels) or ()) + given) or None
+        return ((LabelSetTask(self).constraint_factors(n_labels) or ()) + given) or None
 
     def _decoder(self, factors):
         """The oracle of the fitted model under factors, over one example."""
         labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
-        _, outputs = self._outputs(
+        _, outputs = LabelSetTask(self).outputs(
             labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", factors)
         has_factors = factors is not None and outputs.has_factors
         return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
@@ -563,7 +425,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Of the sets that factors allow those of largest sum of gains."""
         n_labels = self.classes_.size
         none = np.zeros((0, 2), dtype=np.intp)
-        _, outputs = self._outputs(
+        _, outputs = LabelSetTask(self).outputs(
             np.zeros((1, n_labels), dtype=np.uint8), none, self.cost_matrix_, False,
             constraints_of(factors))
         return LabelDecoder(outputs, np.zeros(0), outputs.has_factors).best_sets(gains)[0]

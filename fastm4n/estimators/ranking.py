@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_kept
 from fastm4n.data._rankings import (
     FORMS,
     as_places,
     places_to_orderings,
     places_to_strings,
-    read_rankings,
 )
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import documented
-from fastm4n.estimators._vectors import VectorEstimator, VectorProblem
+from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.tasks.parameters import (
-    check_weights,
-    cost_matrix,
-    summable,
-)
-from fastm4n.tasks.parts import ranking_census
-from fastm4n.tasks.permutations import (
-    best_permutations,
-    distribution,
-    least_risk,
-    permutation_loss,
-)
+from fastm4n.tasks.permutations import RankingTask, best_permutations, distribution, least_risk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,17 +30,6 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
-
-
-class RankingProblem(VectorProblem):
-    """The problem of a `LabelRanker`: scores are matrices, row after row."""
-
-    def fitted(self, mu: FloatArray, alpha: float) -> dict[str, FloatArray]:
-        M = self.common["items_"].size
-        return {
-            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
-            for name, rows in super().fitted(mu, alpha).items()
-        }
 
 
 @documented(
@@ -165,8 +139,7 @@ class LabelRanker(VectorEstimator):
     _coef_dims = ("k", "k")
     _fitted_values = ("form_", "_base")
     _fitted_marker = "items_"
-    _problem_class = RankingProblem
-    _census = ranking_census
+    _task_class = RankingTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *,
@@ -224,10 +197,6 @@ class LabelRanker(VectorEstimator):
         if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
             raise ValueError("the lowest rank does not fit form_")
 
-    def _coef_shape(self, n_scores, n_features):
-        M = math.isqrt(n_scores)
-        return M, M, n_features
-
     def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -241,36 +210,7 @@ class LabelRanker(VectorEstimator):
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight)
-
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        X = self._validated(X)
-        self._check_square(X)
-        places, items, form, base = read_rankings(y, self.form)
-        if places.shape[0] != X.shape[0]:
-            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
-        M = items.size
-        if M < 2:
-            raise ValueError("y ranks one item only; a ranker needs at least two.")
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        kept = np.flatnonzero(weights)
-        weights = summable(weights[kept])
-        cost = cost_matrix(self.cost, M, "items")
-        rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
-
-        blocks = self._blocks(X, kept, outputs.ravel(), weights)
-        rankings = rankings[outputs.ravel()[blocks.first]]
-        loss = permutation_loss(self, rankings.ravel(), np.full(len(rankings), M), cost)
-        return self._vector_problem(
-            X, blocks, loss,
-            {"items_": items, "form_": form, "_base": base, "_cost_held": as_kept(cost)},
-            {"items": items, "cost_scale": self.cost_scale},
-        )
+        return self._fit(X, y, sample_weight)
 
     # ---------------------------------------------------------------------- predict
 

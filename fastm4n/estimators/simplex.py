@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n.base.checks import check_number, extended
-from fastm4n.base.label_costs import as_kept, name_of
-from fastm4n.data.disk._rows import Rows
+from fastm4n.base.checks import extended
+from fastm4n.base.label_costs import name_of
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
+from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
-from fastm4n.tasks.chunks import out_of_core
+from fastm4n.tasks.labels import LabelTask, LevelTask
 from fastm4n.tasks.levels import levels_of, places
-from fastm4n.tasks.parameters import (
-    BOOSTED,
-    LABEL_KINDS,
-    check_weights,
-    cost_matrix,
-    is_sorted_words,
-    summable,
-    warn_of_order,
-    warn_of_unknown,
-)
-from fastm4n.tasks.partial import PartialFit, coded
-from fastm4n.tasks.parts import class_census
-from fastm4n.tasks.places import check_labels, check_lengths, check_present
-from fastm4n.tasks.vector_chunks import vector_problem
+from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, warn_of_unknown
+from fastm4n.tasks.places import check_lengths, check_present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,23 +32,6 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
-
-
-def _is_integers(y):
-    """Whether y is a vector of integers."""
-    return type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iu"
-
-
-def _classes_of(y):
-    """The distinct labels of y, in order, and the place of each; without sorting where it can."""
-    if _is_integers(y) and y.size:
-        low, high = int(y.min()), int(y.max())
-        if high - low <= y.size and -(2**62) < low and high < 2**62:
-            places = y.astype(np.intp) - low
-            there = np.bincount(places) > 0
-            classes = np.flatnonzero(there)
-            return (classes + low).astype(y.dtype), (np.cumsum(there) - 1)[places]
-    return np.unique(y, return_inverse=True)
 
 
 @documented()
@@ -80,8 +48,6 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         "intercept_": (("k",), "f"),
     }
     _free_intercepts = True
-    _oracle_warm_start = True
-    _census = class_census
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -126,70 +92,6 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self._check_solver_parameters()
         self._check_vector_parameters()
 
-    def _levels_of(self, y):
-        """The levels that y brings along, where classes are to have their order; or None."""
-        by_name = isinstance(self.cost, str) and self.cost == "zero_one"
-        return None if by_name else levels_of(y)
-
-    def _classes_of_call(self, y, classes):
-        found, levels = super()._classes_of_call(y, classes), self._levels_of(classes)
-        levels = self._levels_of(y) if levels is None else levels
-        if found is None or levels is None:
-            return levels if found is None else found
-        if set(levels.tolist()) != set(found.tolist()):
-            raise ValueError(
-                f"classes are {found.tolist()}, but the levels of y are {levels.tolist()}: leave "
-                "classes out.")
-        return levels
-
-    def _encode(self, y, kept):
-        """classes_, and the index in it of each label among the samples kept."""
-        if self._whole is not None:
-            return self._whole.labels, places(y[kept], self._whole.labels)
-        known = self._known_classes()
-        if known is not None:
-            return known, coded(y[kept], known)
-        return _classes_of(y if kept.size == y.size else y[kept])
-
-    def _as_examples(self, X, y):
-        """X and y as `partial_fit` puts them together."""
-        y = np.asarray(y)
-        if isinstance(X, Rows):
-            return X, y
-        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
-
-    def _class_weights(self, classes, labels, weights):
-        """One factor per class from class_weight."""
-        if self.class_weight is None:
-            return np.ones(classes.size)
-        if isinstance(self.class_weight, str):
-            if self.class_weight != "balanced":
-                raise ValueError(
-                    "class_weight must be a dict, 'balanced' or None, "
-                    f"got {self.class_weight!r}."
-                )
-            mass = np.bincount(labels, weights=weights, minlength=classes.size)
-            if self._whole is not None:
-                mass = np.zeros(classes.size)
-                there = np.flatnonzero(np.isin(classes, self._whole.labels))
-                mass[there] = self._whole.mass[places(classes[there], self._whole.labels)]
-            return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
-        if not isinstance(self.class_weight, dict):
-            raise ValueError(
-                f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}."
-            )
-        factors = np.ones(classes.size)
-        where = {label: i for i, label in enumerate(classes.tolist())}
-        for label, factor in self.class_weight.items():
-            if label not in where:
-                raise ValueError(
-                    f"class_weight names the class {label!r}, which is not in y; its classes "
-                    f"are {classes.tolist()}."
-                )
-            check_number(f"class_weight[{label!r}]", factor, low=0)
-            factors[where[label]] = factor
-        return factors
-
     # -------------------------------------------------------------------------- fit
 
     def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -205,74 +107,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
         [fit_outcome]
         """
-        return self._fit_or_restore(X, y, sample_weight)
-
-    def _problem_of_fit(self, *args):
-        solver = out_of_core(self, args[0])
-        return self._problem(*args) if solver is None else vector_problem(self, solver, *args)
-
-    def _labelled(self, y, weights, levels=None):
-        """Of samples with these weights: the classes, those that count, their labels, weights.
-
-        The classes are `levels`, if y has brought some along.
-        """
-        is_part = self._whole is not None or self._known_classes() is not None
-        try:
-            if not _is_integers(y):  # those are labels of classes, whatever they are
-                if levels is None and not is_part:
-                    check_labels(y)
-                    y = column_or_1d(y, warn=True)
-                else:
-                    y = column_or_1d(y, warn=True)
-                    check_present(y)
-        except TypeError as error:
-            kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
-            if len(kinds) == 1:
-                raise
-            raise ValueError(
-                f"y has labels of the types {', '.join(kinds)}, which have no order; give labels "
-                "of one type, such as strings."
-            ) from error
-        kept = np.flatnonzero(weights)
-        if levels is None:
-            classes, labels = self._encode(y, kept)
-        else:
-            classes, labels = levels, places(y[kept], levels)
-        weights = weights[kept]
-        occurs = np.bincount(labels, minlength=classes.size) > 0
-        if not is_part and np.count_nonzero(occurs) < 2:
-            raise ValueError(
-                f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
-                "non-zero weight); a classifier needs at least two."
-            )
-        if self._has_free_intercept() and not occurs.all():
-            absent = classes[~occurs][:1].tolist()[0]
-            raise ValueError(
-                f"fit_intercept='free' needs every level to occur in y, or the "
-                f"intercept of the missing ones has no minimum; {absent!r} does not occur."
-            )
-        weights = summable(weights)
-        weights = summable(weights * self._class_weights(classes, labels, weights)[labels])
-        return classes, kept, labels, weights
-
-    def _problem(self, X, y, sample_weight):
-        self._check_parameters()
-        levels = None if self._whole is not None else self._levels_of(y)
-        X, y = self._validated(X, y)
-        self._check_square(X)
-        if sample_weight is None:
-            weights = np.ones(X.shape[0])
-        else:
-            weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        classes, kept, labels, weights = self._labelled(y, weights, levels)
-        cost = cost_matrix(self.cost, classes.size)
-        if self._task != "ordered" and levels is None:  # else there are levels
-            warn_of_order(self.cost, classes)
-        blocks = self._blocks(X, kept, labels, weights)
-        return self._vector_problem(
-            X, blocks, self._surrogate(SimplexOutputs(labels[blocks.first], cost)),
-            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes},
-        )
+        return self._fit(X, y, sample_weight)
 
     # ---------------------------------------------------------------------- predict
 
@@ -502,6 +337,7 @@ class MulticlassClassifier(_SimplexClassifier):
     """
 
     _task = "classes"
+    _task_class = LabelTask
 
 
 @documented(**_WORDS, default_cost="absolute")
@@ -564,6 +400,7 @@ class OrdinalClassifier(_SimplexClassifier):
     """
 
     _task = "ordered"
+    _task_class = LevelTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -574,40 +411,3 @@ class OrdinalClassifier(_SimplexClassifier):
 
     # the parameters of the base, and what is another here
     __init__.__signature__ = extended(_SimplexClassifier.__init__, cost="absolute", levels=None)
-
-    def _levels_of(self, y):
-        return levels_of(y) if self.levels is None else None
-
-    def _encode(self, y, kept):
-        if self.levels is None:
-            classes, found = super()._encode(y, kept)
-            if is_sorted_words(classes):
-                warnings.warn(
-                    f"the levels of y are no numbers and are taken in the order of sorting, "
-                    f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
-                    "pass levels, lowest first, or y of ordered categories.", UserWarning,
-                    stacklevel=7)
-            return classes, found
-        levels = np.asarray(self.levels)
-        try:
-            right = levels.ndim == 1 and levels.size >= 2 and np.unique(levels).size == levels.size
-        except TypeError as error:
-            raise ValueError(f"levels must be of one type: {error}.") from error
-        if not right:
-            raise ValueError("levels must be one-dimensional, at least two, and without repeats.")
-        if (levels != levels).any():
-            raise ValueError(f"levels has {levels[levels != levels][0]!r}, which is no level.")
-        order = np.argsort(levels, kind="stable")
-        try:
-            place = np.searchsorted(levels, y[kept], sorter=order)
-        except TypeError as error:
-            raise ValueError(f"levels and y must be of one type: {error}.") from error
-        found = order[np.minimum(place, levels.size - 1)]
-        unknown = kept[levels[found] != y[kept]]
-        if unknown.size:
-            row = int(unknown[0])
-            known = ", ".join(map(repr, levels[:10].tolist())) + ", ..." * (levels.size > 10)
-            raise ValueError(
-                f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels: {known}. Give all "
-                "levels, lowest first.")
-        return levels, found

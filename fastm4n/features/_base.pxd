@@ -1,7 +1,42 @@
-"""What the solver asks of the inputs."""
+"""Feature maps and penalties: what all of them share."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
-from fastm4n.features._penalty cimport Penalty
+
+ctypedef fused index_t:
+    int
+    long long
+
+
+cdef inline int check_within(const index_t[::1] indices, Py_ssize_t n) except -1:
+    """Refuse indices that are not all 0 ... n - 1."""
+    cdef index_t least = 0, most = -1
+    cdef Py_ssize_t i
+    for i in range(indices.shape[0]):
+        least = min(least, indices[i])
+        most = max(most, indices[i])
+    if least < 0 or most >= n:
+        raise IndexError("X has a column index outside its shape.")
+    return 0
+
+cdef Py_ssize_t thread_number() noexcept nogil
+cdef void set_thread_number(Py_ssize_t number) noexcept nogil
+
+cdef class Penalty:
+    cdef readonly double modulus
+    cdef readonly bint by_rows
+    cdef readonly tuple shape
+    cdef Py_ssize_t n_shared, stride
+    cdef const fastm4n_loops* loops
+    cdef const double[:, ::1] lower, upper, thresholds
+    # from the bounds, or thresholds, of one shared row to those of the next; 0: all have the same
+    cdef readonly Py_ssize_t bound_step
+    cdef readonly Py_ssize_t threshold_step
+
+    cdef void prox_features(
+        self, const double* z, const int* idx, Py_ssize_t n, double* w) noexcept nogil
+    cdef void prox_rows(
+        self, const double* z, Py_ssize_t start, Py_ssize_t stop, double* w) noexcept nogil
+    cdef void shrink_row(self, const double* z, double threshold, double* w) noexcept nogil
 
 cdef class FeatureMap:
     cdef readonly Py_ssize_t n_blocks, n_labels, stride, size

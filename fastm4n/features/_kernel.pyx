@@ -1,28 +1,89 @@
-"""Kernel features: the scores of all training examples are held, not w.
-
-A step of block b adds K[:, b] c' to the scores F of all n examples.  Steps are put off and done
-together, as one product of rows of the Gram matrix with coefficient vectors, which runs at the
-speed of the arithmetic and not of the memory.  There are two ways to put them off:
-
-- A *working set* of a few hundred blocks is opened (`open`): their own part of the Gram matrix is
-  copied, and visits of them read and write their own scores alone, until the set is closed
-  (`settle`) and all n scores follow by one product.  See `WorkingSets`.
-- Steps of blocks in any order wait in a list of 64; a visit adds the few that wait to its own row
-  of F.
-
-In both the iterates are those of doing every step at once.
-
-The Gram matrix is given whole, in double, or its rows are computed when a step first needs them
-and kept in a cache of stated size, least recently used first out: in double, or in float, which
-is half the memory and twice the speed. Working sets are for rows in float. Steps then go by scores
-of a relative error of about 1e-7, but w(mu) built afresh (`collect`) is of rows in double, so that
-certificates of it are those of the kernel itself.
-"""
+"""Kernel features."""
 
 import numpy as np
 
-from fastm4n._simd._loops cimport fastm4n_prefetch
+from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch, loops_for
 from fastm4n.features._base cimport FeatureMap
+
+
+# Values of the Gaussian kernel.
+
+cdef enum:
+    # rows and columns whose distances are in the second-level cache when their exponentials are
+    # taken: many of both, for products of matrices lay out their operands anew
+    ROWS = 128
+    COLUMNS = 1024
+
+
+def gaussian(A, B, double gamma, out=None):
+    """exp(-gamma ||a - b||^2) for the rows a of A and b of B.
+
+    Distances are in double, exponentials of the type of the result: those of float are within a
+    few roundings of it.
+
+    Parameters
+    ----------
+    A, B : C-ordered ndarray of float64 of shapes (m, d) and (n, d)
+    gamma : float
+    out : C-ordered ndarray of float64 or float32 of shape (m, n), default=None
+        What K is written to: fresh memory takes longer than the values.
+
+    Returns
+    -------
+    K : ndarray of shape (m, n)
+    """
+    cdef Py_ssize_t i, rows, columns, row, column, m = A.shape[0], n = B.shape[0]
+    cdef const fastm4n_loops* loops = loops_for(n)
+    cdef const double[::1] of_a = np.einsum("ij,ij->i", A, A), of_b = np.einsum("ij,ij->i", B, B)
+    cdef double[:, ::1] inner
+    cdef double[:, ::1] doubles
+    cdef float[:, ::1] floats
+    K = np.empty((m, n)) if out is None else out
+    cdef bint is_double = K.dtype == np.float64
+    if is_double:
+        doubles = K
+    else:
+        floats = K
+    room = np.empty(ROWS * COLUMNS)
+    for column in range(0, n, COLUMNS):
+        columns = min(<Py_ssize_t> COLUMNS, n - column)
+        points = B[column:column + columns].T
+        for row in range(0, m, ROWS):
+            rows = min(<Py_ssize_t> ROWS, m - row)
+            products = room[:rows * columns].reshape(rows, columns)
+            inner = np.matmul(A[row:row + rows], points, out=products)
+            with nogil:
+                for i in range(rows):
+                    if is_double:
+                        loops.rbf_f64(
+                            &inner[i, 0], &of_b[column], of_a[row + i], gamma, columns,
+                            &doubles[row + i, column])
+                    else:
+                        loops.rbf_f32(
+                            &inner[i, 0], &of_b[column], of_a[row + i], gamma, columns,
+                            &floats[row + i, column])
+    return K
+
+
+# Kernel features: the scores of all training examples are held, not w.
+#
+# A step of block b adds K[:, b] c' to the scores F of all n examples.  Steps are put off and done
+# together, as one product of rows of the Gram matrix with coefficient vectors, which runs at the
+# speed of the arithmetic and not of the memory.  There are two ways to put them off:
+#
+# - A *working set* of a few hundred blocks is opened (`open`): their own part of the Gram matrix is
+#   copied, and visits of them read and write their own scores alone, until the set is closed
+#   (`settle`) and all n scores follow by one product.  See `WorkingSets`.
+# - Steps of blocks in any order wait in a list of 64; a visit adds the few that wait to its own row
+#   of F.
+#
+# In both the iterates are those of doing every step at once.
+#
+# The Gram matrix is given whole, in double, or its rows are computed when a step first needs them
+# and kept in a cache of stated size, least recently used first out: in double, or in float, which
+# is half the memory and twice the speed. Working sets are for rows in float. Steps then go by
+# scores of a relative error of about 1e-7, but w(mu) built afresh (`collect`) is of rows in
+# double, so that certificates of it are those of the kernel itself.
 
 cdef enum:
     PENDING = 64

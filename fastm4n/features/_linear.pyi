@@ -1,8 +1,7 @@
 from typing import Any
 
 from fastm4n.base.types import FloatArray
-from fastm4n.features._base import WeightMap
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty, WeightMap
 
 AT_ONCE: int
 MOST_COUNTED: int

@@ -10,12 +10,11 @@ w = prox(z) is a second array only where there is a penalty beyond ||w||^2 / 2.
 import numpy as np
 from scipy import sparse
 
+from fastm4n._simd._loops cimport fastm4n_prefetch
+from fastm4n.features._base cimport Penalty, WeightMap, check_within
+
 from fastm4n.features._rows import AT_ONCE, HeldPairs, n_pair_rows, spread_pairs
 
-from fastm4n._simd._loops cimport fastm4n_prefetch
-from fastm4n.features._base cimport WeightMap
-from fastm4n.features._indices cimport check_within
-from fastm4n.features._penalty cimport Penalty
 
 cdef extern from "../features/pair_loops.h" nogil:
     const fastm4n_pairs* fastm4n_select_pairs(int width, Py_ssize_t stride)

@@ -1,13 +1,13 @@
-"""Features of pairs: every score of a block has a row of features, and all share one vector w."""
+"""Features of pairs: matchings, rankings, and pairs of labels."""
 
 import numpy as np
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
-from fastm4n.features._base cimport FeatureMap, WeightMap
-from fastm4n.features._penalty cimport Penalty
-from fastm4n.features._threads cimport thread_number
+from fastm4n.features._base cimport FeatureMap, Penalty, WeightMap, thread_number
 from fastm4n.outputs._base cimport Layout
 
+
+# Features of pairs: every score of a block has a row of features, and all share one vector w.
 
 cdef class PairFeatures(WeightMap):
     """Scores X_b w of the rows X_b of one matrix that belong to block b.
@@ -183,3 +183,252 @@ cdef class PairKernelFeatures(FeatureMap):
     def restore(self, state):
         cdef const double[::1] scores = state["scores"]
         self.F[:] = scores
+
+
+# Features of sets of labels: one score for each label from x, and one number for each pair.
+#
+# A block is one row x.  Its scores lie as `Layout` says of graphs whose nodes are the labels,
+# which are off (0) or on (1): a row of numbers for each label, of which that of 1 is the label's
+# score and the others are zero, and behind them one number for each edge, the weight of the pair
+# being on; or a table for each edge, where outputs want those, whose other three numbers are zero.
+# Pairs have weights that do not depend on x, so that
+#
+#     ||Phi d||^2 = sum_l d_l1^2 ||x||^2 + sum_e d_e^2,
+#
+# the first part being that of a map of one score for each label, linear or of a kernel.
+
+cdef class PairWeights(WeightMap):
+    """One weight for each pair of labels, the same for all blocks.
+
+    Parameters
+    ----------
+    n_pairs : int
+    """
+
+    # pairs that bounds hold at zero, which count in no norm
+    cdef Py_ssize_t[::1] zero
+    cdef readonly Py_ssize_t n_pairs
+
+    def __init__(self, Py_ssize_t n_pairs):
+        super().__init__(1, n_pairs)
+        self.n_pairs = n_pairs
+        self.hold((1, n_pairs), 0)
+        self.zero = np.zeros(0, dtype=np.intp)
+
+    def arguments(self):
+        return (self.n_pairs,)
+
+    def set_penalty(self, Penalty penalty):
+        super().set_penalty(penalty)
+        zero = penalty.fixed_at_zero()
+        self.zero = np.flatnonzero([] if zero is None else zero)
+
+    cdef void spread(self, double* more, Py_ssize_t step) noexcept nogil:
+        """more = the weights, `step` numbers apart; what is between them is left."""
+        cdef Py_ssize_t e
+        for e in range(self.n_pairs):
+            more[e * step] = self.weights[0, e]
+
+    cdef void add(self, const double* coefficients, Py_ssize_t step) noexcept nogil:
+        """w += coefficients."""
+        cdef Py_ssize_t e
+        for e in range(self.n_pairs):
+            self.raw[0, e] += coefficients[e * step]
+        if self.penalised and self.n_pairs:
+            self.penalty.prox_rows(&self.raw[0, 0], 0, 1, &self.weights[0, 0])
+
+    cdef double squares(self, const double* direction, Py_ssize_t step) noexcept nogil:
+        """||direction||^2 over the weights that count."""
+        cdef Py_ssize_t e
+        cdef double total = 0.0
+        for e in range(self.n_pairs):
+            total += direction[e * step] * direction[e * step]
+        for e in range(self.zero.shape[0]):
+            total -= direction[self.zero[e] * step] * direction[self.zero[e] * step]
+        return self.smoothness * max(0.0, total)
+
+
+def place_of_both(Py_ssize_t row, Py_ssize_t step):
+    """Where the `step` numbers of a pair have that of both labels on: tables have two rows."""
+    return row + 1 if step == 2 * row else 0
+
+
+cdef class LabelSetFeatures(FeatureMap):
+    """Scores of sets of labels.
+
+    Parameters
+    ----------
+    labels : FeatureMap
+        One score for each label: linear, or of a kernel.
+    layout : Layout
+        Of graphs of two labels a node: where the scores lie. All blocks are alike.
+
+    Attributes
+    ----------
+    labels : FeatureMap
+    pairs : PairWeights
+    """
+
+    cdef readonly FeatureMap labels
+    cdef readonly PairWeights pairs
+    cdef Layout layout
+    # labels; numbers of a label's row, and from one pair to the next; where the first of those is
+    cdef Py_ssize_t n, row, step, first
+    # room for a block's numbers of the labels alone, a row for each thread
+    cdef double[:, ::1] gathered
+
+    def __init__(self, FeatureMap labels, Layout layout, Py_ssize_t n_pairs):
+        super().__init__(layout.n_blocks, layout.max_size)
+        self.labels, self.layout = labels, layout
+        self.n, self.row = labels.n_labels, layout.stride
+        behind = np.unique(layout.sizes() - labels.n_labels * layout.stride)
+        numbers = int(behind[0]) if behind.size == 1 else -1
+        self.step = numbers // n_pairs if n_pairs else 0
+        if (
+            labels.n_blocks != layout.n_blocks or np.any(layout.counts() != self.n)
+            or layout.n_labels != 2 or self.step * n_pairs != numbers
+            or (n_pairs and self.step < 1)
+        ):
+            raise ValueError("layout does not fit the labels and their pairs.")
+        self.first = self.n * self.row + place_of_both(self.row, self.step)
+        self.pairs = PairWeights(n_pairs)
+        self.size = max(self.size, labels.stride)
+        self.gathered = np.zeros((1, labels.stride))
+        self.visit_cost = labels.visit_cost + 4.0 * (self.n + n_pairs)
+
+    def arguments(self):
+        return self.labels, self.layout, self.pairs.n_pairs
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "pair_penalty": self.pairs.penalty}
+
+    def __setstate__(self, state):
+        if state["pair_penalty"] is not None:
+            self.pairs.set_penalty(state["pair_penalty"])
+        super().__setstate__(state)
+
+    # -------------------------------------------------------------------------- blocks
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        cdef Py_ssize_t t, j
+        cdef double score
+        self.labels.scores(b, v)
+        # from the last on: no score is overwritten before it is moved
+        for t in range(self.n - 1, -1, -1):
+            score = v[t]
+            for j in range(self.row):
+                v[t * self.row + j] = 0.0
+            v[t * self.row + 1] = score
+        for j in range(self.n * self.row, self.size):
+            v[j] = 0.0
+        self.pairs.spread(&v[0] + self.first, self.step)
+        return 0
+
+    cdef void gather(self, const double* numbers) noexcept nogil:
+        cdef Py_ssize_t t, number = thread_number()
+        for t in range(self.n):
+            self.gathered[number, t] = numbers[t * self.row + 1]
+
+    def make_room(self, Py_ssize_t n_threads):
+        self.labels.make_room(n_threads)
+        self.gathered = np.zeros((n_threads, self.labels.stride))
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        self.gather(&coefficients[0])
+        self.labels.update(b, self.gathered[thread_number()])
+        self.pairs.add(&coefficients[0] + self.first, self.step)
+        return 0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        self.gather(&direction[0])
+        return (
+            self.labels.direction_norm(b, self.gathered[thread_number()], self.n)
+            + self.pairs.squares(&direction[0] + self.first, self.step))
+
+    cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
+        # of steps between mixtures, where a label's two numbers move by as much: steps of whole
+        # blocks are of outputs without pairs
+        return 0.5 * self.labels.block_norm(b)
+
+    cdef bint ready(self, Py_ssize_t b) noexcept nogil:
+        return self.labels.ready(b)
+
+    def fetch(self, Py_ssize_t b, candidates):
+        self.labels.fetch(b, candidates)
+
+    def forget(self):
+        self.labels.forget()
+
+    def collect(self):
+        self.labels.collect()
+
+    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
+        self.labels.prefetch(b)
+
+    cdef int settle(self) except -1 nogil:
+        return self.labels.settle()
+
+    # ------------------------------------------------------------------------- weights
+
+    def weight_norm(self):
+        norm = self.labels.weight_norm()
+        return None if norm is None else norm + self.pairs.weight_norm()
+
+    def has_penalty(self):
+        return self.labels.has_penalty() or self.pairs.has_penalty()
+
+    def set_modulus(self, double modulus):
+        self.labels.set_modulus(modulus)
+        self.pairs.set_modulus(modulus)
+
+    def penalties(self):
+        of_pairs = {"pairs": penalty for penalty in self.pairs.penalties().values()}
+        return {**self.labels.penalties(), **of_pairs}
+
+    def live(self):
+        return {**self.labels.live(), "pairs": self.pairs.live()["weights"]}
+
+    def penalty_value(self):
+        value = self.labels.penalty_value()
+        return None if value is None else value + self.pairs.penalty_value()
+
+    def conjugate_value(self):
+        value = self.labels.conjugate_value()
+        return None if value is None else value + self.pairs.conjugate_value()
+
+    def divergence(self, state):
+        return self.labels.divergence(state) + self.pairs.divergence({"weights": state["pairs"]})
+
+    def modulus(self):
+        return self.labels.modulus()
+
+    def along(self, double scale):
+        value, slope = self.labels.along(scale)
+        of_pairs = self.pairs.along(scale)
+        return value + of_pairs[0], slope + of_pairs[1]
+
+    def clear(self):
+        self.labels.clear()
+        self.pairs.clear()
+
+    def state(self):
+        return {**self.labels.state(), "pairs": self.pairs.state()["weights"]}
+
+    def present(self):
+        return {**self.labels.present(), "pairs": self.pairs.present()["weights"]}
+
+    def restore(self, state):
+        self.labels.restore(state)
+        self.pairs.restore({"weights": state["pairs"]})
+
+    def constant_scores(self):
+        return self.labels.constant_scores()
+
+    def coef(self):
+        """Weights of the features for each label, (n_labels, n_features), a new array."""
+        return self.labels.coef()
+
+    def pair_coef(self):
+        """Weights of the pairs, (n_pairs,), a new array."""
+        return np.array(self.pairs.all_weights()[0])

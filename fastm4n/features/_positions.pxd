@@ -1,4 +1,4 @@
-"""Rows of one matrix, cut into blocks, and behind them edges: what sequences and graphs share."""
+"""Features of positions and edges of chains and graphs."""
 
 from fastm4n.features._linear cimport LinearMap
 from fastm4n.outputs._base cimport Layout
@@ -31,3 +31,29 @@ cdef class PositionMap(LinearMap):
 cdef class EdgedMap(PositionMap):
     cdef readonly Layout layout
     cdef readonly PositionMap edges
+
+cdef class ChainFeatures(EdgedMap):
+    cdef readonly bint ends, transitions
+    cdef readonly Py_ssize_t n_ngrams
+    cdef object given
+    # numbers behind the positions' scores, where they are weights that all blocks share
+    cdef Py_ssize_t n_shared_scores
+
+cdef class GraphFeatures(EdgedMap):
+    cdef readonly object pairs
+    cdef readonly bint symmetric
+    # whether tables of pairs are one number on the diagonal, zero elsewhere
+    cdef readonly bint diagonal
+    # room for the part of what edges get that weights can have
+    # scratch, a row for each thread
+    cdef double[:, ::1] tables
+
+    cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil
+    cdef void spread(self, Py_ssize_t b, double* more) noexcept nogil
+
+cdef class LabelGraphFeatures(GraphFeatures):
+    cdef const double[:, ::1] rows
+    cdef const Py_ssize_t[::1] types
+    cdef double[:, :, ::1] sums
+
+    cdef void channel_sums(self, Py_ssize_t b, const double* direction) noexcept nogil

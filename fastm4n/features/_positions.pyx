@@ -1,17 +1,22 @@
-"""Rows of one matrix, cut into blocks, and behind them edges: what sequences and graphs share.
-
-Short blocks have Gram matrices of their positions, by which the norm of a step is cheap; the
-entries of longer ones are sorted by feature.
-"""
+"""Features of positions and edges of chains and graphs."""
 
 import numpy as np
 from scipy import sparse
 
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from fastm4n.base.interrupts cimport look
-from fastm4n.base.arrays import part as arrays_of
+from fastm4n.features._base cimport thread_number
 from fastm4n.features._linear cimport WHOLE, LinearMap
+from fastm4n.outputs._base cimport Layout
+
+from fastm4n.base.arrays import part as arrays_of
+
+
+# Rows of one matrix, cut into blocks, and behind them edges: what sequences and graphs share.
+#
+# Short blocks have Gram matrices of their positions, by which the norm of a step is cheap; the
+# entries of longer ones are sorted by feature.
 
 cdef enum:
     # a longer block has no Gram matrix of its positions: the cost stays linear in its length
@@ -448,3 +453,462 @@ cdef class EdgedMap(PositionMap):
         if state["edge_penalty"] is not None:
             self.edges.set_penalty(state["edge_penalty"])
         super().__setstate__(state)
+
+
+# Linear features of sequences: emissions, transitions, start and end.
+#
+# A block is T rows of one matrix.  Its scores lie as `Layout.of_chains` says: those of the labels
+# at each position, and then those of the transitions out of each label, shared by all positions,
+# or, where transitions depend on features, for each of the T - 1 transitions.  Scores of longer
+# n-grams of labels lie behind shared ones.
+
+cdef class ChainFeatures(EdgedMap):
+    """Scores of chains.
+
+    Parameters
+    ----------
+    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+        Positions of all sequences; not copied.
+    starts : ndarray of shape (n_blocks,)
+        The first row of X that belongs to each block.
+    layout : Layout
+        Of chains of one position or more: where their scores lie, and whether each transition has
+        its own.
+    intercept : float
+        Value of the constant feature of each position, 0 for none.
+    ends : bool
+        Whether the first and the last position have weights of their own.
+    transitions : bool
+        Whether transitions have weights; they must where they depend on features.
+    edge_X : as X, default=None
+        Features of the transition into each position, a row for each row of X, where
+        transitions have scores of their own.
+    weights : ndarray of shape (n_features + 3 + n_labels, stride), default=None
+        Weights to use as they are, for predictions: what only updates need is then left out.
+        n_labels rows less where edge_X is given, and as many more as n_ngrams fill.
+    edge_weights : ndarray of shape (edge_X.shape[1] + 1, n_labels * stride), default=None
+        The same of the transitions' features; the last row is their constant part.
+    used, edge_used : uint8 arrays of the shapes of weights and edge_weights, default=None
+        One for the weights that there are; the others stay zero.
+    n_ngrams : int, default=0
+        Weights of longer n-grams of labels, whose rows are behind those of the transitions as their
+        scores are: the layout is then that of an automaton's outputs.
+    pairs, edge_pairs : tuples (starts, places), default=None
+        The weights of features, and of transitions' features, that there are; see `LinearMap`. used
+        and edge_used are then of the rows behind them.
+    like : ChainFeatures, default=None
+        Whose weights are those of this map as well; see `share`.
+    norms : dict, default=None
+        What `norms` gave of the same blocks, weights and penalty: it is not made again.
+
+    Attributes
+    ----------
+    edges : PositionMap or None
+        The transitions' features and weights, where transitions depend on features.
+    """
+
+    def __init__(self, X, starts, Layout layout, double intercept, bint ends, bint transitions,
+                 edge_X=None, weights=None, edge_weights=None, used=None, edge_used=None,
+                 Py_ssize_t n_ngrams=0, pairs=None, edge_pairs=None, like=None, norms=None):
+        n_labels, lengths = layout.n_labels, layout.counts()
+        self.given = weights
+        if (edge_X is not None) != (layout.pair_step > 0):
+            raise ValueError("edge_X is for transitions with scores of their own, which need it.")
+        if n_ngrams and edge_X is not None:
+            raise ValueError("n-grams are for transitions that share their scores.")
+        self.n_ngrams = n_ngrams
+        # of transitions and n-grams, where they are of w itself
+        n_rows = (n_ngrams + layout.stride - 1) // layout.stride
+        n_rows = 0 if layout.pair_step else n_labels + n_rows
+        self.n_shared_scores = n_rows * layout.stride
+        if n_rows and layout.n_blocks and (
+                self.n_shared_scores + layout.behind(0) != layout.size(0)):
+            raise ValueError("n_ngrams does not fit the layout.")
+        super().__init__(X, starts, lengths, n_labels, 3 + n_rows, intercept, 1, used, pairs)
+        if self.n_blocks and lengths.min() < 1:
+            raise IndexError("blocks must have positions.")
+        self.layout = layout
+        self.size = layout.max_size
+        self.ends = ends
+        self.transitions = transitions
+        if edge_X is not None:
+            if edge_X.shape[0] != X.shape[0]:
+                raise ValueError(f"edge_X has {edge_X.shape[0]} rows, but X has {X.shape[0]}.")
+            # a position's features score the transition into it; the first has none
+            self.edges = PositionMap(
+                edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
+            self.visit_cost += self.edges.visit_cost
+        self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
+        self.begin(weights, edge_weights, like, norms)
+
+    def hold(self, shape, Py_ssize_t n_shared):
+        """Begin with the weights to score with, if there are any, and with none of zero then."""
+        if self.given is None:
+            return super().hold(shape, n_shared)
+        if self.given.shape != shape:
+            raise ValueError("weights do not fit the features and labels.")
+        super().hold((0, self.stride), n_shared)
+        self.weights = self.raw = self.given
+
+    def arguments(self):
+        cdef PositionMap edges = self.edges
+        # without weights that were given, which are in the state
+        edge_X, edge_used, edge_pairs = None, None, None
+        if edges is not None:
+            edge_X, edge_used, edge_pairs = edges.X, edges.used_rows(), edges.pairs()
+        return (
+            self.X, np.asarray(self.starts), self.layout, self.intercept, self.ends,
+            self.transitions, edge_X, None, None, self.used_rows(), edge_used, self.n_ngrams,
+            self.pairs(), edge_pairs)
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        cdef Py_ssize_t j, stride = self.stride, nodes = self.layout.behind(b)
+        cdef Py_ssize_t constant = self.behind
+        self.position_scores(b, &v[0])
+        if self.ends:
+            for j in range(stride):
+                v[j] += self.weights[constant + 1, j]
+                v[nodes - stride + j] += self.weights[constant + 2, j]
+        if self.edges is not None:
+            self.edges.position_scores(b, &v[0] + nodes)
+        else:
+            memcpy(
+                &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
+        return 0
+
+    def make_room(self, Py_ssize_t n_threads):
+        self.cut(n_threads)
+        if self.edges is not None:
+            self.edges.cut(n_threads)
+
+    cdef Py_ssize_t n_parts(self) noexcept nogil:
+        cdef bint has_parts = self.has_parts() and (
+            self.edges is None or self.edges.has_parts())
+        return self.cuts.shape[0] - 1 if has_parts else 1
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        return self.update_part(b, coefficients, WHOLE)
+
+    cdef int update_part(
+            self, Py_ssize_t b, const double[::1] coefficients, Py_ssize_t part) except -1 nogil:
+        cdef Py_ssize_t j, i, stride = self.stride, nodes = self.layout.behind(b)
+        cdef Py_ssize_t constant = self.behind
+        self.position_part(b, &coefficients[0], part)
+        if self.edges is not None:
+            self.edges.position_part(b, &coefficients[0] + nodes, part)
+        if part > 0:
+            # what all blocks share is in the first
+            return 0
+        if self.ends:
+            for j in range(stride):
+                self.raw[constant + 1, j] += coefficients[j]
+                self.raw[constant + 2, j] += coefficients[nodes - stride + j]
+        if self.transitions and self.edges is None and self.on != NULL:
+            for i in range(self.n_shared_scores // stride):
+                for j in range(stride):
+                    if self.used[constant + 3 + i, j]:
+                        self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        elif self.transitions and self.edges is None:
+            for i in range(self.n_shared_scores // stride):
+                for j in range(stride):
+                    self.raw[constant + 3 + i, j] += coefficients[nodes + i * stride + j]
+        if self.penalised:
+            self.prox_rows(constant, self.weights.shape[0])
+        if self.edges is not None and self.edges.penalised:
+            self.edges.prox_rows(self.edges.behind, self.edges.behind + 1)
+        return 0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t stride = self.stride, nodes = self.layout.behind(b)
+        cdef Py_ssize_t i, behind = self.behind + 1
+        cdef const double* last = &direction[nodes - stride]
+        cdef const unsigned char* on = self.more_counted
+        cdef double total = self.position_norm(b, &direction[0])
+        if self.ends and on == NULL:
+            total += self.loops.dot(&direction[0], &direction[0], stride)
+            total += self.loops.dot(last, last, stride)
+        elif self.ends:
+            for i in range(stride):
+                if on[behind * stride + i]:
+                    total += direction[i] * direction[i]
+                if on[(behind + 1) * stride + i]:
+                    total += last[i] * last[i]
+        if self.edges is not None:
+            return self.smoothness * total + (
+                self.edges.smoothness * self.edges.position_norm(b, &direction[0] + nodes))
+        elif self.transitions and on != NULL:
+            for i in range(self.n_shared_scores):
+                if on[(behind + 2) * stride + i]:
+                    total += direction[nodes + i] * direction[nodes + i]
+        elif self.transitions:
+            total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_shared_scores)
+        return self.smoothness * total
+
+    def leave_out(self):
+        super().leave_out()
+        if not self.ends:
+            self.raw[self.behind + 1 : self.behind + 3, :] = 0.0
+        if not self.transitions:
+            self.raw[self.behind + 3 :, :] = 0.0
+
+
+# Linear features of graphs: scores of nodes from their features, of edges from theirs.
+#
+# A block is rows of one matrix, its nodes, and rows of another, its edges; where edges have no
+# features those rows are the types of edges, whose scores all edges of a type share.  Its scores
+# lie as those of `GraphOutputs` do.
+
+# scores of an edge beside tables of pairs of labels
+NUMBERS = {"equal": 1, "both": 1, "displaced": 4}
+
+
+cdef class GraphFeatures(EdgedMap):
+    """Scores of graphs.
+
+    Parameters
+    ----------
+    X : C-ordered ndarray or canonical CSR with int32 indices, float32 or float64
+        Nodes of all graphs; not copied.
+    starts : ndarray of shape (n_blocks,)
+        The first row of X that belongs to each block.
+    layout : Layout
+        Of `GraphOutputs` with these pairs.
+    intercept : float
+        Value of the constant feature of each node, 0 for none.
+    edge_X : as X
+        Edges of all graphs, or their types.
+    edge_starts, edge_counts : ndarray of shape (n_blocks,)
+        The rows of edge_X that belong to each block.
+    edge_intercept : float
+        Value of the constant feature of each row of edge_X, 0 for none.
+    pairs : {"tables", "equal", "both", "displaced"}
+        What edges score.
+    symmetric : bool, default=False
+        Whether tables are the same either way round. The squared norm is that of the whole table:
+        labels that differ count twice.
+    weights : ndarray of shape (n_features + 1, stride), default=None
+        Weights to use as they are, for predictions: what only updates need is then left out.
+    edge_weights : ndarray of shape (edge_X.shape[1] + 1, numbers of an edge), default=None
+    used : uint8 array of the shape of weights, default=None
+        One for the weights of nodes that there are; the others stay zero.
+    n_columns : int, default=0
+        Weights of each feature of nodes, where they are not one for each label.
+    diagonal : bool, default=False
+        Whether edges have one number, for two equal labels, in a layout of tables.
+    like, norms : default=None
+        As of `EdgedMap.begin`.
+    """
+
+    def __init__(self, X, starts, Layout layout, double intercept, edge_X, edge_starts,
+                 edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
+                 weights=None, edge_weights=None, used=None, Py_ssize_t n_columns=0,
+                 bint diagonal=False, like=None, norms=None):
+        n_labels = layout.n_labels
+        super().__init__(X, starts, layout.counts(), n_columns or n_labels, 1, intercept, used=used)
+        self.layout = layout
+        self.size = layout.max_size
+        self.pairs = pairs
+        self.symmetric = symmetric
+        self.diagonal = diagonal
+        of_edge = 1 if diagonal else NUMBERS.get(pairs, n_labels)
+        self.edges = PositionMap(
+            edge_X, edge_starts, edge_counts, of_edge, 1, edge_intercept,
+            n_labels if pairs == "tables" and not diagonal else 1)
+        self.visit_cost += self.edges.visit_cost
+        behind = layout.sizes() - layout.counts() * layout.stride
+        numbers = n_labels * layout.stride if diagonal else self.edges.stride
+        if np.any(behind != edge_counts * numbers):
+            raise ValueError("the layout does not fit the edges.")
+        if symmetric or diagonal:
+            self.tables = np.zeros((1, int(behind.max(initial=1))))
+        self.begin(weights, edge_weights, like, norms)
+
+    def arguments(self):
+        # without weights that were given, which are in the state
+        cdef PositionMap edges = self.edges
+        return (
+            self.X, np.asarray(self.starts), self.layout, self.intercept, edges.X,
+            np.asarray(edges.starts), np.asarray(edges.lengths), edges.intercept, self.pairs,
+            self.symmetric, None, None, self.which_used(), 0, self.diagonal)
+
+    cdef const double* of_edges(self, Py_ssize_t b, const double* more) noexcept nogil:
+        """What edges get of `more`, numbers behind those of the nodes.
+
+        Its symmetric part, or the sums of the diagonals, where tables are so.
+        """
+        cdef Py_ssize_t e, i, j, at, stride = self.layout.stride, k = self.layout.n_labels
+        cdef double* tables
+        if not self.diagonal and not self.symmetric:
+            return more
+        tables = &self.tables[thread_number(), 0]
+        if self.diagonal:
+            for e in range(self.edges.lengths[b]):
+                for j in range(self.edges.stride):
+                    tables[e * self.edges.stride + j] = 0.0
+                for i in range(k):
+                    tables[e * self.edges.stride] += more[(e * k + i) * stride + i]
+            return tables
+        for e in range(self.edges.lengths[b]):
+            at = e * self.edges.stride
+            for i in range(k):
+                tables[at + i * stride + i] = more[at + i * stride + i]
+                for j in range(i):
+                    tables[at + i * stride + j] = tables[at + j * stride + i] = 0.5 * (
+                        more[at + i * stride + j] + more[at + j * stride + i])
+        return tables
+
+    def make_room(self, Py_ssize_t n_threads):
+        if self.symmetric or self.diagonal:
+            self.tables = np.zeros((n_threads, self.tables.shape[1]))
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        self.position_scores(b, &v[0])
+        self.edges.position_scores(b, &v[0] + self.layout.behind(b))
+        if self.diagonal:
+            self.spread(b, &v[0] + self.layout.behind(b))
+        return 0
+
+    cdef void spread(self, Py_ssize_t b, double* more) noexcept nogil:
+        """Make tables of the edges' numbers, which stand at the beginning of `more`."""
+        cdef Py_ssize_t e, i, stride = self.layout.stride, k = self.layout.n_labels
+        cdef double number
+        # from the last on: what a table overwrites are numbers of tables that are made already
+        for e in range(self.edges.lengths[b] - 1, -1, -1):
+            number = more[e * self.edges.stride]
+            memset(more + e * k * stride, 0, k * stride * sizeof(double))
+            for i in range(k):
+                more[(e * k + i) * stride + i] = number
+
+    cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
+        self.position_update(b, &coefficients[0])
+        if self.penalised:
+            self.prox_rows(self.n_features, self.n_features + 1)
+        self.edges.position_update(
+            b, self.of_edges(b, &coefficients[0] + self.layout.behind(b)))
+        if self.edges.penalised:
+            self.edges.prox_rows(self.edges.n_features, self.edges.n_features + 1)
+        return 0
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        cdef const double* more = &direction[0] + self.layout.behind(b)
+        return self.smoothness * self.position_norm(b, &direction[0]) + (
+            self.edges.smoothness * self.edges.position_norm(b, self.of_edges(b, more)))
+
+
+cdef class LabelGraphFeatures(GraphFeatures):
+    """Scores of graphs whose nodes have features for each label, which share their weights.
+
+    The score of label l of a node is w_t' x_l, x_l being the node's features for that label and w_t
+    the weights of the node's type.
+
+    Parameters
+    ----------
+    X : C-ordered float64 ndarray of shape (n_nodes, n_labels * n_channels)
+        The features for each label, label after label.
+    types : ndarray of int of shape (n_nodes,)
+    n_types : int
+    starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights, \
+edge_weights, like, norms
+        As in `GraphFeatures`; weights have a column for each type.
+    """
+
+    def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,
+                 edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
+                 weights=None, edge_weights=None, like=None, norms=None):
+        n_labels = layout.n_labels
+        if X.shape[1] % n_labels:
+            raise ValueError(f"X has {X.shape[1]} columns, which are no channels of {n_labels} "
+                             "labels.")
+        channels = X.shape[1] // n_labels
+        super().__init__(
+            X.reshape(-1, channels), starts, layout, 0.0, edge_X, edge_starts, edge_counts,
+            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types, like=like,
+            norms=norms)
+        self.rows = np.ascontiguousarray(X, dtype=np.float64)
+        self.types = np.ascontiguousarray(types, dtype=np.intp)
+        if self.types.shape[0] != X.shape[0] or (
+            self.types.shape[0] and not 0 <= types.min() <= types.max() < n_types
+        ):
+            raise ValueError("types must have an entry from 0 to n_types - 1 for each node.")
+        self.sums = np.zeros((1, n_types, channels))
+        self.visit_cost = self.edges.visit_cost + (
+            2.0 * X.shape[1] * layout.n_parts_of_all / max(1, layout.n_blocks))
+
+    def arguments(self):
+        cdef PositionMap edges = self.edges
+        return (
+            np.asarray(self.rows), np.asarray(self.types), self.n_labels, np.asarray(self.starts),
+            self.layout, edges.X, np.asarray(edges.starts), np.asarray(edges.lengths),
+            edges.intercept, self.pairs, self.symmetric)
+
+    def prepare_norms(self):
+        """Norms need nothing but X."""
+
+    def norms(self):
+        return {f"edges/{name}": made for name, made in self.edges.norms().items()}
+
+    def take_norms(self, norms):
+        self.edges.take_norms(arrays_of("edges", norms))
+
+    cdef int position_scores(self, Py_ssize_t b, double* v) noexcept nogil:
+        cdef Py_ssize_t t, l, f, k = self.layout.n_labels, stride = self.layout.stride
+        cdef Py_ssize_t type_of, node
+        cdef const double* x
+        cdef double score
+        for t in range(self.lengths[b]):
+            node = self.starts[b] + t
+            type_of = self.types[node]
+            x = &self.rows[node, 0]
+            for l in range(k):
+                score = 0.0
+                for f in range(self.n_features):
+                    score += x[f] * self.weights[f, type_of]
+                v[t * stride + l] = score
+                x += self.n_features
+            for l in range(k, stride):
+                v[t * stride + l] = 0.0
+        return 0
+
+    cdef void channel_sums(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        """sums[t] = sum over nodes of type t and labels of direction times the features."""
+        cdef Py_ssize_t t, l, f, node, k = self.layout.n_labels, stride = self.layout.stride
+        cdef Py_ssize_t number = thread_number()
+        cdef const double* x
+        cdef double d
+        self.sums[number, :, :] = 0.0
+        for t in range(self.lengths[b]):
+            node = self.starts[b] + t
+            for l in range(k):
+                d = direction[t * stride + l]
+                if d == 0.0:
+                    continue
+                x = &self.rows[node, l * self.n_features]
+                for f in range(self.n_features):
+                    self.sums[number, self.types[node], f] += d * x[f]
+
+    def make_room(self, Py_ssize_t n_threads):
+        super().make_room(n_threads)
+        self.sums = np.zeros((n_threads, self.sums.shape[1], self.sums.shape[2]))
+
+    cdef int position_update(self, Py_ssize_t b, const double* coefficients) noexcept nogil:
+        cdef Py_ssize_t t, f, number = thread_number()
+        self.channel_sums(b, coefficients)
+        for t in range(self.n_labels):
+            for f in range(self.n_features):
+                self.raw[f, t] += self.sums[number, t, f]
+        if self.penalised:
+            self.penalty.prox_features(
+                &self.raw[0, 0], NULL, self.n_features, &self.weights[0, 0])
+        return 0
+
+    cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
+        cdef Py_ssize_t t, f, number = thread_number()
+        cdef double total = 0.0
+        self.channel_sums(b, direction)
+        for t in range(self.n_labels):
+            for f in range(self.n_features):
+                if self.on_counted == NULL or self.on_counted[f * self.stride + t]:
+                    total += self.sums[number, t, f] * self.sums[number, t, f]
+        return total

@@ -4,7 +4,7 @@ Those of the simplex take one vector of scores or a batch of them, those of chai
 or a batch, and `linear_assignment` and those of permutations one problem or a batch.
 """
 
-from fastm4n.inference._chain_parts import max_marginals, span_marginals
+from fastm4n.inference._chain_batches import max_marginals, span_marginals
 from fastm4n.inference.assignment import linear_assignment
 from fastm4n.inference.chain import (
     chain_entropy,

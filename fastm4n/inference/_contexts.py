@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.inference._label_automaton import LabelAutomaton
+from fastm4n.inference.automaton import LabelAutomaton
 
 # automata that are kept for the next prediction, and their states, at most and about
 KEPT, SMALL = 8, 20_000

@@ -9,7 +9,8 @@ of one of a game by itself; see ``game_template.h``.
 import numpy as np
 
 from fastm4n._simd._loops cimport fastm4n_games, games_by_side
-from fastm4n.inference._permutation cimport PermutationScratch
+from fastm4n.inference.permutation cimport PermutationScratch
+
 
 cdef enum:
     # groups whose scores and moves fit in the cache

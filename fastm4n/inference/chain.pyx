@@ -1,23 +1,1088 @@
-"""Inference on chains for Python: one sequence or a batch of them a call.
-
-A labelling y of T positions scores sum_t unary[t, y_t] + sum_t pairwise[y_t, y_{t+1}].
-"""
+"""Oracles of chains: Viterbi, sum-product, tempered, max-min and tangents, and their faces."""
 
 import numpy as np
 
-from libc.math cimport INFINITY, isfinite
-from libc.string cimport memcpy
+from libc.math cimport INFINITY, exp, isfinite, log, sqrt
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
-from fastm4n.base.interrupts cimport look_at, raise_set
-from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, fastm4n_chain_f64, loops_for, padded
+from fastm4n.base.interrupts cimport fastm4n_look, look, look_at, raise_set
+from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.inference.simplex cimport centre, zero_one_game
+
 from fastm4n.base.checks import refuse_where
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.inference._forest import common_scores
 
-from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
-from fastm4n.inference cimport _chain as kernels
-from fastm4n.inference._chain cimport real
-from fastm4n.inference._chain_max_min cimport ChainMaxMin
 
-from fastm4n.inference._problem import common_scores
+# Recursions over chains of T positions and R labels.
+#
+# A labelling y scores sum_t unary[t, y_t] + sum_t pair[y_t, y_{t+1}].  Rows of labels are `stride`
+# numbers long, R padded to whole vectors; those of unary scores begin every `step` numbers, of
+# which `stride` can be read.  ``pair + t * pair_step`` is the matrix between positions t and t +
+# 1, so that a pair_step of 0 is one matrix for all.  The loops over labels are C
+# (``_simd/chain_template.h``); here is what puts them together.
+
+# Scores further apart than this, at one position and one transition together, take the
+# recursions in log space: exp of the difference must stay far from underflow
+cdef double WIDE_F64 = 300.0
+cdef double WIDE_F32 = 40.0
+
+
+cdef int viterbi_chain(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* PT, real* delta, int* path,
+    double* score) noexcept nogil:
+    """path = the labelling of largest score, ties going to the lower label from the end on.
+
+    Nothing is stored but the best scores delta, (T, stride); back-pointers are found again
+    along the path.  PT is NULL or what `transpose` makes of the one matrix.  O(T R^2).
+    """
+    if real is double:
+        chain_f64_for(R).viterbi(unary, step, T, R, stride, pair, pair_step, delta)
+        chain_f64_for(R).viterbi_path(delta, T, R, stride, pair, pair_step, PT, path)
+    else:
+        chain_f32_for(R).viterbi(unary, step, T, R, stride, pair, pair_step, delta)
+        chain_f32_for(R).viterbi_path(delta, T, R, stride, pair, pair_step, PT, path)
+    score[0] = path_score(unary, step, T, stride, pair, pair_step, path)
+    return 0
+
+
+cdef double path_score(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t stride, const real* pair,
+    Py_ssize_t pair_step, const int* path) noexcept nogil:
+    """The score of one labelling, summed in double."""
+    cdef Py_ssize_t t
+    cdef double score = 0.0
+    for t in range(T):
+        # in the order of the recursion, so that the sum has its bits
+        if t > 0:
+            score += pair[(t - 1) * pair_step + path[t - 1] * stride + path[t]]
+        score += unary[t * step + path[t]]
+    return score
+
+
+cdef void transpose(
+    const real* pair, Py_ssize_t R, Py_ssize_t stride, real pad, real* PT) noexcept nogil:
+    """PT = pair', with `pad` behind the labels."""
+    cdef Py_ssize_t i, j
+    for j in range(R):
+        for i in range(R):
+            PT[j * stride + i] = pair[i * stride + j]
+        for i in range(R, stride):
+            PT[j * stride + i] = pad
+
+
+cdef int exp_pair(
+    const real* pair, Py_ssize_t count, Py_ssize_t R, Py_ssize_t stride, real* P, real* PT,
+    double* shift, double* spread, int* forbidden) noexcept nogil:
+    """P = exp(pair - max) for each of `count` matrices; PT, unless NULL, the first's transpose.
+
+    shift is the sum of the maxima, spread the largest distance of a finite score from
+    its maximum, forbidden whether there are scores of -inf.
+    """
+    spread[0] = 0.0
+    forbidden[0] = 0
+    if real is double:
+        shift[0] = chain_f64_for(R).exp_rows(
+            pair, stride, count * R, R, R, stride, P, spread, forbidden)
+    else:
+        shift[0] = chain_f32_for(R).exp_rows(
+            pair, stride, count * R, R, R, stride, P, spread, forbidden)
+    if PT != NULL:
+        transpose(P, R, stride, <real> 0.0, PT)
+    return 0
+
+
+cdef int sum_product_chain(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, const real* P, const real* PT, double shift,
+    double spread, int forbidden, real* e, real* alpha, real* beta, real* scale, real* node,
+    real* edge_sum, real* edges, double* log_z) noexcept nogil:
+    """Marginals and log-partition of p(y) proportional to exp(score of y).
+
+    P, PT, shift, spread and forbidden are `exp_pair`'s. node is (T, stride); edge_sum, unless NULL,
+    the sum of all edge marginals (R, stride); edges, unless NULL, all of them (T - 1, R, stride). e
+    and alpha (T, stride), beta (stride) and scale (T): workspace. In probability space with a scale
+    at each position where that loses nothing, in log space where scores lie too far apart: scale[0]
+    is negative then. Returns 2 where no labelling has a finite score, -1 without memory for the
+    detour. O(T R^2).
+    """
+    cdef Py_ssize_t t
+    cdef double wide = spread, unary_shift
+    cdef double unary_spread = 0.0
+    cdef int status = 1, check = forbidden
+    if T == 0:
+        log_z[0] = 0.0
+        if edge_sum != NULL:
+            memset(edge_sum, 0, R * stride * sizeof(real))
+        return 0
+    if real is double:
+        unary_shift = chain_f64_for(R).exp_rows(
+            unary, step, T, 1, R, stride, e, &unary_spread, &check)
+        wide = unary_spread + (spread if T > 1 else 0.0)
+        if wide <= WIDE_F64:
+            status = chain_f64_for(R).sum_product(
+                T, R, stride, e, P, PT, pair_step, check, alpha, beta, scale, node, log_z)
+    else:
+        unary_shift = chain_f32_for(R).exp_rows(
+            unary, step, T, 1, R, stride, e, &unary_spread, &check)
+        wide = unary_spread + (spread if T > 1 else 0.0)
+        if wide <= WIDE_F32:
+            status = chain_f32_for(R).sum_product(
+                T, R, stride, e, P, PT, pair_step, check, alpha, beta, scale, node, log_z)
+    if status == 0:
+        log_z[0] += unary_shift
+        if T > 1:
+            log_z[0] += shift if pair_step else (T - 1) * shift
+        if edge_sum != NULL:
+            if real is double:
+                chain_f64_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
+            else:
+                chain_f32_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
+        if edges != NULL:
+            for t in range(T - 1):
+                if real is double:
+                    chain_f64_for(R).edge(
+                        R, stride, alpha + t * stride, e + (t + 1) * stride, P + t * pair_step,
+                        edges + t * R * stride)
+                else:
+                    chain_f32_for(R).edge(
+                        R, stride, alpha + t * stride, e + (t + 1) * stride, P + t * pair_step,
+                        edges + t * R * stride)
+        return 0
+    scale[0] = -1.0
+    return log_sum_product(unary, step, T, R, stride, pair, pair_step, node, edge_sum, edges, log_z)
+
+
+cdef int log_sum_product(
+    const real* unary, Py_ssize_t step, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride,
+    const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
+    double* log_z) noexcept nogil:
+    """`sum_product_chain` in log space and in double, exact for any scores.
+
+    edge_sum is for a pair_step of 0.  Returns 2 where no labelling has a finite score, -1 without
+    memory.  O(T R^2); two to four times the work of probability space where sums do not underflow,
+    some twenty times where all do: see ``_simd/chain_log_template.h``.
+    """
+    cdef int status
+    cdef double* work = <double*> malloc(((3 * T + 5 * R + 5) * stride + 8) * sizeof(double))
+    if work == NULL:
+        return -1
+    if real is double:
+        status = chain_f64_for(R).log_sum_product(
+            unary, step, T, R, stride, pair, pair_step, work, node, edge_sum, edges, log_z)
+    else:
+        status = chain_f32_for(R).log_sum_product(
+            unary, step, T, R, stride, pair, pair_step, work, node, edge_sum, edges, log_z)
+    free(work)
+    return status
+
+
+cdef Py_ssize_t kbest_paths(
+    const double* unary, Py_ssize_t T, Py_ssize_t R, Py_ssize_t stride, const double* pair,
+    Py_ssize_t pair_step, Py_ssize_t k, double* best, long long* back, int* paths,
+    double* scores) noexcept nogil:
+    """The k labellings of largest finite score, best first; returns how many there are.
+
+    -1 with an exception set where a signal ended it.  Each label of each position keeps its k best
+    prefixes, sorted; ties go to the lower source label, then to its better prefix.
+    best and back are (T, R, k), paths (k, T).
+    O(T R^2 k) at least, O(T R^2 k^2) where the lists interleave.
+    """
+    cdef Py_ssize_t t, i, j, r, count
+    cdef const double* matrix
+    cdef double* to
+    cdef long long* pointers
+    cdef double x
+    cdef long long at
+    for j in range(R):
+        best[j * k] = unary[j]
+        for r in range(1, k):
+            best[j * k + r] = -INFINITY
+    for t in range(1, T):
+        matrix = pair + (t - 1) * pair_step
+        for j in range(R):
+            if fastm4n_look() < 0:
+                return -1
+            to = best + (t * R + j) * k
+            pointers = back + (t * R + j) * k
+            for r in range(k):
+                to[r] = -INFINITY
+                pointers[r] = 0
+            for i in range(R):
+                for r in range(k):
+                    x = best[((t - 1) * R + i) * k + r] + matrix[i * stride + j]
+                    if not x > to[k - 1]:
+                        break
+                    insert(to, pointers, k, x, i * k + r)
+            for r in range(k):
+                to[r] += unary[t * stride + j]
+    # the lists of the last position are merged like those of any other
+    for r in range(k):
+        scores[r] = -INFINITY
+        back[r] = 0  # the first position has no use for its pointers
+    for j in range(R):
+        for r in range(k):
+            x = best[((T - 1) * R + j) * k + r]
+            if not x > scores[k - 1]:
+                break
+            insert(scores, back, k, x, j * k + r)
+    count = 0
+    for r in range(k):
+        if scores[r] > -INFINITY:
+            count += 1
+    for r in range(count):
+        at = back[r]
+        for t in range(T - 1, -1, -1):
+            paths[r * T + t] = <int> (at // k)
+            if t > 0:
+                at = back[t * R * k + at]
+    return count
+
+
+cdef void insert(
+    double* values, long long* tags, Py_ssize_t k, double x, long long tag) noexcept nogil:
+    """Put x, larger than the last of k descending values, behind those not below it."""
+    cdef Py_ssize_t s = k - 1
+    while s > 0 and values[s - 1] < x:
+        values[s] = values[s - 1]
+        tags[s] = tags[s - 1]
+        s -= 1
+    values[s] = x
+    tags[s] = tag
+
+
+cdef class ChainScratch:
+    """Workspace of one thread for chains of at most max_length positions, in double."""
+
+    def __init__(self, Py_ssize_t n_labels, Py_ssize_t max_length):
+        self.loops = loops_for(n_labels)
+        self.R = n_labels
+        self.stride = padded(n_labels, self.loops)
+        self.max_length = max_length
+        rows = max(1, max_length) * self.stride
+        self.e = np.zeros(rows)
+        self.alpha = np.zeros(rows)
+        self.delta = np.zeros(rows)
+        self.beta = np.zeros(self.stride)
+        self.scale = np.zeros(max(1, max_length))
+        self.P = np.zeros(n_labels * self.stride)
+        self.PT = np.zeros(n_labels * self.stride)
+        self.path = np.zeros(max(1, max_length), dtype=np.intc)
+
+    cdef int viterbi(
+        self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
+        double* score) noexcept nogil:
+        """self.path = the best labelling."""
+        cdef double* transposed = NULL
+        if pair_step == 0 and 2 * T > self.R:
+            transposed = &self.PT[0]
+            transpose(pair, self.R, self.stride, <double> -INFINITY, transposed)
+        return viterbi_chain(
+            unary, self.stride, T, self.R, self.stride, pair, pair_step, transposed, &self.delta[0],
+            &self.path[0], score)
+
+    cdef int sum_product(
+        self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
+        double* node, double* edges, double* log_z) except -1 nogil:
+        """node (T, stride); edges: the sum (R, stride), or all of them if pair_step is not 0."""
+        cdef double shift = 0.0, spread = 0.0
+        cdef int forbidden = 0, status
+        cdef double* sums = edges
+        cdef double* P = &self.P[0]
+        cdef double* PT = &self.PT[0]
+        if pair_step:
+            # the marginals of an edge take the place of its exponentials
+            sums = NULL
+            P = edges
+            PT = NULL
+            if T > 1:
+                exp_pair(pair, T - 1, self.R, self.stride, P, PT, &shift, &spread, &forbidden)
+        else:
+            edges = NULL
+            exp_pair(pair, 1, self.R, self.stride, P, PT, &shift, &spread, &forbidden)
+        status = sum_product_chain(
+            unary, self.stride, T, self.R, self.stride, pair, pair_step, P, PT, shift, spread,
+            forbidden, &self.e[0], &self.alpha[0], &self.beta[0], &self.scale[0], node, sums,
+            edges, log_z)
+        if status == -1:
+            with gil:
+                raise MemoryError("no memory for sum-product in log space")
+        return status
+
+
+# Sum-product at small temperatures, and tempered max-min games, of one chain.
+#
+# At a temperature tau that is small beside the differences of scores few labellings have any mass.
+# The best score of all labellings with each label at each position, Viterbi from both ends, tells
+# which labels these are: those within `KEPT` tau of the best. The recursions are made in log space
+# over those alone: some three labels a position where there are 26.
+#
+# The tempered max-min game of a chain under the 0-1 cost, which counts `share` a position, is
+#
+#     min_{nu_t in the simplex} tau log sum_y exp([<v, phi(y)> + share sum_t (1 - nu_t[y_t])] /
+# tau),
+#
+# convex in nu. Over one nu_t, all else fixed, with a_t[j] being tau log of the mass of all
+# labellings with label j at t, that cost left out, the minimum is the projection of a_t / share on
+# the simplex, whatever tau is: scores of a position are capped at one level. A sweep along the
+# chain takes all of these steps, each of them exact, as messages of both sides are at hand.
+
+# labels are kept whose best labelling is within so many temperatures of the best of all
+cdef double KEPT = 30.0
+# exponentials of differences up to that are made apart, and multiplied
+cdef double WIDE = 250.0
+# the share of pairs of labels from which on recursions over all of them take less time
+cdef double MANY = 0.2
+
+
+cdef class TemperedChain:
+    """Workspace of one thread for chains of at most max_length positions, of shared transitions.
+
+    Parameters
+    ----------
+    chain : ChainScratch
+    """
+
+    def __init__(self, ChainScratch chain):
+        rows = max(1, chain.max_length) * chain.stride
+        self.chain, self.R, self.stride = chain, chain.R, chain.stride
+        self.P = np.zeros(chain.R * chain.stride)
+        self.u, self.ahead, self.behind = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+        self.one, self.other = np.zeros(chain.stride), np.zeros(chain.stride)
+        self.labels = np.zeros(rows, dtype=np.intc)
+        self.counts = np.zeros(max(1, chain.max_length), dtype=np.intc)
+
+    cdef int sum_product(
+        self, const double* unary, Py_ssize_t T, const double* pair, double tau, double* node,
+        double* edges, double* soft, double* hard) except -1 nogil:
+        """node (T, stride) and edges (R, stride): marginals at scores over tau.
+
+        soft = tau log of the sum over labellings of exp(score / tau), hard = the largest score.
+        """
+        self.begin(unary, T, pair, tau)
+        if self.keep_labels(KEPT * tau, hard) > MANY * T * self.R * self.R:
+            return self.dense(node, edges, soft)
+        self.forward(unary, NULL, 0.0)
+        self.backward(unary, NULL, 0.0)
+        self.marginals(node, edges)
+        soft[0] = self.total
+        return 0
+
+    cdef int game(
+        self, const double* v, Py_ssize_t T, const double* pair, double tau, double share,
+        Py_ssize_t n_sweeps, double* nu, double* node, double* edges, double* soft,
+        double* hard) except -1 nogil:
+        """As `sum_product`, at v + share (1 - nu), nu (T, stride) having taken n_sweeps sweeps.
+
+        hard is the smaller of the largest scores under nu as it was and as it is then.
+        """
+        cdef Py_ssize_t s
+        cdef double before = INFINITY
+        self.begin(v, T, pair, tau)
+        if n_sweeps:
+            self.under(v, nu, share)
+            # labels that are not kept have nu = 0 in the end, by which they may gain a share
+            self.keep_labels(KEPT * tau + share, &before)
+            self.forward(v, NULL, 0.0)
+            for s in range(n_sweeps):
+                if s % 2 == 0:
+                    self.backward(v, nu, share)
+                else:
+                    self.forward(v, nu, share)
+        self.under(v, nu, share)
+        self.keep_labels(KEPT * tau, hard)
+        self.forward(v, NULL, 0.0)
+        self.backward(v, NULL, 0.0)
+        self.marginals(node, edges)
+        soft[0] = self.total + T * share
+        hard[0] = min(hard[0], before) + T * share
+        return 0
+
+    cdef void under(self, const double* v, const double* nu, double share) noexcept nogil:
+        """The scores v - share nu."""
+        cdef Py_ssize_t j
+        for j in range(self.T * self.stride):
+            self.u[j] = v[j] - share * nu[j]
+
+    cdef void begin(
+        self, const double* v, Py_ssize_t T, const double* pair, double tau) noexcept nogil:
+        cdef Py_ssize_t i, j
+        cdef double least = INFINITY, x
+        self.T, self.pair, self.tau = T, pair, tau
+        self.top_pair = -INFINITY
+        memcpy(&self.u[0], v, T * self.stride * sizeof(double))
+        for i in range(self.R):
+            for j in range(self.R):
+                x = pair[i * self.stride + j]
+                self.top_pair = max(self.top_pair, x)
+                least = min(least, x)
+        self.is_narrow = self.top_pair - least <= WIDE * tau
+        if self.is_narrow:
+            for i in range(self.R):
+                for j in range(self.R):
+                    self.P[i * self.stride + j] = exp(
+                        (pair[i * self.stride + j] - self.top_pair) / tau)
+
+    cdef int dense(self, double* node, double* edges, double* soft) except -1 nogil:
+        """`sum_product` over all labels."""
+        cdef Py_ssize_t j
+        for j in range(self.T * self.stride):
+            self.ahead[j] = self.u[j] / self.tau
+        for j in range(self.R * self.stride):
+            self.P[j] = self.pair[j] / self.tau
+        self.chain.sum_product(&self.ahead[0], self.T, &self.P[0], 0, node, edges, soft)
+        soft[0] *= self.tau
+        return 0
+
+    cdef double best_value(self) noexcept nogil:
+        """The largest score; the best ones that end at each label are left in `chain.delta`."""
+        cdef Py_ssize_t j, last = (self.T - 1) * self.stride
+        cdef double best = -INFINITY
+        chain_f64_for(self.R).viterbi(
+            &self.u[0], self.stride, self.T, self.R, self.stride, self.pair, 0,
+            &self.chain.delta[0])
+        for j in range(self.R):
+            best = max(best, self.chain.delta[last + j])
+        return best
+
+    cdef Py_ssize_t keep_labels(self, double slack, double* hard) noexcept nogil:
+        """Keep the labels of labellings within slack of the best; the number of pairs of them."""
+        cdef Py_ssize_t t, j, at, n, before = 0, pairs = 0, last = (self.T - 1) * self.stride
+        cdef double best = self.best_value(), least
+        hard[0] = best
+        transpose(self.pair, self.R, self.stride, 0.0, &self.chain.PT[0])
+        chain_f64_for(self.R).viterbi(
+            &self.u[last], -self.stride, self.T, self.R, self.stride, &self.chain.PT[0], 0,
+            &self.behind[0])
+        for t in range(self.T):
+            at, n = t * self.stride, 0
+            # of this position: sums from both ends round otherwise
+            best = -INFINITY
+            for j in range(self.R):
+                self.one[j] = (
+                    self.chain.delta[at + j] + self.behind[last - at + j] - self.u[at + j])
+                best = max(best, self.one[j])
+            least = best - slack
+            for j in range(self.R):
+                if self.one[j] >= least:
+                    self.labels[at + n] = <int> j
+                    n += 1
+            self.counts[t] = <int> n
+            pairs += n * (before if t else 1)
+            before = n
+        return pairs
+
+    cdef void message(
+        self, const double* values, Py_ssize_t t, Py_ssize_t to, double* out) noexcept nogil:
+        """out = tau log sum exp of values at t and transitions, for the labels kept at `to`."""
+        cdef Py_ssize_t i, j, stride = self.stride, n = self.counts[t], m = self.counts[to]
+        cdef const int* own = &self.labels[t * stride]
+        cdef const int* other = &self.labels[to * stride]
+        cdef Py_ssize_t step = stride if to > t else 1, far = 1 if to > t else stride
+        cdef double top = -INFINITY, least = INFINITY, total, inverse = 1.0 / self.tau
+        cdef const double* row
+        if n == 1:
+            for j in range(m):
+                out[j] = values[0] + self.pair[own[0] * step + other[j] * far]
+            return
+        for i in range(n):
+            top = max(top, values[i])
+            least = min(least, values[i])
+        if self.is_narrow and top - least <= WIDE * self.tau:
+            for i in range(n):
+                self.one[i] = exp((values[i] - top) * inverse)
+            if far == 1:
+                for j in range(m):
+                    out[j] = 0.0
+                for i in range(n):
+                    row, total = &self.P[own[i] * stride], self.one[i]
+                    if m == self.R:
+                        for j in range(m):
+                            out[j] += total * row[j]
+                    else:
+                        for j in range(m):
+                            out[j] += total * row[other[j]]
+            else:
+                for j in range(m):
+                    row, total = &self.P[other[j] * stride], 0.0
+                    for i in range(n):
+                        total += self.one[i] * row[own[i]]
+                    out[j] = total
+            for j in range(m):
+                out[j] = top + self.top_pair + self.tau * log(out[j])
+            return
+        for j in range(m):
+            row = self.pair + other[j] * far
+            top, total = -INFINITY, 0.0
+            for i in range(n):
+                top = max(top, values[i] + row[own[i] * step])
+            for i in range(n):
+                total += exp((values[i] + row[own[i] * step] - top) * inverse)
+            out[j] = top + self.tau * log(total)
+
+    cdef void forward(self, const double* v, double* nu, double share) noexcept nogil:
+        """`ahead`, relative to the largest of a position, and `total`; with nu, steps in it."""
+        cdef Py_ssize_t t, i, at, n
+        cdef double* ahead
+        cdef double top, sum
+        self.total = 0.0
+        for t in range(self.T):
+            at, n = t * self.stride, self.counts[t]
+            ahead = &self.ahead[at]
+            if t:
+                self.message(&self.ahead[at - self.stride], t - 1, t, ahead)
+            else:
+                memset(ahead, 0, n * sizeof(double))
+            for i in range(n):
+                ahead[i] += self.u[at + self.labels[at + i]]
+            if nu != NULL:
+                self.answer(t, v, nu, share)
+            top = ahead[0]
+            for i in range(1, n):
+                top = max(top, ahead[i])
+            self.total += top
+            for i in range(n):
+                ahead[i] -= top
+        sum = 0.0
+        for i in range(n):
+            sum += exp(ahead[i] / self.tau)
+        self.total += self.tau * log(sum)
+
+    cdef void backward(self, const double* v, double* nu, double share) noexcept nogil:
+        """`behind`, without the scores of the position itself; with nu, steps in it."""
+        cdef Py_ssize_t t, i, at, n
+        cdef double* behind
+        cdef double top
+        for t in range(self.T - 1, -1, -1):
+            at, n = t * self.stride, self.counts[t]
+            behind = &self.behind[at]
+            if t < self.T - 1:
+                self.message(&self.other[0], t + 1, t, behind)
+            else:
+                memset(behind, 0, n * sizeof(double))
+            top = behind[0]
+            for i in range(1, n):
+                top = max(top, behind[i])
+            for i in range(n):
+                behind[i] -= top
+            if nu != NULL:
+                self.answer(t, v, nu, share)
+            for i in range(n):
+                self.other[i] = behind[i] + self.u[at + self.labels[at + i]]
+
+    cdef void answer(
+        self, Py_ssize_t t, const double* v, double* nu, double share) noexcept nogil:
+        """nu_t = the best one, by the messages of both sides; scores and `ahead` follow."""
+        cdef Py_ssize_t i, at = t * self.stride, n = self.counts[t], many = n, left
+        cdef double sum = 0.0, level = 0.0, x, less
+        cdef const int* labels = &self.labels[at]
+        for i in range(n):
+            # without nu
+            self.one[i] = (
+                self.ahead[at + i] + v[at + labels[i]] - self.u[at + labels[i]]
+                + self.behind[at + i]) / share
+            sum += self.one[i]
+        level = (sum - 1.0) / n
+        while True:
+            # those above the level of the last round
+            sum, left = 0.0, 0
+            for i in range(n):
+                if self.one[i] > level:
+                    sum += self.one[i]
+                    left += 1
+            if left >= many:
+                break
+            many = left
+            level = (sum - 1.0) / left
+        memset(&nu[at], 0, self.R * sizeof(double))
+        for i in range(n):
+            x = max(0.0, self.one[i] - level)
+            nu[at + labels[i]] = x
+            less = v[at + labels[i]] - share * x
+            self.ahead[at + i] += less - self.u[at + labels[i]]
+            self.u[at + labels[i]] = less
+
+    cdef void marginals(self, double* node, double* edges) noexcept nogil:
+        cdef Py_ssize_t t, i, j, at, n, m, stride = self.stride
+        cdef const int* own
+        cdef const int* last
+        cdef const double* ahead
+        cdef const double* row
+        cdef double* sums
+        cdef double top, low, total, x, inverse = 1.0 / self.tau
+        memset(node, 0, self.T * stride * sizeof(double))
+        memset(edges, 0, self.R * stride * sizeof(double))
+        for t in range(self.T):
+            at, n = t * stride, self.counts[t]
+            own = &self.labels[at]
+            top, total = -INFINITY, 0.0
+            for i in range(n):
+                self.one[i] = self.ahead[at + i] + self.behind[at + i]
+                top = max(top, self.one[i])
+            for i in range(n):
+                self.one[i] = exp((self.one[i] - top) * inverse)
+                total += self.one[i]
+            for i in range(n):
+                node[at + own[i]] = self.one[i] / total
+            if t == 0:
+                continue
+            # edges: what is behind this position, and ahead of it from the last one
+            last, ahead, m = &self.labels[at - stride], &self.ahead[at - stride], self.counts[t - 1]
+            if n == 1:
+                # as those of the last one are
+                for i in range(m):
+                    edges[last[i] * stride + own[0]] += node[at - stride + last[i]]
+                continue
+            if m == 1:
+                for j in range(n):
+                    edges[last[0] * stride + own[j]] += node[at + own[j]]
+                continue
+            # node[t, j], by what of it comes from each label
+            top, low = -INFINITY, INFINITY
+            for i in range(m):
+                top = max(top, ahead[i])
+                low = min(low, ahead[i])
+            if self.is_narrow and top - low <= WIDE * self.tau:
+                for i in range(m):
+                    self.other[i] = exp((ahead[i] - top) * inverse)
+                for i in range(n):
+                    self.one[i] = 0.0
+                for i in range(m):
+                    row = &self.P[last[i] * stride]
+                    for j in range(n):
+                        self.one[j] += self.other[i] * row[own[j]]
+                for j in range(n):
+                    self.one[j] = node[at + own[j]] / self.one[j]
+                for i in range(m):
+                    row, sums = &self.P[last[i] * stride], &edges[last[i] * stride]
+                    for j in range(n):
+                        sums[own[j]] += self.other[i] * self.one[j] * row[own[j]]
+                continue
+            for j in range(n):
+                top, total = -INFINITY, 0.0
+                for i in range(m):
+                    self.other[i] = ahead[i] + self.pair[last[i] * stride + own[j]]
+                    top = max(top, self.other[i])
+                for i in range(m):
+                    self.other[i] = exp((self.other[i] - top) * inverse)
+                    total += self.other[i]
+                x = node[at + own[j]] / total
+                for i in range(m):
+                    edges[last[i] * stride + own[j]] += x * self.other[i]
+
+
+# Max-min oracles of chains: what column generation and mirror prox ask of them.
+#
+# Where scores are small beside the costs of a position optimal mixtures are of very many
+# labellings, which column generation would find one at a time. Sweeps of exact steps in the
+# adversary's distributions, at falling temperatures, find such mixtures at a price that does not
+# depend on how many labellings they are of.
+
+cdef enum:
+    # Viterbi calls after which column generation from labellings of the last time gets the free
+    # mixtures, too
+    SEED_AFTER = 24
+    # sweeps at one temperature between two looks at the bounds, and most of these looks
+    SWEEPS = 2
+    LOOKS = 12
+
+# the first temperature, beside what the cost of a position counts, and what it falls to where
+# smoothing is what keeps the bounds apart
+cdef double FIRST = 0.1
+cdef double COOLED = 0.3
+# where the upper bound alone is asked for it is found once a look brings it down by less than this
+# share of the error that is allowed
+cdef double SETTLED = 0.2
+
+
+cdef class ChainMaxMin(MaxMinScratch):
+    """Workspace of one thread for the max-min oracles of a chain.
+
+    As the loss is a sum over positions, and any label may be at any of them, the adversary's
+    distribution may be taken independent over positions: nu_t in the simplex.
+
+    Parameters
+    ----------
+    cost : ndarray of shape (n_labels, n_labels)
+    max_length : int
+    mirror_prox : bool
+        Whether to hold the arrays of mirror prox, or those of column generation.
+    per_edge : bool
+        Whether each transition has scores of its own.
+    chain : ChainScratch, default=None
+        For the recursions.
+    """
+
+    def __init__(self, cost, Py_ssize_t max_length, bint mirror_prox, bint per_edge=False,
+                 chain=None):
+        n_labels = cost.shape[0]
+        self.chain = ChainScratch(n_labels, max_length) if chain is None else chain
+        matrix = n_labels * self.chain.stride
+        self.pair_step = matrix if per_edge else 0
+        super().__init__(
+            cost, max_length, (max(1, max_length - 1) if per_edge else 1) * matrix, mirror_prox,
+            SEED_AFTER)
+        self.shares = np.zeros(self.stride)
+        if self.zero_one and not per_edge and not mirror_prox:
+            self.tempered = TemperedChain(self.chain)
+            self.answers = np.zeros(self.max_parts * self.stride)
+            self.marginals = np.zeros((self.max_parts + n_labels) * self.stride)
+
+    cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil:
+        """The scores to solve for: T rows, and behind them those of transitions."""
+        self.v = v
+        self.T = T
+        self.n_columns = 0
+        self.n_rows = 0
+
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        self.begin(v, T)
+
+    cdef Py_ssize_t n_more(self) noexcept nogil:
+        return (self.T - 1 if self.pair_step else 1) * self.R * self.stride
+
+    cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
+        self.chain.viterbi(unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
+        return &self.chain.path[0]
+
+    cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
+        cdef Py_ssize_t t, j
+        cdef double total = 0.0, least
+        for t in range(self.T):
+            answer[t] = 0
+            least = expected[0]
+            for j in range(1, self.R):
+                if expected[j] < least:
+                    least = expected[j]
+                    answer[t] = <int> j
+            total += least
+            expected += self.stride
+        return total
+
+    cdef double concave(self, const double* mu) noexcept nogil:
+        """h(mu) = (1/T) sum_t min_j (cost' mu_t)_j; without products for the 0-1 cost."""
+        cdef Py_ssize_t t
+        cdef double total = 0.0
+        if not self.zero_one:
+            return MaxMinScratch.concave(self, mu)
+        for t in range(self.T):
+            total += max(0.0, 1.0 - self.loops.maximum(mu + t * self.stride, self.R))
+        return total / self.T
+
+    cdef double labelling_score(self, const int* labels) noexcept nogil:
+        return path_score(
+            self.v, self.stride, self.T, self.stride, self.v + self.T * self.stride,
+            self.pair_step, labels)
+
+    cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(1, self.T):
+            more[
+                (t - 1) * self.pair_step
+                + self.columns[(t - 1) * self.capacity + c] * self.stride
+                + self.columns[t * self.capacity + c]] += weight
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """The solution of the game without transitions, by the closed form of the 0-1 cost.
+
+        Independent over positions.  Where scores are small beside max(cost) / T many labels of
+        every position are in play, and labellings would find the mixture of them one at a time.
+        """
+        cdef Py_ssize_t t, i, j, at
+        cdef double value, scale = self.T / self.max_cost if self.max_cost > 0.0 else 0.0
+        cdef double* edges = &self.free_mu[self.T * self.stride]
+        memset(edges, 0, self.n_more() * sizeof(double))
+        for t in range(self.T):
+            at = t * self.stride
+            for j in range(self.R):
+                self.buffer[j] = scale * self.v[at + j]
+            zero_one_game(self.buffer, self.R, self.shares, &value)
+            for j in range(self.R):
+                self.free_mu[at + j] = self.shares[j]
+                # v + 1 - nu is the value at every label in play
+                self.free_nu[at + j] = (
+                    max(0.0, self.buffer[j] + 1.0 - value) if self.shares[j] > 0.0 else 0.0)
+            for j in range(self.R, self.stride):
+                self.free_mu[at + j] = 0.0
+                self.free_nu[at + j] = 0.0
+            value = 0.0
+            for j in range(self.R):
+                value += self.free_nu[at + j]
+            for j in range(self.R):
+                self.free_nu[at + j] = (
+                    self.free_nu[at + j] / value if value > 0.0 else self.shares[j])
+            if t > 0:
+                for i in range(self.R):
+                    value = self.free_mu[at - self.stride + i]
+                    if value > 0.0:
+                        for j in range(self.R):
+                            edges[(t - 1) * self.pair_step + i * self.stride + j] += (
+                                value * self.free_mu[at + j])
+        return 0
+
+    cdef bint better_mixtures(self, double current, double slack, double tol) except -1 nogil:
+        """Mixtures of the tempered game under the 0-1 cost, at temperatures that fall.
+
+        Marginals mu at a temperature, and the adversary's nu that is best there: <v, mu> + h(mu) is
+        less than the largest score under nu by what smoothing adds, which falls with the
+        temperature, and by what nu puts on labels that mu prefers less than others, which falls
+        with sweeps.  The larger of the two says what comes next.
+        """
+        cdef Py_ssize_t _look, nodes = self.T * self.stride, size = nodes + self.n_more()
+        cdef double share = 1.0 / self.T, tau = FIRST * share, lower = -INFINITY
+        cdef double upper = INFINITY, value, soft, hard, level, goal
+        cdef bint settled
+        cdef double* mu
+        if self.tempered is None or self.part_weights != NULL or not self.is_finite():
+            return False
+        mu = &self.marginals[0]
+        self.free_mixtures()
+        memcpy(&self.answers[0], &self.free_nu[0], nodes * sizeof(double))
+        for _look in range(LOOKS):
+            look()
+            self.tempered.game(
+                self.v, self.T, self.v + nodes, tau, share, SWEEPS, &self.answers[0], mu,
+                mu + nodes, &soft, &hard)
+            level = self.loops.dot(self.v, mu, size)
+            value = level + self.concave(mu)
+            level += 1.0 - share * self.loops.dot(&self.answers[0], mu, nodes)
+            if value > lower:
+                lower = value
+                memcpy(&self.free_mu[0], mu, size * sizeof(double))
+            goal = max(tol, slack * (hard - current))
+            settled = self.only_upper and upper - hard < SETTLED * goal and hard - level < goal
+            if hard < upper:
+                upper = hard
+                memcpy(&self.free_nu[0], &self.answers[0], nodes * sizeof(double))
+            if settled or self.enough(lower, upper, current, slack, tol):
+                self.free_upper = upper
+                break
+            if hard - level > level - value:
+                tau *= COOLED
+        return True
+
+    cdef bint is_finite(self) noexcept nogil:
+        """Whether all scores are."""
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        for j in range(self.T * self.stride + self.n_more()):
+            total += 0.0 * self.v[j]
+        return total == 0.0
+
+    cdef double step_size(self) noexcept nogil:
+        """Inverse of the coupling's bound in the norms of the entropies.
+
+        These are one-strongly convex for the largest of the positions' l1 norms (mu) and for
+        their Euclidean norm (nu); with costs centred to max(cost) / 2, and half the l1 norm of a
+        difference on either side, the coupling (1/T) sum_t mu_t' cost nu_t is at most
+        max(cost) / (2 sqrt(T)) in them.
+        """
+        return 2.0 * sqrt(<double> self.T) / self.max_cost if self.max_cost > 0.0 else 1.0
+
+    cdef int project(self, const double* theta, double* mu) except -1 nogil:
+        cdef Py_ssize_t nodes = self.T * self.stride
+        cdef double log_z
+        self.chain.sum_product(theta, self.T, theta + nodes, self.pair_step, mu, mu + nodes, &log_z)
+        return 0
+
+    cdef int project_answer(self, double* log_nu) except -1 nogil:
+        """Softmax of each row of log_nu, which is shifted to have its largest entry at 0."""
+        cdef Py_ssize_t t, j
+        cdef double top
+        for t in range(self.T):
+            top = self.loops.maximum(log_nu, self.R)
+            for j in range(self.R):
+                log_nu[j] -= top
+            self.loops.softmax(log_nu, self.R, &self.nu[t * self.stride])
+            log_nu += self.stride
+        return 0
+
+
+# Tangent sum-product of chains: how marginals change as scores move along a direction.
+#
+# For scores theta and a direction d of the same form, with p(y) proportional to exp(score of y),
+#
+#     mu = E phi,   d/de log Z(theta + e d) = <mu, d>,   d/de mu(theta + e d) = Cov(phi) d,
+#
+# the last being the covariance of each indicator with D = <d, phi(Y)>, which is
+# mu (E[D | part] - E D): the first-order expectation semiring of Li and Eisner (2009), in a form
+# that is safe for any scores, as all that is added up are conditional expectations, bounded by the
+# direction.  O(T R^2), two to three times the work of sum-product.
+
+cdef class ChainTangent:
+    """Workspace of one thread, beside that of sum-product, which it uses.
+
+    Parameters
+    ----------
+    chain : ChainScratch
+    """
+
+    def __init__(self, ChainScratch chain):
+        rows, matrix = max(1, chain.max_length) * chain.stride, chain.R * chain.stride
+        self.chain = chain
+        self.forward = np.zeros(rows)
+        self.backward = np.zeros(rows)
+        self.row = np.zeros(chain.stride)
+        self.D = np.zeros(matrix)
+        self.DT = np.zeros(matrix)
+        self.part = np.zeros(matrix)
+
+    cdef int tangent(
+        self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
+        const double* d_unary, const double* d_pair, double* node, double* edges,
+        double* d_node, double* d_edges, double* log_z, double* mean) except -1 nogil:
+        """node and edges as `ChainScratch.sum_product`, d_node and d_edges their derivatives.
+
+        mean is the derivative of log_z.  d_unary (T, stride) and d_pair, of the form of pair, are
+        the direction, finite; d_pair is NULL for zeros.  Returns 2 where no labelling has a finite
+        score.
+        """
+        cdef Py_ssize_t i, R = self.chain.R, stride = self.chain.stride, matrix = R * stride
+        cdef const fastm4n_chain_f64* kernels = chain_f64_for(R)
+        cdef const double* alpha = &self.chain.alpha[0]
+        cdef const double* g = &self.chain.e[0]
+        cdef const double* P = &self.chain.P[0]
+        cdef int status = self.chain.sum_product(unary, T, pair, pair_step, node, edges, log_z)
+        cdef double* D = NULL
+        cdef double* DT = NULL
+        cdef double* all_edges
+        mean[0] = 0.0
+        if status:
+            return status
+        if T == 0:
+            if not pair_step:
+                memset(d_edges, 0, matrix * sizeof(double))
+            return 0
+        if pair_step:
+            self.along_edges(
+                T, d_unary, d_pair, pair_step, node, edges, d_node, d_edges, mean)
+            return 0
+        if self.chain.scale[0] > 0.0:
+            if d_pair != NULL and T > 1:
+                D, DT = &self.D[0], &self.DT[0]
+                for i in range(matrix):
+                    D[i] = P[i] * d_pair[i] if P[i] > 0.0 else 0.0
+                transpose(D, R, stride, 0.0, DT)
+            kernels.tangent(
+                T, R, stride, alpha, g, node, P, &self.chain.PT[0], D, DT, d_unary,
+                &self.forward[0], &self.backward[0], &self.row[0], d_node, mean)
+            kernels.edge_sum(T, R, stride, &self.forward[0], g, P, d_edges)
+            kernels.edge_sum(T, R, stride, alpha, &self.backward[0], P, &self.part[0])
+            for i in range(matrix):
+                d_edges[i] += self.part[i]
+            if D != NULL:
+                # edges are the sums of P, and those of D its products with the direction
+                for i in range(matrix):
+                    if edges[i] > 0.0:
+                        d_edges[i] += edges[i] * d_pair[i]
+            return 0
+        all_edges = <double*> malloc(max(1, T - 1) * matrix * sizeof(double))
+        if all_edges == NULL:
+            with gil:
+                raise MemoryError("no memory for tangent sum-product in log space")
+        status = log_sum_product(
+            unary, stride, T, R, stride, pair, pair_step, node, edges, all_edges, log_z)
+        if status == 0:
+            self.along_edges(T, d_unary, d_pair, 0, node, all_edges, d_node, d_edges, mean)
+        free(all_edges)
+        if status == -1:
+            with gil:
+                raise MemoryError("no memory for sum-product in log space")
+        return status
+
+    cdef void along_edges(
+        self, Py_ssize_t T, const double* d_unary, const double* d_pair, Py_ssize_t pair_step,
+        const double* node, const double* edges, double* d_node, double* d_edges,
+        double* mean) noexcept nogil:
+        """The derivatives, of the marginals of all edges, (T - 1, R, stride).
+
+        d_edges is of that form, or for a pair_step of 0 their sum, (R, stride).
+        """
+        cdef Py_ssize_t t, i, j, R = self.chain.R, stride = self.chain.stride
+        cdef Py_ssize_t matrix = R * stride
+        cdef const double* xi
+        cdef const double* d
+        cdef const double* m
+        cdef double* out
+        cdef double* before
+        cdef double* behind
+        cdef double* row = &self.row[0]
+        cdef double total, x, of_transition
+        mean[0] = 0.0
+        # forward[t]: what is expected up to t given the label at t, less its mean
+        for t in range(T):
+            before = &self.forward[t * stride]
+            m = node + t * stride
+            memset(before, 0, stride * sizeof(double))
+            if t > 0:
+                xi = edges + (t - 1) * matrix
+                memset(row, 0, stride * sizeof(double))
+                for i in range(R):
+                    x = before[i - stride]
+                    d = NULL if d_pair == NULL else d_pair + (t - 1) * pair_step + i * stride
+                    for j in range(R):
+                        total = xi[i * stride + j]
+                        row[j] += total
+                        before[j] += total * (x if d == NULL else x + d[j])
+                for j in range(R):
+                    before[j] = before[j] / row[j] if row[j] > 0.0 else 0.0
+            for j in range(R):
+                before[j] += d_unary[t * stride + j]
+            mean[0] += centre(m, R, before)
+        # backward[t]: what is expected from t on
+        for t in range(T - 1, -1, -1):
+            behind = &self.backward[t * stride]
+            m = node + t * stride
+            memset(behind, 0, stride * sizeof(double))
+            if t < T - 1:
+                xi = edges + t * matrix
+                for i in range(R):
+                    d = NULL if d_pair == NULL else d_pair + t * pair_step + i * stride
+                    total = 0.0
+                    for j in range(R):
+                        x = behind[stride + j]
+                        total += xi[i * stride + j]
+                        behind[i] += xi[i * stride + j] * (x if d == NULL else x + d[j])
+                    behind[i] = behind[i] / total if total > 0.0 else 0.0
+                of_transition = centre(m, R, behind)
+                for j in range(R):
+                    behind[stride + j] -= of_transition
+            for j in range(R):
+                d_node[t * stride + j] = (
+                    m[j] * (self.forward[t * stride + j] + behind[j]) if m[j] > 0.0 else 0.0)
+                behind[j] += d_unary[t * stride + j]
+            for j in range(R, stride):
+                d_node[t * stride + j] = 0.0
+            centre(m, R, behind)
+        if pair_step == 0:
+            memset(d_edges, 0, matrix * sizeof(double))
+        for t in range(T - 1):
+            xi = edges + t * matrix
+            before = &self.forward[t * stride]
+            behind = &self.backward[(t + 1) * stride]
+            out = d_edges + (t * matrix if pair_step else 0)
+            for i in range(R):
+                d = NULL if d_pair == NULL else d_pair + t * pair_step + i * stride
+                for j in range(R):
+                    x = before[i] + behind[j]
+                    if d != NULL:
+                        x += d[j]
+                    x = xi[i * stride + j] * x if xi[i * stride + j] > 0.0 else 0.0
+                    if pair_step:
+                        out[i * stride + j] = x
+                    else:
+                        out[i * stride + j] += x
+                if pair_step:
+                    for j in range(R, stride):
+                        out[i * stride + j] = 0.0
+
+
+# Inference on chains for Python: one sequence or a batch of them a call.
+#
+# A labelling y of T positions scores sum_t unary[t, y_t] + sum_t pairwise[y_t, y_{t+1}].
 
 # a score per label of each position from which what labels share is looked for
 cdef double FAR = 1e4
@@ -75,8 +1140,8 @@ class _Batch:
             if n and (fixed.max() >= R or fixed.min() < -1):
                 where = int(np.flatnonzero((fixed >= R) | (fixed < -1))[0])
                 raise ValueError(f"fixed[{where}] is {fixed[where]}: not a label, nor -1.")
-            free = (fixed[:, np.newaxis] == np.arange(R)) | (fixed == -1)[:, np.newaxis]
-            unary = np.where(free, unary, self.dtype.type(-np.inf))
+            is_free = (fixed[:, np.newaxis] == np.arange(R)) | (fixed == -1)[:, np.newaxis]
+            unary = np.where(is_free, unary, self.dtype.type(-np.inf))
         self.unary = np.ascontiguousarray(unary)
         self.n_labels = R
         width = vector_width(self.dtype == np.float32, R)
@@ -161,7 +1226,7 @@ def _viterbi_batch(
     with nogil:
         if pair_step == 0:
             transposed = &PT[0]
-            kernels.transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
+            transpose(&pair[0, 0, 0], R, stride, -<real> INFINITY, transposed)
         for b in range(scores.shape[0]):
             look_at(b)
             T = offsets[b + 1] - offsets[b]
@@ -172,7 +1237,7 @@ def _viterbi_batch(
                 done = -2
                 break
             rows = rows_of(unary, offsets[b], T, stride, &wide[0], &step)
-            kernels.viterbi_chain(
+            viterbi_chain(
                 rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
                 &path[offsets[b]], &scores[b])
             if not isfinite(scores[b]):
@@ -301,7 +1366,7 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     cdef const double[:, :, ::1] pair = batch.pair
     cdef Py_ssize_t pair_step = batch.pair_step, count
     with nogil:
-        count = kernels.viterbi_kbest(
+        count = kbest_paths(
             &wide[0, 0], T, R, stride, &pair[0, 0, 0], pair_step, many, &best[0], &back[0],
             &paths[0, 0], &scores[0])
         if count < 0:
@@ -329,7 +1394,7 @@ def _sum_product_batch(
     cdef real* edge_out
     cdef const real* rows
     with nogil:
-        kernels.exp_pair(
+        exp_pair(
             &pair[0, 0, 0], pair.shape[0], R, stride, &P[0, 0, 0], transposed, &shift, &spread,
             &forbidden)
         for b in range(log_z.shape[0]):
@@ -345,7 +1410,7 @@ def _sum_product_batch(
                 done = -2
                 break
             rows = rows_of(unary, offsets[b], T, stride, &work[0, 0, 0], &step)
-            status = kernels.sum_product_chain(
+            status = sum_product_chain(
                 rows, step, T, R, stride, &pair[0, 0, 0], pair_step, &P[0, 0, 0], transposed,
                 shift, spread, forbidden, &work[1, 0, 0], &work[2, 0, 0], &scale[0],
                 &scale[stride], &work[3, 0, 0], sum_out, edge_out, &log_z[b])

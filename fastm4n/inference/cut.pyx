@@ -1,24 +1,835 @@
-"""Minimum cuts for Python: of any graph, and of grids."""
+"""Minimum cuts of binary graphs."""
 
 import numpy as np
 
 from cpython.buffer cimport (
-    PyBUF_FORMAT,
-    PyBUF_STRIDES,
-    PyBUF_WRITABLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+    PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer)
 from libc.math cimport INFINITY, fabs
 from libc.string cimport memcmp, memcpy, memset
 
+from fastm4n.base.interrupts cimport look
+from fastm4n.inference._forest cimport GraphProblem
+from fastm4n.inference._graph cimport BOTH, DISPLACED, EQUAL, choices, graph_t
+
 from fastm4n.base.checks import as_real, refuse_where
 
-from fastm4n.inference._buffers cimport (
-    are_edges, held_kind, shape_of, spare_scratch, take_scratch)
-from fastm4n.inference._min_cut cimport BLOCK, MinCut, add, block_sum
 
+# Maximum flows by augmenting paths.
+#
+# Paths are found between two search trees, one of the source and one of the sink, that are kept
+# from one path to the next (Boykov and Kolmogorov, 2004): nodes cut off from their root look for
+# another parent that still hangs on a root, the nearest to it, and leave their tree where there is
+# none.
+#
+# Networks may be signed.  Node i is then two nodes of another network, itself and its image, and
+# an edge with the sign s is two edges there: from i to j and from the image of j to that of i for
+# s = 1, from i to the image of j and from j to the image of i for s = -1.  Excess of i is lack of
+# its image, and flows are their own mirror images: the tree of the sink is the image of that of
+# the source, an image in the tree of the source is a node in that of the sink, and every path goes
+# with its image. So one network of n nodes does for that of 2 n; over an edge with s = -1 the
+# trees change.  Where both ends of a path have the same root, all from where they meet on carries
+# the path and its image.
+
+# of what was there before a push, so much is rounding
+cdef double DUST = 2.0 ** -48
+cdef enum:
+    # augmentations
+    BETWEEN_LOOKS = 1024
+
+
+cdef inline int next_active(network_t* g) noexcept nogil:
+    cdef int i = g.first_active
+    if i != LAST:
+        g.first_active = g.nodes[i].next
+        if g.first_active == LAST:
+            g.last_active = LAST
+        g.nodes[i].next = IDLE
+    return i
+
+
+cdef inline void orphan_first(network_t* g, int i) noexcept nogil:
+    """Node i lost its parent: nearer to the root than those that did before."""
+    g.nodes[i].parent = ORPHAN
+    g.first_orphan = (g.first_orphan if g.first_orphan else <int> g.n_nodes) - 1
+    g.orphans[g.first_orphan] = i
+    g.n_orphans += 1
+
+
+cdef inline double left(double residual, double pushed) noexcept nogil:
+    cdef double rest = residual - pushed
+    return rest if rest > DUST * residual else 0.0
+
+
+cdef inline double away(arc_t* arc, signed char tree) noexcept nogil:
+    """What can be pushed along the arc of a node of this tree, away from the root."""
+    return arc.residual if tree > 0 else arc.opposite
+
+
+cdef inline double toward(arc_t* arc, signed char tree) noexcept nogil:
+    """What can be pushed along the arc of a node of this tree, from its parent."""
+    return arc.opposite if tree > 0 else arc.residual
+
+
+cdef inline signed char tree_behind(
+        network_t* g, int a, signed char tree, bint is_signed) noexcept nogil:
+    """The tree that a node of the given one has its arc's head in."""
+    return tree * g.signs[a] if is_signed else tree
+
+
+cdef inline double push(
+        network_t* g, int a, bint along, double amount, bint is_signed) noexcept nogil:
+    """Push along arc a, or against it; returns what can be pushed still."""
+    cdef arc_t* arc = &g.arcs[a]
+    cdef arc_t* sister = &g.arcs[arc.sister]
+    cdef double rest
+    g.pushed[g.n_pushed] = a
+    g.n_pushed += g.n_pushed < g.most_pushed
+    if along:
+        arc.residual = rest = left(arc.residual, amount)
+        arc.opposite += amount
+    else:
+        arc.opposite = rest = left(arc.opposite, amount)
+        arc.residual += amount
+    if is_signed and g.signs[a] < 0:
+        sister.residual = arc.residual
+        sister.opposite = arc.opposite
+    else:
+        sister.residual = arc.opposite
+        sister.opposite = arc.residual
+    return rest
+
+
+cdef inline int least_to_root(network_t* g, int i, double* least) noexcept nogil:
+    """The root of node i; `least` comes down to what can be pushed from there to i."""
+    cdef node_t* nodes = g.nodes
+    cdef int a
+    cdef double excess
+    while nodes[i].parent != TERMINAL:
+        a = nodes[i].parent
+        least[0] = min(least[0], toward(&g.arcs[a], nodes[i].tree))
+        i = g.arcs[a].head
+    excess = nodes[i].excess
+    least[0] = min(least[0], excess if nodes[i].tree > 0 else -excess)
+    return i
+
+
+cdef int meeting(network_t* g, int i, int j) noexcept nogil:
+    """The first node of the path from i to its root that is on that from j to the same root."""
+    while True:
+        g.marks[i] = g.time
+        if g.nodes[i].parent == TERMINAL:
+            break
+        i = g.arcs[g.nodes[i].parent].head
+    while g.marks[j] != g.time:
+        j = g.arcs[g.nodes[j].parent].head
+    return j
+
+
+cdef inline void push_to(
+        network_t* g, int i, double amount, bint is_signed) noexcept nogil:
+    """Push from the root of node i to i; who cannot be reached any more is an orphan."""
+    cdef node_t* nodes = g.nodes
+    cdef int a
+    while nodes[i].parent != TERMINAL:
+        a = nodes[i].parent
+        if push(g, a, nodes[i].tree < 0, amount, is_signed) == 0.0:
+            orphan_first(g, i)
+        i = g.arcs[a].head
+    if nodes[i].tree > 0:
+        nodes[i].excess = left(nodes[i].excess, amount)
+    else:
+        nodes[i].excess = -left(-nodes[i].excess, amount)
+    if nodes[i].excess == 0.0:
+        orphan_first(g, i)
+
+
+cdef inline void augment(network_t* g, int tail, int middle, bint is_signed) noexcept nogil:
+    """Push all there is along the path through arc `middle` of node `tail`, from tree to tree."""
+    cdef signed char tree = g.nodes[tail].tree
+    cdef int head = g.arcs[middle].head
+    cdef double amount = away(&g.arcs[middle], tree), half
+    cdef int root = least_to_root(g, tail, &amount)
+    g.time += 1
+    if least_to_root(g, head, &amount) == root and is_signed:
+        half = 2.0 * amount
+        least_to_root(g, meeting(g, tail, head), &half)
+        amount = 0.5 * half
+    push(g, middle, tree > 0, amount, is_signed)
+    push_to(g, tail, amount, is_signed)
+    push_to(g, head, amount, is_signed)
+
+
+cdef inline int distance_to_root(network_t* g, int i) noexcept nogil:
+    """Nodes from i to its root, or FAR where the tree is cut in between.
+
+    Nodes that are found to hang on a root are stamped, for those who ask after them.
+    """
+    cdef node_t* nodes = g.nodes
+    cdef int j = i, steps = 0, distance, parent
+    while nodes[j].stamp != g.time:
+        parent = nodes[j].parent
+        if parent == TERMINAL:
+            nodes[j].stamp = g.time
+            nodes[j].distance = 1
+            break
+        if parent == ORPHAN:
+            return FAR
+        steps += 1
+        j = g.arcs[parent].head
+    steps += nodes[j].distance
+    distance = steps
+    while nodes[i].stamp != g.time:
+        nodes[i].stamp = g.time
+        nodes[i].distance = steps
+        steps -= 1
+        i = g.arcs[nodes[i].parent].head
+    return distance
+
+
+cdef inline void adopt_all(network_t* g, bint is_signed) noexcept nogil:
+    cdef node_t* nodes = g.nodes
+    cdef arc_t* arcs = g.arcs
+    cdef int i, j, a, best, nearest, distance
+    cdef signed char tree
+    while g.n_orphans:
+        i = g.orphans[g.first_orphan]
+        g.first_orphan += 1
+        if g.first_orphan == g.n_nodes:
+            g.first_orphan = 0
+        g.n_orphans -= 1
+        tree = nodes[i].tree
+        best = NONE
+        nearest = FAR
+        for a in range(nodes[i].first, nodes[i + 1].first):
+            if toward(&arcs[a], tree) > 0.0:
+                j = arcs[a].head
+                if nodes[j].tree == tree_behind(g, a, tree, is_signed):
+                    distance = distance_to_root(g, j)
+                    if distance < nearest:
+                        nearest = distance
+                        best = a
+                        if distance == 1:
+                            break
+        if best != NONE:
+            nodes[i].parent = best
+            nodes[i].stamp = g.time
+            nodes[i].distance = nearest + 1
+            continue
+        nodes[i].parent = NONE
+        nodes[i].tree = 0
+        for a in range(nodes[i].first, nodes[i + 1].first):
+            j = arcs[a].head
+            if nodes[j].tree == tree_behind(g, a, tree, is_signed):
+                if toward(&arcs[a], tree) > 0.0:
+                    activate(g, j)
+                if nodes[j].parent >= 0 and arcs[nodes[j].parent].head == i:
+                    orphan_last(g, j)
+
+
+cdef inline int grow(network_t* g, bint is_signed) except -1 nogil:
+    cdef node_t* nodes = g.nodes
+    cdef arc_t* arcs = g.arcs
+    cdef int i, j, a
+    cdef signed char tree, behind
+    while True:
+        i = next_active(g)
+        if i == LAST:
+            return 0
+        tree = nodes[i].tree
+        if tree == 0:
+            continue
+        a = nodes[i].first
+        while a < nodes[i + 1].first:
+            if away(&arcs[a], tree) > 0.0:
+                j = arcs[a].head
+                behind = tree_behind(g, a, tree, is_signed)
+                if nodes[j].tree == 0:
+                    nodes[j].tree = behind
+                    nodes[j].parent = arcs[a].sister
+                    nodes[j].stamp = nodes[i].stamp
+                    nodes[j].distance = nodes[i].distance + 1
+                    activate(g, j)
+                elif nodes[j].tree != behind:
+                    if g.time % BETWEEN_LOOKS == 0:
+                        look()
+                    augment(g, i, a, is_signed)
+                    adopt_all(g, is_signed)
+                    if nodes[i].tree != tree:
+                        break
+                    # there may be another path through it
+                    continue
+                elif (nodes[j].distance > nodes[i].distance
+                        and nodes[j].stamp <= nodes[i].stamp):
+                    nodes[j].parent = arcs[a].sister
+                    nodes[j].stamp = nodes[i].stamp
+                    nodes[j].distance = nodes[i].distance + 1
+            a += 1
+
+
+cdef void adopt(network_t* g) noexcept nogil:
+    """Give every orphan another parent of its tree, or free it."""
+    adopt_all(g, False)
+
+
+cdef int search(network_t* g) except -1 nogil:
+    """Grow both trees and push along every path found, until no tree can grow."""
+    return grow(g, False)
+
+
+cdef int search_signed(network_t* g) except -1 nogil:
+    """`search` in a signed network."""
+    return grow(g, True)
+
+
+# Minimum cuts: the best labelling of two labels where neighbours are drawn to the same one.
+#
+#     maximise  sum_{i in S} w_i - cut(S)   over sets S of nodes,
+#     cut(S) = sum over edges (i, j) of forward_ij [i in S, j not] + backward_ij [j in S, i not],
+#
+# forward, backward >= 0 and all numbers finite.  With w_i = capacity from the source - capacity to
+# the sink this is the minimum cut between source and sink, S the nodes on the source's side.  A
+# flow f, -backward <= f <= forward, bounds it from above,
+#
+#     sum_i max(0, w_i + flow into i - flow out of i),
+#
+# whatever f is, with equality at a maximum flow: the certificate is made of these two numbers.
+#
+# Augmenting paths (`_paths.pyx`) find it.  A solve may start from any flow (Kohli and Torr, 2007):
+# what is more than the capacities allow is cut off, and the rest stays.  Where only the w_i have
+# moved, the search trees stay as well, but for what hangs on nodes that are no roots any more, or
+# roots of the other tree; flows are then read only where the search pushed.  Memory and the time
+# of a start are linear in nodes and edges.
+
+# of what was there before a push, so much is rounding
 cdef double UNIT = 2.0 ** -53
+cdef enum:
+    # augmentations that trees are kept for; stamps are C ints
+    MOST_STAMPS = 1073741824
+    # pushes, as a part of the edges, from which on all flows are read
+    SHARE = 4
+
+
+cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:
+    """The sum of all |x|, to 0.01 percent for fewer than 2 ** 39 of them."""
+    cdef Py_ssize_t i
+    cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0
+    # four sums, as none waits for the others
+    for i in range(0, n - 3, 4):
+        s0 += fabs(x[i])
+        s1 += fabs(x[i + 1])
+        s2 += fabs(x[i + 2])
+        s3 += fabs(x[i + 3])
+    for i in range(n - n % 4, n):
+        s0 += fabs(x[i])
+    return (s0 + s1) + (s2 + s3)
+
+
+cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogil:
+    """Residual capacities of all arcs, and paths of one edge, which need no trees."""
+    cdef network_t* g = &cut.network
+    cdef int* cursor = g.orphans
+    cdef const int* ends = cut.ends
+    cdef node_t* first
+    cdef node_t* second
+    cdef arc_t* arc
+    cdef arc_t* sister
+    cdef Py_ssize_t e
+    cdef int a, b
+    cdef double flow, amount, lack, sign = 1.0
+    cdef bint has_arcs = cut.has_arcs
+    for e in range(g.n_edges):
+        first = &g.nodes[ends[2 * e]]
+        second = &g.nodes[ends[2 * e + 1]]
+        if has_arcs:
+            arc = &g.arcs[cut.places[e]]
+            sister = &g.arcs[arc.sister]
+        else:
+            a = cursor[ends[2 * e]]
+            b = cursor[ends[2 * e + 1]]
+            cursor[ends[2 * e]] = a + 1
+            cursor[ends[2 * e + 1]] = b + 1
+            cut.places[e] = a
+            arc = &g.arcs[a]
+            sister = &g.arcs[b]
+            arc.head = ends[2 * e + 1]
+            sister.head = ends[2 * e]
+            arc.sister = b
+            sister.sister = a
+            if is_signed:
+                g.signs[a] = g.signs[b] = cut.sign[e]
+        flow = cut.flow[e] if warm else 0.0
+        arc.residual = cut.forward[e] - flow
+        arc.opposite = cut.backward[e] + flow
+        lack = -second.excess
+        if is_signed:
+            sign = cut.sign[e]
+            lack *= sign
+        # without branches, that nobody could predict
+        amount = (
+            max(0.0, min(arc.residual, min(first.excess, lack)))
+            - max(0.0, min(arc.opposite, min(-first.excess, -lack))))
+        first.excess -= amount
+        arc.residual -= amount
+        arc.opposite += amount
+        if is_signed and sign < 0.0:
+            second.excess -= amount
+            sister.residual = arc.residual
+            sister.opposite = arc.opposite
+        else:
+            second.excess += amount
+            sister.residual = arc.opposite
+            sister.opposite = arc.residual
+
+
+cdef class MinCut:
+    """Scratch for minimum cuts of graphs of at most so many nodes and edges.
+
+    `begin` takes the structure of a graph.  The caller writes `weight`, `forward` and `backward`;
+    `solve`, or `solve_moved` where only `weight` has moved since, finds `flow`, one number an edge
+    from its first node to its second, and `tree`: 1 for nodes that the source still reaches, which
+    are S, -1 for those that still reach the sink, 0 for those between, which may be added to S,
+    all of them, at no loss.
+
+    With `is_signed` set after `begin`, and the signs of edges in `sign`, the graph is that of twice
+    as many nodes that `_paths.pyx` describes, with `flow` its own mirror image: w_i and -w_i are
+    the scores of a node and its image, the image is in S where `tree` is -1, and `bound` is that of
+    the whole graph.  Such a graph is solved from no flow.
+
+    Parameters
+    ----------
+    max_nodes, max_edges : int
+    """
+
+    def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
+        if max_nodes >= FAR or 2 * max_edges >= FAR:
+            raise ValueError(
+                f"{max_nodes} nodes and {max_edges} edges: a minimum cut is found of fewer than "
+                "2 ** 31 nodes and 2 ** 30 edges.")
+        self.max_nodes = max_nodes
+        self.max_edges = max_edges
+        # a node behind the last and one of everything: no array is empty
+        self.node_memory = np.zeros((max_nodes + 2) * sizeof(node_t), dtype=np.uint8)
+        self.arc_memory = np.zeros((2 * max_edges + 1) * sizeof(arc_t), dtype=np.uint8)
+        self.orphan_memory = np.zeros(max_nodes + 1, dtype=np.intc)
+        self.place_memory = np.zeros(max_edges + 1, dtype=np.intc)
+        self.end_memory = np.zeros(4 * max_edges + 1, dtype=np.intc)
+        self.sign_memory = np.zeros(3 * max_edges + 1, dtype=np.int8)
+        self.list_memory = np.zeros(max_nodes + 1 + max_edges + 1, dtype=np.intc)
+        self.weight_memory = np.zeros(max_nodes + 1)
+        self.excess_memory = np.zeros(2 * max_nodes + 1)
+        self.capacity_memory = np.zeros(4 * max_edges + 1)
+        self.tree_memory = np.zeros(max_nodes + 1, dtype=np.int8)
+        self.network.nodes = <node_t*> &self.node_memory[0]
+        self.network.arcs = <arc_t*> &self.arc_memory[0]
+        self.network.orphans = &self.orphan_memory[0]
+        self.places = &self.place_memory[0]
+        self.ends = &self.end_memory[0]
+        self.edge_of = self.ends + 2 * max_edges
+        self.changed = &self.list_memory[0]
+        # of times when nothing has changed yet
+        self.network.marks = self.changed
+        self.sign = &self.sign_memory[0]
+        self.network.signs = self.sign + max_edges
+        self.network.pushed = self.changed + max_nodes + 1
+        self.weight = &self.weight_memory[0]
+        self.excess = &self.excess_memory[0]
+        self.net = self.excess + max_nodes
+        self.network.n_nodes = self.network.n_edges = -1
+        self.has_trees = self.has_crossing = False
+        self.forward = &self.capacity_memory[0]
+        self.backward = self.own_backward = self.forward + max_edges
+        self.capacity_sum = -1.0
+        self.flow = self.backward + max_edges
+        self.crossing = self.flow + max_edges
+        self.tree = &self.tree_memory[0]
+
+    cdef void begin(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
+        """Take the graph of these edges, n_edges pairs of two different nodes."""
+        cdef node_t* nodes = self.network.nodes
+        # `solve` fills arcs from there on
+        cdef int* cursor = self.network.orphans
+        cdef Py_ssize_t e, i
+        cdef int k, total = 0, degree = 0
+        self.network.n_nodes = n_nodes
+        self.network.n_edges = n_edges
+        self.size = INFINITY
+        self.capacity_sum = -1.0
+        self.is_signed = False
+        self.has_trees = self.has_arcs = self.has_edges_of_arcs = self.has_crossing = False
+        for i in range(n_nodes):
+            cursor[i] = 0
+        for e in range(2 * n_edges):
+            k = edges[e]
+            self.ends[e] = k
+            cursor[k] += 1
+        for i in range(n_nodes):
+            k = cursor[i]
+            degree = max(degree, k)
+            cursor[i] = nodes[i].first = total
+            total += k
+        nodes[n_nodes].first = total
+        self.degree = degree
+
+    cdef bint has(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
+        """Whether this is the graph of the last `begin`."""
+        return (
+            self.network.n_nodes == n_nodes and self.network.n_edges == n_edges
+            # no edges have no address
+            and (n_edges == 0 or memcmp(self.ends, edges, 2 * n_edges * sizeof(int)) == 0))
+
+    cdef int solve_moved(self) except -1 nogil:
+        """`solve` where only `weight` is another one than in the last, and `has_trees` is true."""
+        cdef network_t* g = &self.network
+        cdef node_t* nodes = g.nodes
+        cdef Py_ssize_t i
+        cdef int a
+        cdef double excess, weight
+        cdef signed char tree
+        if not self.has_edges_of_arcs:
+            self.list_edges_of_arcs()
+        g.time += 1
+        g.first_orphan = 0
+        g.n_pushed = 0
+        g.most_pushed = <int> g.n_edges // SHARE
+        for i in range(g.n_nodes):
+            weight = self.weight[i]
+            excess = weight - self.net[i]
+            if fabs(excess) <= DUST * fabs(weight):
+                excess = 0.0
+            tree = <signed char> ((excess > 0.0) - (excess < 0.0))
+            nodes[i].excess = excess
+            if nodes[i].tree == tree:
+                if tree and nodes[i].parent != TERMINAL:
+                    nodes[i].parent = TERMINAL
+                    nodes[i].distance = 1
+                    nodes[i].stamp = g.time
+            elif tree:
+                plant(g, <int> i)
+                # if this tree loses the node again, the other one may grow over it
+                for a in range(nodes[i].first, nodes[i + 1].first):
+                    if (g.arcs[a].residual if tree > 0 else g.arcs[a].opposite) > 0.0:
+                        if nodes[g.arcs[a].head].tree == -tree:
+                            activate(g, g.arcs[a].head)
+        for i in range(g.n_nodes):
+            a = nodes[i].parent
+            if a == TERMINAL:
+                if nodes[i].excess == 0.0:
+                    orphan_last(g, <int> i)
+            elif a != NONE and nodes[g.arcs[a].head].tree != nodes[i].tree:
+                orphan_last(g, <int> i)
+        adopt(g)
+        # until the search has ended
+        self.has_trees = False
+        search(g)
+        self.finish()
+        return 0
+
+    cdef int solve(self, bint warm) except -1 nogil:
+        """flow = a maximum flow, found from `flow` where warm, and tree = who is cut off."""
+        cdef network_t* g = &self.network
+        cdef node_t* nodes = g.nodes
+        cdef Py_ssize_t e, i
+        cdef double flow
+        cdef signed char tree
+        for i in range(g.n_nodes):
+            nodes[i].excess = self.weight[i]
+        if warm:
+            for e in range(g.n_edges):
+                flow = max(-self.backward[e], min(self.forward[e], self.flow[e]))
+                self.flow[e] = flow
+                nodes[self.ends[2 * e]].excess -= flow
+                nodes[self.ends[2 * e + 1]].excess += flow
+            for i in range(g.n_nodes):
+                if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
+                    nodes[i].excess = 0.0
+        if self.is_signed:
+            take_edges(self, warm, True)
+            memset(g.marks, 0, g.n_nodes * sizeof(int))
+        else:
+            take_edges(self, warm, False)
+        self.has_arcs = True
+        self.has_trees = self.has_crossing = False
+        g.first_orphan = g.n_orphans = 0
+        g.time = 1
+        g.n_pushed = g.most_pushed = 0
+        # all roots are active, in order; from behind, and again without branches
+        g.first_active = g.last_active = LAST
+        for i in range(g.n_nodes - 1, -1, -1):
+            tree = <signed char> ((nodes[i].excess > 0.0) - (nodes[i].excess < 0.0))
+            nodes[i].tree = tree
+            nodes[i].stamp = tree != 0
+            nodes[i].distance = 1
+            nodes[i].parent = TERMINAL if tree else NONE
+            nodes[i].next = g.first_active if tree else IDLE
+            g.first_active = <int> i if tree else g.first_active
+            g.last_active = max(g.last_active, <int> i if tree else LAST)
+        if self.is_signed:
+            search_signed(g)
+        else:
+            search(g)
+        self.finish()
+        return 0
+
+    cdef inline double flow_of(self, Py_ssize_t e) noexcept nogil:
+        """The flow that residual capacities say edge e has, within its capacities."""
+        cdef arc_t* arc = &self.network.arcs[self.places[e]]
+        cdef double forward = self.forward[e], backward = self.backward[e]
+        # by the smaller capacity: it has more digits of the flow
+        cdef double flow = (
+            forward - arc.residual if forward <= backward else arc.opposite - backward)
+        return max(-backward, min(forward, flow))
+
+    cdef void read_flow(self) noexcept nogil:
+        """flow, and net, from all residual capacities."""
+        cdef Py_ssize_t e
+        cdef double flow
+        memset(self.net, 0, self.network.n_nodes * sizeof(double))
+        for e in range(self.network.n_edges):
+            flow = self.flow_of(e)
+            self.flow[e] = flow
+            self.net[self.ends[2 * e]] += flow
+            self.net[self.ends[2 * e + 1]] -= self.sign[e] * flow if self.is_signed else flow
+
+    cdef void read_pushed(self) noexcept nogil:
+        """flow, and net, where the search pushed; numbers are those of `read_flow`."""
+        cdef network_t* g = &self.network
+        cdef Py_ssize_t k, e
+        for k in range(g.n_pushed):
+            e = self.edge_of[g.pushed[k]]
+            self.flow[e] = self.flow_of(e)
+            # to be added up
+            self.net[self.ends[2 * e]] = self.net[self.ends[2 * e + 1]] = INFINITY
+        for k in range(g.n_pushed):
+            e = self.edge_of[g.pushed[k]]
+            self.add_up_net(self.ends[2 * e])
+            self.add_up_net(self.ends[2 * e + 1])
+
+    cdef inline void add_up_net(self, int i) noexcept nogil:
+        cdef Py_ssize_t e
+        cdef int a
+        cdef double net = 0.0
+        if self.net[i] < INFINITY:
+            return
+        for a in range(self.network.nodes[i].first, self.network.nodes[i + 1].first):
+            e = self.edge_of[a]
+            net += self.flow[e] if self.ends[2 * e] == i else -self.flow[e]
+        self.net[i] = net
+
+    cdef void list_edges_of_arcs(self) noexcept nogil:
+        cdef Py_ssize_t e
+        for e in range(self.network.n_edges):
+            self.edge_of[self.places[e]] = <int> e
+            self.edge_of[self.network.arcs[self.places[e]].sister] = <int> e
+        self.has_edges_of_arcs = True
+
+    cdef void finish(self) noexcept nogil:
+        """Read what the search found."""
+        cdef network_t* g = &self.network
+        cdef Py_ssize_t i
+        cdef int n_changed = 0
+        cdef signed char tree
+        if g.n_pushed or g.most_pushed == 0:
+            if g.n_pushed < g.most_pushed:
+                self.read_pushed()
+            else:
+                self.read_flow()
+            self.flow_size = 2.0 * sum_of_sizes(self.flow, g.n_edges)
+        for i in range(g.n_nodes):
+            tree = g.nodes[i].tree
+            self.changed[n_changed] = <int> i
+            n_changed += (tree == 1) != (self.tree[i] == 1)
+            self.tree[i] = tree
+            self.excess[i] = self.weight[i] - self.net[i]
+        self.n_changed = n_changed
+        self.size = self.flow_size + sum_of_sizes(self.weight, g.n_nodes)
+        self.has_trees = g.time < MOST_STAMPS
+
+    cdef double bound(self) noexcept nogil:
+        """A bound from above of the maximum, by `flow` as `solve` left it."""
+        cdef Py_ssize_t i, k, size, block, n = self.network.n_nodes
+        cdef double total = 0.0, lost = 0.0
+        cdef double[BLOCK] terms
+        for block in range((n + BLOCK - 1) // BLOCK):
+            i = BLOCK * block
+            size = min(n - i, <Py_ssize_t> BLOCK)
+            if size < BLOCK:
+                memset(terms, 0, BLOCK * sizeof(double))
+            for k in range(size):
+                terms[k] = max(0.0, self.excess[i + k])
+                if self.is_signed:
+                    terms[k] = fabs(self.excess[i + k])
+            add(&total, &lost, block_sum(terms))
+        # a node has as many roundings as edges, each of no more than all it adds up
+        return total + lost + UNIT * (
+            1.001 * (self.degree + 2) * (1 + self.is_signed) * self.size + 16.0 * total)
+
+    cdef double crossing_sum(self, bint moved) noexcept nogil:
+        """What the cut costs at edges: capacities from S to the other nodes, added up.
+
+        Costs are kept where a solve has moved: those of most edges stay, then, and do so again.
+        """
+        cdef Py_ssize_t e, k, size, block, m = self.network.n_edges
+        cdef int i, a
+        cdef double total = 0.0, lost = 0.0
+        cdef double[BLOCK] terms
+        cdef bint kept = moved and self.has_crossing
+        self.has_crossing = moved
+        if kept:
+            for k in range(self.n_changed):
+                i = self.changed[k]
+                for a in range(self.network.nodes[i].first, self.network.nodes[i + 1].first):
+                    e = self.edge_of[a]
+                    self.crossing[e] = self.cost_of(e)
+        memset(terms, 0, BLOCK * sizeof(double))
+        for block in range((m + BLOCK - 1) // BLOCK):
+            e = BLOCK * block
+            size = min(m - e, <Py_ssize_t> BLOCK)
+            if kept and size == BLOCK:
+                add(&total, &lost, block_sum(self.crossing + e))
+                continue
+            for k in range(size):
+                terms[k] = self.crossing[e + k] if kept else self.cost_of(e + k)
+            for k in range(size, BLOCK):
+                terms[k] = 0.0
+            if moved and not kept:
+                memcpy(self.crossing + e, terms, size * sizeof(double))
+            add(&total, &lost, block_sum(terms))
+        return total + lost
+
+    cdef inline double cost_of(self, Py_ssize_t e) noexcept nogil:
+        """What the cut costs at an edge; without branches, as nobody could predict the sides."""
+        cdef int first = self.tree[self.ends[2 * e]] == 1
+        cdef int second = self.tree[self.ends[2 * e + 1]] == 1
+        return (first & ~second) * self.forward[e] + (second & ~first) * self.backward[e]
+
+
+# Graphs of two labels whose edges are drawn to the same one, as minimum cuts.
+#
+# With x_i the label of node i, and a the table of an edge, which scores
+#
+#     a00 + (a10 - a00) x_i + (a01 - a00) x_j + q x_i x_j,        q = a00 + a11 - a01 - a10 >= 0,
+#     q x_i x_j = q / 2 (x_i + x_j) - q / 2 [x_i != x_j],
+#
+# the best labelling is a minimum cut with capacities q / 2, S being the nodes of label 1.
+
+# of the sizes of an edge's scores: what a negative q may be by rounding
+cdef double SLACK = 2.0 ** -40
+# makes SLACK a few units of rounding
+cdef double ALIKE = 2.0 ** -10
+
+
+cdef inline double pull(const graph_t* g, const double* s, double* size) noexcept nogil:
+    """q of an edge with the scores s, and the size of these: that of what they are not alike in.
+
+    And a small share of what they are alike in, which rounding may have been of.
+    """
+    size[0] = fabs(s[0])
+    if g.kind == EQUAL:
+        return 2.0 * s[0]
+    if g.kind == BOTH:
+        return s[0]
+    size[0] += fabs(s[1]) + fabs(s[g.stride]) + fabs(s[g.stride + 1])
+    size[0] = fabs(s[0] - s[1]) + fabs(s[g.stride + 1] - s[g.stride]) + ALIKE * size[0]
+    return (s[0] - s[1]) + (s[g.stride + 1] - s[g.stride])
+
+
+cdef Py_ssize_t cut_of_graph(
+        const graph_t* g, const double* unary, const double* more, MinCut cut, double* base,
+        double* rounding, double* excess) noexcept nogil:
+    """Give a graph and its scores to the cut; base is what the labels 0 score.
+
+    What is lost by rounding, here and in sums of base and a cut, is at most `rounding`.  Returns
+    -1, or the first edge that is not attractive, `excess` being its q < 0.
+    """
+    cdef const double* s
+    cdef Py_ssize_t e, i, j
+    cdef double total = 0.0, lost = 0.0, sizes = 0.0, q, size
+    cut.begin(g.n_nodes, g.edges, g.n_edges)
+    for i in range(g.n_nodes):
+        s = unary + i * g.stride
+        cut.weight[i] = s[1] - s[0]
+        add(&total, &lost, s[0])
+        sizes += fabs(s[0]) + fabs(s[1])
+    for e in range(g.n_edges):
+        s = more + g.places[e]
+        i = g.edges[2 * e]
+        j = g.edges[2 * e + 1]
+        q = pull(g, s, &size)
+        if g.kind == EQUAL:
+            add(&total, &lost, s[0])
+        elif g.kind == BOTH:
+            cut.weight[i] += 0.5 * q
+            cut.weight[j] += 0.5 * q
+        else:
+            add(&total, &lost, s[0])
+            cut.weight[i] += (s[g.stride] - s[0]) + 0.5 * q
+            cut.weight[j] += (s[1] - s[0]) + 0.5 * q
+        if not q >= 0.0:
+            if not q >= -SLACK * size:
+                excess[0] = q
+                return e
+            # more than the edge scores: bounds stay bounds
+            q = 0.0
+        sizes += 2.0 * size
+        cut.forward[e] = cut.backward[e] = 0.5 * q
+    base[0] = total + lost
+    rounding[0] = 4.0 * UNIT * (cut.degree + 2) * sizes
+    return -1
+
+
+def refuses_cut(GraphProblem problem):
+    """Why the best labelling of the problem is no minimum cut, or None where it is one."""
+    cdef const graph_t* g = &problem.g
+    cdef Py_ssize_t e, i
+    cdef double q, size
+    if problem.factors is not None:
+        return "there are factors"
+    if g.n_labels != 2:
+        return f"nodes have {g.n_labels} labels, and minimum cuts are for two"
+    if g.kind == DISPLACED:
+        return "edges score displacements"
+    for i in range(g.n_nodes):
+        if choices(g, i) != 2:
+            return f"node {i} has one label only, and minimum cuts are for two"
+    for e in range(g.n_edges):
+        q = pull(g, problem.edge_scores() + g.places[e], &size)
+        if not (size < INFINITY and q >= -SLACK * size):
+            return (
+                f"edge {e} is not attractive: its scores of equal labels, less those of different "
+                f"ones, add up to {q:.3g}")
+    return None
+
+
+def cut_best(GraphProblem problem):
+    """A labelling of largest score, ndarray of intp, that score, and a bound on all scores.
+
+    The score is -inf where a node has no label of finite score.
+    """
+    cdef Py_ssize_t n = problem.n_nodes, i
+    cdef MinCut cut = MinCut(n, problem.n_edges)
+    cdef double base = 0.0, rounding = 0.0, q = 0.0, size
+    unary = np.asarray(problem.unary)[:n, :2]
+    finite = np.isfinite(unary)
+    if not finite.any(axis=1).all():
+        return np.zeros(n, dtype=np.intp), -np.inf, -np.inf
+    # a label that is forbidden scores less than anything that others could make up for
+    size = np.sum(np.abs(unary[finite])) + np.sum(np.abs(np.asarray(problem.more)))
+    cdef double[:, ::1] rows = np.zeros((n + 1, problem.stride))
+    np.asarray(rows)[:n, :2] = np.where(finite, unary, -4.0 * (1.0 + size))
+    labels = np.zeros(n, dtype=np.intp)
+    cdef Py_ssize_t[::1] out = labels
+    cut_of_graph(&problem.g, &rows[0, 0], problem.edge_scores(), cut, &base, &rounding, &q)
+    cut.solve(False)
+    for i in range(n):
+        out[i] = cut.tree[i] == 1
+    value = problem.score(labels)
+    return labels, value, max(value, base + cut.bound() + rounding)
+
+
+# Minimum cuts for Python: of any graph, and of grids.
+
 cdef object empty = np.empty, boolean = np.dtype(bool)
 
 cdef enum:

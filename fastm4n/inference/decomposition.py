@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.inference._decomposition_solve import refuses_lp, refuses_trw, relax, reweight
+from fastm4n.inference._relaxations import refuses_lp, refuses_trw, relax, reweight
 from fastm4n.inference.graph import make_problem
 
 if TYPE_CHECKING:

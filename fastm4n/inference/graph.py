@@ -12,26 +12,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.inference._attractive import cut_best, refuses_cut
-from fastm4n.inference._decomposition_solve import (
-    refuses_lp,
-    refuses_trw,
-    solve_lp,
-    trw_marginals,
-)
-from fastm4n.inference._exact import (
+from fastm4n.inference._elimination import (
     exact_marginals,
     exact_max_marginals,
     refuses_exact,
     solve_exact,
 )
-from fastm4n.inference._forest_solve import (
+from fastm4n.inference._forest import (
+    GraphProblem,
     forest_best,
     forest_kbest,
     forest_marginals,
     forest_max_marginals,
+    row_length,
+    take_common,
 )
-from fastm4n.inference._problem import GraphProblem, row_length, take_common
+from fastm4n.inference._relaxations import (
+    refuses_lp,
+    refuses_trw,
+    solve_lp,
+    trw_marginals,
+)
+from fastm4n.inference.cut import cut_best, refuses_cut
 from fastm4n.inference.roof import refuses_roof, roof_best
 
 if TYPE_CHECKING:

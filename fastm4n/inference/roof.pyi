@@ -1,9 +1,9 @@
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
 from fastm4n.base.types import FloatArray, IntArray
-from fastm4n.inference._problem import GraphProblem
+from fastm4n.inference._forest import GraphProblem
 
 class RoofDuality(NamedTuple):
     marginals: FloatArray
@@ -30,3 +30,5 @@ def roof_duality(
 def refuses_roof(problem: GraphProblem) -> str | None: ...
 def roof_best(p: GraphProblem, repeats: int = 1, decode: bool = True) -> RoofDuality: ...
 def as_array(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> FloatArray: ...
+
+def __getattr__(name: str) -> Any: ...

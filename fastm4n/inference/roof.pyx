@@ -1,23 +1,766 @@
-"""Roof duality for Python: graphs of nodes with two labels and edges of any sign."""
+"""Roof duality of binary graphs."""
 
 from collections import namedtuple
 
 import numpy as np
 
 from cpython.buffer cimport (
-    PyBUF_FORMAT,
-    PyBUF_STRIDES,
-    PyBUF_WRITABLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
-from libc.math cimport INFINITY
-from libc.string cimport memcpy
+    PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer)
+from libc.math cimport INFINITY, fabs
+from libc.string cimport memcpy, memset
 
-from fastm4n.inference._buffers cimport are_edges, held_kind, spare_scratch, take_scratch
-from fastm4n.inference._graph cimport TABLES, graph_t, label_t
-from fastm4n.inference._problem cimport GraphProblem
-from fastm4n.inference._roof cimport RoofScratch
+from fastm4n.inference._elimination cimport SplitTables
+from fastm4n.inference._forest cimport GraphProblem
+from fastm4n.inference._graph cimport (
+    BOTH, TABLES, add_binary_edge, add_binary_node, binary_form, choices, graph_t, label_t)
+from fastm4n.inference.cut cimport (
+    arc_t, are_edges, held_kind, network_t, node_t, spare_scratch, take_scratch)
+
+
+# Graphs of binary nodes as graphs that are cut: those of roof duality, which `_roof.pyx` derives.
+#
+# A graph's quadratic form constant + sum_i u_i y_i + sum_e P_e y_i y_j becomes
+#
+#     sum_i a_i r_i - sum_{P_e > 0} |P_e| / 2 |r_i - r_j| - sum_{P_e < 0} |P_e| / 2 |r_i - (1 -
+# r_j)|
+#
+# over the nodes that are not settled by themselves, and that is cut in the doubled graph, where
+# each node has a mirror image: as a signed graph of n nodes where node and image score the
+# opposite.
+
+cdef enum:
+    # rounds in which nodes are settled by themselves
+    MOST_ROUNDS = 8
+    # nodes of the graph that is cut have their number there instead
+    OPEN = -1
+    SETTLED = -2
+
+# residual capacities below this share of the capacity are rounding
+cdef double ROUNDING = 1e-12
+
+
+cdef inline bint is_open(const arc_t* arc, bint is_image) noexcept nogil:
+    """Whether capacity is left along the arc of a node, or of its image."""
+    cdef double capacity = arc.opposite if is_image else arc.residual
+    # both are what the edge can take, twice
+    return capacity > 0.5 * ROUNDING * (arc.residual + arc.opposite)
+
+
+cdef class DoubledGraph:
+    """Scratch of one thread for graphs of at most `max_nodes` nodes and `max_edges` edges."""
+
+    def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
+        cdef Py_ssize_t n = max(1, max_nodes), m = max(1, max_edges)
+        # few arrays, cut into pieces: graphs of a dozen nodes take less time than making many
+        cdef double[::1] numbers = np.zeros(6 * n + 2 * m)
+        cdef int[::1] places = np.zeros(15 * n + 1 + 8 * m, dtype=np.intc)
+        cdef unsigned char[::1] sides = np.zeros(4 * n, dtype=np.uint8)
+        self.cut = MinCut(2 * n, 2 * m)
+        self.u, self.a, self.room = numbers[:n], numbers[n:2 * n], numbers[2 * n:3 * n]
+        self.p, self.r, self.some = numbers[3 * n:4 * n], numbers[4 * n:5 * n], numbers[5 * n:6 * n]
+        self.pair, self.half = numbers[6 * n:6 * n + m], numbers[6 * n + m:]
+        self.kept, self.place = places[:n], places[n:2 * n]
+        self.found, self.low = places[2 * n:4 * n], places[4 * n:6 * n]
+        self.at, self.open_nodes = places[6 * n:8 * n], places[8 * n:10 * n]
+        self.calls, self.component = places[10 * n:12 * n], places[12 * n:14 * n]
+        self.start = places[14 * n:15 * n + 1]
+        places = places[15 * n + 1:]
+        self.ends, self.around, self.doubled = places[:2 * m], places[2 * m:4 * m], places[4 * m:]
+        self.outer, self.inner = sides[:2 * n], sides[2 * n:]
+
+    cdef void begin(
+            self, const graph_t* g, const double* unary, const double* more, double highest,
+            double lowest, double share, const double* weights) noexcept nogil:
+        """The quadratic form, that of distances, and the graph of the nodes that are not settled.
+
+        Where a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
+        `highest` down to `lowest`, p_i = 1 is best whatever the others are, and so on: its edges
+        become scores of their other nodes.  O(n + m) for each of MOST_ROUNDS at most.
+        """
+        cdef Py_ssize_t i, j, e, k, _round, n = g.n_nodes, m = 0
+        cdef double half, weight, size, scale
+        cdef double* u = &self.u[0]
+        cdef double* a = &self.a[0]
+        cdef double* room = &self.room[0]
+        cdef double* p = &self.p[0]
+        cdef double* halves = &self.half[0]
+        cdef const double* pair = &self.pair[0]
+        cdef int* place = &self.place[0]
+        cdef int* ends = &self.ends[0]
+        cdef bint moved = False
+        self.constant = binary_form(g, unary, more, u, &self.pair[0])
+        # the constant is in all values alike, and added to them last
+        scale = 0.0
+        for i in range(n):
+            if choices(g, i) == 1:
+                # what is behind a node's labels is no score
+                u[i] = 0.0
+            a[i] = u[i]
+            room[i] = 0.0
+            place[i] = OPEN
+            scale += fabs(u[i])
+        for e in range(g.n_edges):
+            i = g.edges[2 * e]
+            j = g.edges[2 * e + 1]
+            half = 0.5 * pair[e]
+            size = fabs(half)
+            a[i] += half
+            a[j] += half
+            room[i] += size
+            room[j] += size
+            scale += size
+            ends[2 * m] = <int> i
+            ends[2 * m + 1] = <int> j
+            halves[m] = half
+            m += half != 0.0
+        self.scale = scale
+        for _round in range(MOST_ROUNDS):
+            moved = False
+            for i in range(n):
+                if place[i] != OPEN:
+                    continue
+                weight = share if weights == NULL else share * weights[i]
+                if choices(g, i) == 1 or a[i] + weight * highest <= -room[i]:
+                    p[i] = 0.0
+                elif a[i] + weight * lowest >= room[i]:
+                    p[i] = 1.0
+                else:
+                    continue
+                place[i] = SETTLED
+                moved = True
+            if not moved:
+                break
+            # edges between nodes that are open stay
+            k = 0
+            for e in range(m):
+                i = ends[2 * e]
+                j = ends[2 * e + 1]
+                half = halves[e]
+                if place[i] == OPEN and place[j] == OPEN:
+                    ends[2 * k] = <int> i
+                    ends[2 * k + 1] = <int> j
+                    halves[k] = half
+                    k += 1
+                    continue
+                if place[i] == OPEN:
+                    i, j = j, i
+                if place[j] == OPEN:
+                    a[j] += half if p[i] == 1.0 else -half
+                    room[j] -= fabs(half)
+            m = k
+        k = 0
+        for i in range(n):
+            if place[i] == OPEN:
+                place[i] = <int> k
+                self.kept[k] = <int> i
+                a[k] = a[i]
+                k += 1
+        for e in range(2 * m if k < n else 0):
+            ends[e] = place[ends[e]]
+        self.n = k
+        self.m = m
+
+    cdef double cut_symmetrically(self) except? -1.0 nogil:
+        """r = the best point, with labels of as many nodes as ties allow; a bound of its a'r.
+
+        Less distances.  The doubled graph is cut as a signed one of n nodes.
+        """
+        cdef Py_ssize_t i, e
+        cdef double total = 0.0
+        self.cut.begin(self.n, &self.ends[0], self.m)
+        self.cut.is_signed = True
+        for i in range(self.n):
+            self.cut.weight[i] = self.a[i]
+            total += self.a[i]
+        for e in range(self.m):
+            self.cut.sign[e] = 1 if self.half[e] > 0.0 else -1
+            self.cut.forward[e] = self.cut.backward[e] = fabs(self.half[e])
+        self.cut.solve(False)
+        self.n_left = 0
+        for i in range(self.n):
+            self.r[i] = 0.5 * (1 + self.cut.tree[i])
+            self.n_left += self.cut.tree[i] == 0
+        if self.n_left:
+            self.settle_ties()
+        return 0.5 * (total + self.cut.bound())
+
+    cdef void double_graph(self) noexcept nogil:
+        """The doubled graph, images being numbered from n on, and a flow to begin with.
+
+        Edge e is 2 e there, and the image of that, turned round, is 2 e + 1.  The flow is its own
+        mirror image, and what single edges can take: two nodes whose a_i an edge sets against one
+        another are pushed towards zero, and so are their images.
+        """
+        cdef Py_ssize_t e, k
+        cdef int i, j, n = <int> self.n
+        cdef double half, amount
+        cdef double* excess = &self.some[0]
+        for k in range(n):
+            excess[k] = self.a[k]
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
+            self.doubled[4 * e] = i
+            self.doubled[4 * e + 2] = n + i
+            if self.half[e] > 0.0:
+                self.doubled[4 * e + 1] = j
+                self.doubled[4 * e + 3] = n + j
+            else:
+                self.doubled[4 * e + 1] = n + j
+                self.doubled[4 * e + 3] = j
+        self.cut.begin(2 * n, &self.doubled[0], 2 * self.m)
+        for e in range(self.m):
+            i = self.ends[2 * e]
+            j = self.ends[2 * e + 1]
+            half = self.half[e]
+            amount = 0.0
+            if half > 0.0:
+                if excess[i] > 0.0 and excess[j] < 0.0:
+                    amount = min(min(excess[i], -excess[j]), half)
+                elif excess[i] < 0.0 and excess[j] > 0.0:
+                    amount = -min(min(-excess[i], excess[j]), half)
+                excess[j] += amount
+            else:
+                half = -half
+                if excess[i] > 0.0 and excess[j] > 0.0:
+                    amount = min(min(excess[i], excess[j]), half)
+                elif excess[i] < 0.0 and excess[j] < 0.0:
+                    amount = -min(min(-excess[i], -excess[j]), half)
+                excess[j] -= amount
+            excess[i] -= amount
+            self.cut.flow[2 * e] = amount
+            self.cut.flow[2 * e + 1] = -amount
+            self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
+            self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
+
+    cdef double cut_doubled(
+            self, double slope, double mirrored, double share, const double* weights,
+            unsigned char* side) except? -1.0 nogil:
+        """side = S of the cut with a_i + w_i slope and -a_i - w_i mirrored; a bound of its C."""
+        cdef Py_ssize_t i, n = self.n
+        cdef double weight
+        for i in range(n):
+            weight = share if weights == NULL else share * weights[self.kept[i]]
+            self.cut.weight[i] = self.a[i] + weight * slope
+            self.cut.weight[n + i] = -self.a[i] - weight * mirrored
+        self.cut.solve(True)
+        for i in range(2 * n):
+            side[i] = self.cut.tree[i] == 1
+        return self.cut.bound()
+
+    cdef double value_of_kept(self) noexcept nogil:
+        """a'r less distances, at the point r of the nodes that are kept."""
+        cdef Py_ssize_t i, e
+        cdef double first, second, total = 0.0
+        for i in range(self.n):
+            total += self.a[i] * self.r[i]
+        for e in range(self.m):
+            first = self.r[self.ends[2 * e]]
+            second = self.r[self.ends[2 * e + 1]]
+            if self.half[e] > 0.0:
+                total -= self.half[e] * fabs(first - second)
+            else:
+                total += self.half[e] * fabs(first - (1.0 - second))
+        return total
+
+    # ------------------------------------------------------------------- ties of least cuts
+
+    cdef void edges_around(
+            self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil:
+        """around[start[i] ... start[i + 1]] = the edges of node i."""
+        cdef Py_ssize_t i, k
+        memset(&self.start[0], 0, (n + 1) * sizeof(int))
+        for k in range(2 * m):
+            self.start[ends[k]] += 1
+        for i in range(n):
+            self.start[i + 1] += self.start[i]
+        # filled from behind, so that start[i] comes to where those of i begin
+        for k in range(2 * m - 1, -1, -1):
+            i = ends[k]
+            self.start[i] -= 1
+            self.around[self.start[i]] = <int> (k // 2)
+
+    cdef bint reaches(self, int node, int wanted) noexcept nogil:
+        """Whether one node that is left reaches another, or all where wanted < 0."""
+        cdef const network_t* g = &self.cut.network
+        cdef const arc_t* arc
+        cdef const signed char* tree = self.cut.tree
+        cdef int to, here, a, n = <int> self.n
+        cdef int* found = &self.found[0]
+        cdef int* queue = &self.open_nodes[0]
+        cdef Py_ssize_t at = 0, size = 1, most = 2 * self.n_left
+        memset(found, 0, 2 * n * sizeof(int))
+        found[node] = 1
+        queue[0] = node
+        while at < size and size < most:
+            node = queue[at]
+            at += 1
+            here = node - n if node >= n else node
+            for a in range(g.nodes[here].first, g.nodes[here + 1].first):
+                arc = &g.arcs[a]
+                if tree[arc.head] or not is_open(arc, node >= n):
+                    continue
+                to = arc.head + (n if (node >= n) == (g.signs[a] > 0) else 0)
+                if found[to] == 0:
+                    if to == wanted:
+                        return True
+                    found[to] = 1
+                    queue[size] = to
+                    size += 1
+        return size == most
+
+    cdef bint are_all_joined(self) noexcept nogil:
+        """Whether all nodes that are left, and their images, are one strong component.
+
+        Where a node reaches all, all reach its image, which then need only reach the node.
+        """
+        cdef int node = 0, n = <int> self.n
+        while self.cut.tree[node]:
+            node += 1
+        return self.reaches(node, -1) and self.reaches(n + node, node)
+
+    cdef void settle_ties(self) noexcept nogil:
+        """Labels for nodes that are left, but not in any strong component with their image.
+
+        Sets of nodes that no capacity is left to leave are least cuts, too.  Components are
+        numbered from the last of their order on (Tarjan): of a node and its image that which
+        comes later is in S.  O(n + m).
+        """
+        if self.are_all_joined():
+            return
+        cdef const network_t* g = &self.cut.network
+        cdef const node_t* nodes = g.nodes
+        cdef const arc_t* arc
+        cdef const signed char* tree = self.cut.tree
+        cdef int node, to, here, root, a, n = <int> self.n
+        cdef int n_found = 0, n_open = 0, n_calls, n_components = 0
+        cdef int* found = &self.found[0]
+        cdef int* low = &self.low[0]
+        cdef int* at = &self.at[0]
+        cdef int* component = &self.component[0]
+        cdef int* calls = &self.calls[0]
+        cdef int* open_nodes = &self.open_nodes[0]
+        for node in range(2 * n):
+            found[node] = 0
+        for root in range(2 * n):
+            if found[root] or tree[root - n if root >= n else root]:
+                continue
+            n_calls = 1
+            calls[0] = root
+            while n_calls:
+                node = calls[n_calls - 1]
+                here = node - n if node >= n else node
+                if found[node] == 0:
+                    n_found += 1
+                    found[node] = low[node] = n_found
+                    component[node] = -1
+                    open_nodes[n_open] = node
+                    n_open += 1
+                    at[node] = nodes[here].first
+                to = -1
+                for a in range(at[node], nodes[here + 1].first):
+                    arc = &g.arcs[a]
+                    if tree[arc.head] or not is_open(arc, node >= n):
+                        continue
+                    to = arc.head + (n if (node >= n) == (g.signs[a] > 0) else 0)
+                    if found[to] == 0:
+                        at[node] = a + 1
+                        break
+                    if component[to] < 0:
+                        low[node] = min(low[node], found[to])
+                    to = -1
+                if to >= 0:
+                    calls[n_calls] = to
+                    n_calls += 1
+                    continue
+                if low[node] == found[node]:
+                    while True:
+                        n_open -= 1
+                        to = open_nodes[n_open]
+                        component[to] = n_components
+                        if to == node:
+                            break
+                    n_components += 1
+                n_calls -= 1
+                if n_calls:
+                    to = calls[n_calls - 1]
+                    low[to] = min(low[to], low[node])
+        for node in range(n):
+            if tree[node] == 0 and component[node] != component[n + node]:
+                self.r[node] = component[node] < component[n + node]
+                self.n_left -= 1
+
+
+# Roof duality: the largest score of graphs of binary nodes over the local polytope L.
+#
+# With y in {0, 1}^n a labelling scores constant + sum_i u_i y_i + sum_e P_e y_i y_j, whatever the
+# kind of pair scores.  Over L, p_i being the marginal of label 1, the score of e is at its largest
+# where both labels are 1 with probability q_e = min(p_i, p_j) for P_e > 0, max(0, p_i + p_j - 1)
+# for P_e < 0.  With a_i = u_i + (sum of P_e of its edges) / 2 the maximum over L is therefore that
+# of
+#
+#     f(p) = constant' + sum_i a_i p_i - sum_{P_e > 0} |P_e| / 2 |p_i - p_j|
+#                                      - sum_{P_e < 0} |P_e| / 2 |p_i - (1 - p_j)|,
+#
+# constant' = constant + sum_{P_e < 0} |P_e| / 2, over p in [0, 1]^n.  In the doubled graph every
+# node i has a mirror image, whose number stands for 1 - p_i: P_e > 0 joins i with j, and the
+# images of both; P_e < 0 joins i with the image of j, and j with that of i.  Half of
+#
+#     C = max over sets S of a(S of nodes) - a(S of images) - sum of |P_e| / 2 over edges that S
+# cuts
+#
+# plus constant' + sum_i a_i / 2 is the maximum, and p_i = (1 + [i in S] - [image in S]) / 2
+# attains it: labels are 0, 1, or left (1/2).  Labels so found are, all at once, those of a
+# labelling of largest score (persistency; Hammer, Hansen and Simeone, 1984), so that only the
+# nodes that are left need be searched.  Least cuts may differ in the nodes they leave: those are
+# left here that no least cut parts from their image (Kolmogorov and Rother, 2007).
+#
+# Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  The doubled
+# graph is its own mirror image, and so is a maximum flow that is found by paths and their images: n
+# nodes are searched instead of 2 n (`_paths.pyx`).
+#
+# Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
+# answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p*
+# and 1 - p* linear but for the distances, so that the level set {p > t} is one cut for all t of an
+# interval.  The doubled cut with the slopes (a_i + h_i'(t), -a_i - h_i'(1 - t)) is the mirror
+# image of that for 1 - t, so that the last interval needs no cut of its own:  one cut for p* = 1/2
+# (0-1 costs), and then p_i is again 0, 1/2 or 1; two cuts otherwise.  docs/mathematics.md derives
+# it.
+
+cdef enum:
+    # nodes that are left, and joined, whose states are listed
+    MOST_LEFT = 16
+    # nodes that are left have their number among those that are joined with them instead
+    LABELLED = -1
+    UNSEEN = -2
+    MANY_JOINED = -3
+    # most sweeps of the local search where more are left
+    MOST_SWEEPS = 100
+
+# errors of scores below this share of the sum of all numbers in them are rounding
+cdef double UNIT = 2.0 ** -53
+
+
+cdef inline double least_cost(const double* cost, Py_ssize_t stride, double p) noexcept nogil:
+    """The least expected cost of an answer to a label that is 1 with probability p."""
+    return min((1.0 - p) * cost[0] + p * cost[stride], (1.0 - p) * cost[1] + p * cost[stride + 1])
+
+
+cdef class RoofScratch(DoubledGraph):
+    """Scratch of one thread for graphs of at most `max_nodes` nodes and `max_edges` edges.
+
+    Attributes
+    ----------
+    bound, lower : float
+        The last maximum over L, from above, and the value of the point p of L that attains it.
+    n_left : int
+        Nodes of which p leaves the label open.
+    most_joined : int
+        Most of them that edges join, once `decode` was called.
+    proven : bool
+        Whether the labelling of `decode` is one of largest score.
+    """
+
+    def __init__(self, Py_ssize_t max_nodes, Py_ssize_t max_edges):
+        super().__init__(max_nodes, max_edges)
+        self.tables = SplitTables(MOST_LEFT, MOST_LEFT * (MOST_LEFT - 1) // 2)
+        self.q = np.zeros(max(1, max_edges))
+        self.dense = np.zeros(MOST_LEFT * MOST_LEFT)
+        self.few_rows = np.zeros(2 * MOST_LEFT)
+        self.few_pairs = np.zeros(MOST_LEFT * MOST_LEFT)
+        self.few_edges = np.zeros(2 * MOST_LEFT * MOST_LEFT, dtype=np.intc)
+        self.few_places = np.arange(MOST_LEFT * MOST_LEFT, dtype=np.intp)
+        self.few_labels = np.zeros(MOST_LEFT, dtype=np.uint16)
+
+    cdef void close(self, const graph_t* g, double bound, double value) noexcept nogil:
+        """p from r, the value of p, and its bound: what the cut has left to gain, and rounding."""
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        self.lower += self.value_of_point(g)
+        self.free_bound = self.lower + max(0.0, bound - value) + (
+            UNIT * (g.n_nodes + g.n_edges) * self.scale)
+        self.lower += self.constant
+        self.bound = self.free_bound + self.constant
+
+    # ------------------------------------------------------------------------ the relaxation
+
+    cdef int relax(
+            self, const graph_t* g, const double* unary, const double* more) except -1 nogil:
+        """p, q = a vertex of L of largest score, with as many labels as ties allow."""
+        cdef double bound = 0.0
+        self.begin(g, unary, more, 0.0, 0.0, 0.0, NULL)
+        self.n_left = 0
+        self.lower = 0.0
+        if self.n:
+            bound = self.cut_symmetrically()
+        self.close(g, bound, self.value_of_kept())
+        return 0
+
+    cdef double value_of_point(self, const graph_t* g) noexcept nogil:
+        """The score of p, less the constant, with the best q, which it sets."""
+        cdef Py_ssize_t i, e
+        cdef double first, second, q, total = 0.0
+        for i in range(g.n_nodes):
+            total += self.u[i] * self.p[i]
+        for e in range(g.n_edges):
+            first = self.p[g.edges[2 * e]]
+            second = self.p[g.edges[2 * e + 1]]
+            if self.pair[e] > 0.0:
+                q = min(first, second)
+            elif self.pair[e] < 0.0:
+                q = max(0.0, min(min(first, second), first + second - 1.0))
+            else:
+                q = first * second
+            self.q[e] = q
+            total += self.pair[e] * q
+        return total
+
+    cdef void write_point(self, const graph_t* g, double* rows, double* more) noexcept nogil:
+        """rows, more += the marginals p of nodes and q of edges."""
+        cdef Py_ssize_t i, e
+        for i in range(g.n_nodes):
+            add_binary_node(g, i, self.p[i], rows)
+        for e in range(g.n_edges):
+            add_binary_edge(
+                g, e, self.p[g.edges[2 * e]], self.p[g.edges[2 * e + 1]], self.q[e], more)
+
+    # -------------------------------------------------------------------------- labellings
+
+    cdef int decode(self, const graph_t* g, label_t* labels, double* value) except -1 nogil:
+        """labels = p where it is 0 or 1, with the best or good ones for the rest; their score.
+
+        After `relax`.  Where edges join at most MOST_LEFT of the nodes that are left, those have
+        their states listed.  If that is so everywhere, the labelling is one of largest score, and
+        `bound` comes down to it.
+        """
+        cdef Py_ssize_t i, k
+        cdef double score
+        cdef int* number = &self.found[0]
+        self.most_joined = 0
+        for i in range(g.n_nodes):
+            labels[i] = self.p[i] == 1.0
+            number[i] = UNSEEN if self.p[i] == 0.5 else LABELLED
+        if self.n_left:
+            self.edges_around(g.n_nodes, g.edges, g.n_edges)
+            for i in range(g.n_nodes):
+                if number[i] == UNSEEN:
+                    k = self.join_from(g, i)
+                    self.most_joined = max(self.most_joined, k)
+                    if k <= MOST_LEFT:
+                        self.list_states(g, k, labels)
+            if self.most_joined > MOST_LEFT:
+                self.round_in_turn(g, labels)
+        score = self.score_of(g, labels)
+        if self.most_joined <= MOST_LEFT:
+            self.free_bound = min(self.free_bound, score + ROUNDING * self.scale)
+        # sums that overflow prove nothing
+        self.proven = self.scale < INFINITY and (
+            self.most_joined <= MOST_LEFT or self.free_bound <= score + 2.0 * ROUNDING * self.scale)
+        value[0] = score + self.constant
+        self.bound = self.free_bound + self.constant
+        return 0
+
+    cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil:
+        """joined = the nodes that are left and that edges join with i; returns how many.
+
+        They get their number among them, or MANY_JOINED where they are too many.
+        """
+        cdef Py_ssize_t k = 1, at = 0, c, e
+        cdef int other
+        cdef int* number = &self.found[0]
+        cdef int* joined = &self.open_nodes[0]
+        joined[0] = <int> i
+        number[i] = 0
+        while at < k:
+            i = joined[at]
+            at += 1
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                other = g.edges[2 * e] + g.edges[2 * e + 1] - <int> i
+                if number[other] == UNSEEN and self.pair[e] != 0.0:
+                    number[other] = <int> k
+                    joined[k] = other
+                    k += 1
+        if k > MOST_LEFT:
+            for c in range(k):
+                number[joined[c]] = MANY_JOINED
+        return k
+
+    cdef double score_of(self, const graph_t* g, const label_t* labels) noexcept nogil:
+        """Less the constant."""
+        cdef Py_ssize_t i, e
+        cdef double total = 0.0
+        for i in range(g.n_nodes):
+            if labels[i]:
+                total += self.u[i]
+        for e in range(g.n_edges):
+            if labels[g.edges[2 * e]] and labels[g.edges[2 * e + 1]]:
+                total += self.pair[e]
+        return total
+
+    cdef void list_states(self, const graph_t* g, Py_ssize_t k, label_t* labels) noexcept nogil:
+        """The best labels of the k nodes that are joined, given the labels of the others."""
+        cdef Py_ssize_t i, j, a, b, c, e
+        cdef const int* number = &self.found[0]
+        cdef const int* joined = &self.open_nodes[0]
+        cdef graph_t few
+        memset(&self.dense[0], 0, k * k * sizeof(double))
+        for a in range(k):
+            i = joined[a]
+            self.few_rows[2 * a] = 0.0
+            self.few_rows[2 * a + 1] = self.u[i]
+            for c in range(self.start[i], self.start[i + 1]):
+                e = self.around[c]
+                j = g.edges[2 * e] + g.edges[2 * e + 1] - i
+                if number[j] == LABELLED:
+                    if labels[j]:
+                        self.few_rows[2 * a + 1] += self.pair[e]
+                elif self.pair[e] != 0.0 and number[j] > a:
+                    self.dense[a * k + number[j]] += self.pair[e]
+        few.n_nodes = k
+        few.n_edges = 0
+        for a in range(k):
+            for b in range(a + 1, k):
+                if self.dense[a * k + b] != 0.0:
+                    self.few_edges[2 * few.n_edges] = <int> a
+                    self.few_edges[2 * few.n_edges + 1] = <int> b
+                    self.few_pairs[few.n_edges] = self.dense[a * k + b]
+                    few.n_edges += 1
+        few.n_labels = few.stride = 2
+        few.n_choices = NULL
+        few.edges = &self.few_edges[0]
+        few.places = &self.few_places[0]
+        few.kind = BOTH
+        few.width = 1
+        few.shifts = NULL
+        few.unit = 1.0
+        self.tables.maximise(&few, &self.few_rows[0], &self.few_pairs[0], &self.few_labels[0])
+        for a in range(k):
+            labels[joined[a]] = self.few_labels[a]
+
+    cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil:
+        """What label 1 scores more than 0 at node i, the others being 1 independently, by p."""
+        cdef Py_ssize_t k, e
+        cdef double total = self.u[i]
+        for k in range(self.start[i], self.start[i + 1]):
+            e = self.around[k]
+            total += self.pair[e] * p[g.edges[2 * e] + g.edges[2 * e + 1] - i]
+        return total
+
+    cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
+        """Labels of nodes of which too many are joined: by conditional expectations, then by gains.
+
+        No step makes the expected score smaller than where all of them are 1 with probability 1/2;
+        then labels change one by one while that gains.
+        """
+        cdef Py_ssize_t i, _sweep
+        cdef double gain
+        cdef double* p = &self.some[0]
+        cdef const int* number = &self.found[0]
+        cdef bint moved
+        for i in range(g.n_nodes):
+            p[i] = 0.5 if number[i] == MANY_JOINED else labels[i]
+        for _sweep in range(MOST_SWEEPS):
+            moved = False
+            for i in range(g.n_nodes):
+                if number[i] != MANY_JOINED:
+                    continue
+                gain = self.gain_of(g, i, p)
+                if p[i] == 0.5 or (gain != 0.0 and (gain > 0.0) != (p[i] == 1.0)):
+                    p[i] = gain > 0.0
+                    moved = True
+            if not moved:
+                break
+        for i in range(g.n_nodes):
+            labels[i] = p[i] == 1.0
+
+    # ------------------------------------------------------------------------------ max-min
+
+    cdef int max_min(
+            self, const graph_t* g, const double* unary, const double* more, const double* cost,
+            Py_ssize_t cost_stride, double share, const double* weights) except -1 nogil:
+        """p, q = the point of L of largest score plus sum_i w_i min over y' of expected cost.
+
+        cost[y * cost_stride + y'] is the cost of the answer y' where the label is y, and
+        w_i = share weights[i].  lower is the value there, bound one from above.
+        """
+        cdef Py_ssize_t i
+        cdef double at_0 = min(cost[0], cost[1])
+        cdef double at_1 = min(cost[cost_stride], cost[cost_stride + 1])
+        cdef double slope_0 = cost[cost_stride] - cost[0]
+        cdef double slope_1 = cost[cost_stride + 1] - cost[1]
+        cdef double first, last, outside, middle, weight, total
+        cdef double star = 0.0, bound = 0.0, value = 0.0
+        cdef unsigned char* outer = &self.outer[0]
+        cdef unsigned char* inner = &self.inner[0]
+        # slopes of the lesser line at both ends; of lines that meet there, inside of them
+        first = slope_0 if cost[0] < cost[1] else slope_1
+        if cost[0] == cost[1]:
+            first = min(slope_0, slope_1)
+        last = slope_0 if cost[cost_stride] < cost[cost_stride + 1] else slope_1
+        if cost[cost_stride] == cost[cost_stride + 1]:
+            last = max(slope_0, slope_1)
+        if first != last:
+            star = (cost[1] - cost[0]) / (slope_0 - slope_1)
+        outside = min(star, 1.0 - star)
+        middle = last if star <= 0.5 else first
+        self.begin(g, unary, more, first, last, share, weights)
+        self.n_left = 0
+        self.lower = 0.0
+        if self.n:
+            self.double_graph()
+            total = 0.0
+            if outside > 0.0:
+                total = 2.0 * self.cut_doubled(first, last, share, weights, outer)
+                for i in range(self.n):
+                    weight = share if weights == NULL else share * weights[self.kept[i]]
+                    total -= weight * (first - last)
+                total *= outside
+            if outside < 0.5:
+                total += (1.0 - 2.0 * outside) * self.cut_doubled(
+                    middle, middle, share, weights, inner)
+            for i in range(self.n):
+                weight = share if weights == NULL else share * weights[self.kept[i]]
+                total += weight * (at_0 + at_1) + self.a[i]
+            bound = 0.5 * total
+            self.join_levels(outside)
+            value = self.value_of_kept()
+        for i in range(self.n):
+            weight = share if weights == NULL else share * weights[self.kept[i]]
+            value += weight * least_cost(cost, cost_stride, self.r[i])
+            self.n_left += self.r[i] != 0.0 and self.r[i] != 1.0
+        for i in range(self.n):
+            self.p[self.kept[i]] = self.r[i]
+        for i in range(g.n_nodes):
+            weight = share if weights == NULL else share * weights[i]
+            self.lower += weight * least_cost(cost, cost_stride, self.p[i])
+            self.scale += weight * max(at_0, at_1)
+        self.close(g, bound, value)
+        return 0
+
+    cdef void join_levels(self, double outside) noexcept nogil:
+        """r = the point with the level sets `outer`, `inner`, and the mirror image of `outer`.
+
+        Where cuts have ties, the sets may not lie one in another: `outer` is joined with the other
+        sets, and with their mirror images, and is then as good.
+        """
+        cdef Py_ssize_t i, n = self.n
+        cdef bint of_node, of_image, has_inner = outside < 0.5
+        for i in range(n):
+            self.r[i] = 0.0
+            if has_inner:
+                self.r[i] = 0.5 * (1.0 - 2.0 * outside) * (1 + self.inner[i] - self.inner[n + i])
+            if outside > 0.0:
+                of_node = self.outer[i] or not self.outer[n + i]
+                of_image = self.outer[n + i] or not self.outer[i]
+                if has_inner:
+                    of_node = of_node or self.inner[i] or not self.inner[n + i]
+                    of_image = of_image or self.inner[n + i] or not self.inner[i]
+                self.r[i] += outside * (1 + of_node - of_image)
+
+
+# Roof duality for Python: graphs of nodes with two labels and edges of any sign.
 
 cdef object empty = np.empty, intp = np.dtype(np.intp)
 

@@ -10,16 +10,13 @@ import numpy as np
 
 from libc.math cimport isfinite
 
+from fastm4n.inference._forest cimport ForestScratch, ForestTangent, GraphProblem
+from fastm4n.inference.chain cimport ChainScratch, ChainTangent
+
 from fastm4n.base.checks import as_real
 from fastm4n.inference.chain import _Batch
 from fastm4n.inference.graph import make_problem, refuses_forest
 from fastm4n.inference.simplex import softmax
-
-from fastm4n.inference._chain cimport ChainScratch
-from fastm4n.inference._chain_tangent cimport ChainTangent
-from fastm4n.inference._forest cimport ForestScratch
-from fastm4n.inference._forest_tangent cimport ForestTangent
-from fastm4n.inference._problem cimport GraphProblem
 
 
 class Tangent(NamedTuple):

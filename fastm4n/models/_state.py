@@ -21,7 +21,7 @@ from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties._penalties import L2, ElasticNet, Group
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton
+from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS

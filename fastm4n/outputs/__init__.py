@@ -1,16 +1,18 @@
 """Kinds of outputs: where their scores lie, their best output, marginals, costs and adversary."""
 
 from fastm4n._simd._loops import row_stride
-from fastm4n.outputs._automaton import AutomatonOutputs
 from fastm4n.outputs._base import Layout, Outputs
-from fastm4n.outputs._chain import ChainOutputs
-from fastm4n.outputs._cut import CutOutputs
-from fastm4n.outputs._decomposition import DecompositionOutputs
-from fastm4n.outputs._few_states import ExactOutputs
-from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
-from fastm4n.outputs._graph import GraphOutputs
+from fastm4n.outputs._chain import AutomatonOutputs, ChainOutputs
+from fastm4n.outputs._graph import (
+    CutOutputs,
+    DecompositionOutputs,
+    ExactOutputs,
+    ForestOutputs,
+    GraphOutputs,
+    NodeOutputs,
+    RoofOutputs,
+)
 from fastm4n.outputs._permutation import PermutationOutputs
-from fastm4n.outputs._roof import RoofOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What a kind of output says of itself; see the .pyx."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
-from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.inference._games cimport MaxMinScratch
 
 ctypedef unsigned short label_t
 

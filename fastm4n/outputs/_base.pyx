@@ -16,10 +16,12 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memset
 
-from fastm4n.base.label_costs import as_costs, as_kept, is_windows
 from fastm4n._simd._loops cimport loops_for, padded
+from fastm4n.inference._games cimport MaxMinScratch
+
 from fastm4n._simd._loops import row_stride
-from fastm4n.inference._max_min cimport MaxMinScratch
+from fastm4n.base.label_costs import as_costs, as_kept, is_windows
+
 
 COST_SCALES = ("sum", "mean")
 

@@ -1,21 +1,24 @@
-"""Outputs that are sequences of labels.
-
-phi(y) is the indicator of the label at each position and the number of each transition;
-a dual point is T rows of node marginals and R rows of summed edge marginals, `stride`
-numbers each; where transitions have scores of their own, R rows for each of the T - 1 edges
-instead.
-"""
+"""Outputs that are chains of labels, free or read by an automaton."""
 
 import numpy as np
 
-from fastm4n.base.label_costs import as_costs, dearest_of, name_of
-from fastm4n.inference._chain cimport ChainScratch
-from fastm4n.inference._chain_max_min cimport ChainMaxMin
-from fastm4n.inference._chain_tangent cimport ChainTangent
-from fastm4n.inference._chain_tempered cimport TemperedChain
-from fastm4n.inference.simplex import max_min_game
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
+
+from fastm4n.inference.automaton cimport AutomatonScratch, LabelAutomaton
+from fastm4n.inference.chain cimport ChainMaxMin, ChainScratch, ChainTangent, TemperedChain
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
+from fastm4n.base.label_costs import as_costs, dearest_of, name_of
+from fastm4n.inference.simplex import max_min_game
+from fastm4n.outputs._base import row_stride
+
+
+# Outputs that are sequences of labels.
+#
+# phi(y) is the indicator of the label at each position and the number of each transition; a dual
+# point is T rows of node marginals and R rows of summed edge marginals, `stride` numbers each;
+# where transitions have scores of their own, R rows for each of the T - 1 edges instead.
 
 cdef class ChainWorkspace(Workspace):
     """Scratch of one thread: that of the solver, and of the recursions."""
@@ -169,3 +172,158 @@ cdef class ChainOutputs(Outputs):
         return (<ChainWorkspace> work).tempered.game(
             v, T, v + nodes, tau, self.share(b), n_sweeps, nu, marginals, marginals + nodes, soft,
             hard)
+
+
+# Outputs that are the labellings of sequences that a finite automaton accepts.
+#
+# phi(y) is the indicator of the label at each position, and the number of times that each feature
+# of the automaton, an n-gram of labels, occurs; these are behind the rows of the positions.
+
+cdef class AutomatonWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of the recursions."""
+
+    def __init__(self, Py_ssize_t size, Layout layout, automaton, bint has_masks):
+        super().__init__(size, layout.max_parts)
+        self.scratch = AutomatonScratch(automaton, layout.max_parts)
+        self.rows = np.zeros(layout.max_parts * layout.stride if has_masks else 1)
+
+
+cdef class AutomatonOutputs(Outputs):
+    """Sequences of labels that an automaton accepts.
+
+    Parameters
+    ----------
+    y : ndarray of int of shape (n_positions,)
+        True labels of all blocks, one block after another; they are to be accepted.
+    lengths : ndarray of shape (n_blocks,)
+        Positive.
+    cost : ndarray of shape (n_labels, n_labels)
+        cost[i, j]: cost of predicting j at a position where the truth is i.
+    automaton : LabelAutomaton
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the positions are added up, or averaged.
+    allowed : uint8 array of shape (n_positions, n_labels), default=None
+        One for the labels that each position may have; all by default.
+
+    Attributes
+    ----------
+    automaton, allowed
+        As given.
+    is_free : bool
+        Whether every labelling is accepted.
+    """
+
+    def __init__(self, y, lengths, cost, LabelAutomaton automaton not None, cost_scale="sum",
+                 allowed=None):
+        cdef const unsigned char[::1] masks
+        lengths = np.asarray(lengths, dtype=np.intp)
+        R = automaton.n_labels
+        layout = Layout(
+            lengths, R, row_stride(R), np.full(lengths.shape, automaton.n_more, dtype=np.intp))
+        super().__init__(layout, y, cost, cost_scale)
+        self.automaton = automaton
+        self.stride = layout.stride
+        self.has_marginals = True
+        if allowed is not None:
+            if np.shape(allowed) != (layout.n_parts_of_all, R):
+                raise ValueError(f"allowed must have shape ({layout.n_parts_of_all}, {R}).")
+            self.allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
+            masks = self.allowed.reshape(-1)
+            self.mask = &masks[0] if masks.shape[0] else NULL
+        self.is_free = allowed is None and automaton.accepts_all()
+
+    def arguments(self):
+        return (
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(), self.automaton,
+            "mean" if self.mean_cost else "sum", self.allowed)
+
+    def rejected(self):
+        """The first block whose true labels are no output, and where; None if there is none.
+
+        The place is the number of the position whose label cannot follow, or the length where the
+        labels cannot end.
+        """
+        starts = np.asarray(self.layout.starts)
+        nothing = np.zeros((0, self.automaton.n_labels), dtype=np.uint8)
+        y, masks = np.asarray(self.y), self.allowed
+        for b in range(self.layout.n_blocks):
+            own = slice(starts[b], starts[b + 1])
+            place = self.automaton.first_rejected(y[own], nothing if masks is None else masks[own])
+            if place >= 0:
+                return b, place
+        return None
+
+    @property
+    def oracle_cost(self):
+        """An arc is an addition from a place that is looked up, a class some operations."""
+        mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
+        return mean_length * 2.0 * (self.automaton.n_arcs + 2.0 * self.automaton.n_classes)
+
+    def largest_cost(self):
+        """Position by position; None under constraints, where the dearest may be refused."""
+        if not self.is_free:
+            return None
+        if self.layout.n_blocks == 0:
+            return np.zeros(0)
+        dearest = dearest_of(self.cost_matrix)[self.y]
+        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
+        return self.scaled(sums / self.layout.counts())
+
+    def largest_entropy(self):
+        """None under constraints, where how many labellings are left depends on the block."""
+        if not self.is_free:
+            return None
+        return self.layout.counts() * np.log(self.layout.n_labels)
+
+    def largest_adversary(self):
+        """The game of one position; None under constraints."""
+        if not self.is_free:
+            return None
+        value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
+        return self.scaled(np.full(self.layout.n_blocks, value))
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return AutomatonWorkspace(size, self.layout, self.automaton, self.mask != NULL)
+
+    cdef double more_score(
+        self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
+        return self.automaton.score(more, labels, self.layout.n_parts(b))
+
+    cdef void add_more(
+        self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil:
+        self.automaton.add(labels, self.layout.n_parts(b), weight, more)
+
+    cdef const double* masked(
+        self, Py_ssize_t b, const double* unary, AutomatonWorkspace work) noexcept nogil:
+        """The rows `unary`, with -inf for the labels that are not allowed."""
+        cdef Py_ssize_t t, j, R = self.layout.n_labels, T = self.layout.n_parts(b)
+        cdef const unsigned char* mask
+        cdef double* row
+        if self.mask == NULL:
+            return unary
+        row = &work.rows[0]
+        mask = self.mask + self.layout.first_part(b) * R
+        memcpy(row, unary, T * self.stride * sizeof(double))
+        for t in range(T):
+            for j in range(R):
+                if not mask[t * R + j]:
+                    row[t * self.stride + j] = -INFINITY
+        return &work.rows[0]
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """Viterbi."""
+        (<AutomatonWorkspace> work).scratch.viterbi(
+            self.masked(b, unary, <AutomatonWorkspace> work), self.layout.n_parts(b), more, labels,
+            value)
+        return 0
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        cdef Py_ssize_t nodes = self.layout.behind(b)
+        (<AutomatonWorkspace> work).scratch.sum_product(
+            self.masked(b, v, <AutomatonWorkspace> work), self.layout.n_parts(b), v + nodes,
+            marginals, marginals + nodes, log_partition)
+        return 0

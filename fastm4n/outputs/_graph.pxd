@@ -3,7 +3,6 @@
 from fastm4n.inference._graph cimport graph_t
 from fastm4n.outputs._base cimport Outputs
 
-
 cdef class GraphOutputs(Outputs):
     cdef readonly object pairs
     cdef readonly bint per_edge

@@ -1,23 +1,35 @@
-"""Outputs that are labelled graphs: what all of them share, whatever oracle they have.
-
-An output gives a label to each node.  phi(y) is the indicator of the label of each node, and behind
-it what edges have: the indicator of the pair of labels of each edge, or how often two nodes have
-the same label, and so on (`PAIRS`), added up over edges of one type unless each has its own.
-A subclass is an oracle: `best`, and what else it has.  Costs are sums over nodes, so that what can
-be said of them alone has one closed form for all.
-"""
+"""Outputs that are labels of the nodes of graphs, by the oracle that solves them."""
 
 import numpy as np
 
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, fabs
+from libc.string cimport memcpy, memset
 
-from fastm4n.base.label_costs import as_costs
+from fastm4n.inference._elimination cimport Elimination, EliminationScratch, SplitTables
+from fastm4n.inference._forest cimport FOREST, ForestScratch, ForestTangent, plan_forest
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
-from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.inference._relaxations cimport Decomposition, Reweighted, forests_t, mean_entropy
+from fastm4n.inference.cut cimport MinCut, cut_of_graph
+from fastm4n.inference.roof cimport RoofScratch
+from fastm4n.inference.simplex cimport matrix_game as game_of_node, zero_one_game
+from fastm4n.outputs._base cimport Layout, Outputs, OutputsGame, Workspace, label_t
 
+from fastm4n.base.label_costs import as_costs, name_of
+from fastm4n.factors import TooLarge, graph_factors
+from fastm4n.inference._elimination import exact_plan
+from fastm4n.inference._relaxations import spanning_forests
 from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base import row_stride
+
+
+# Outputs that are labelled graphs: what all of them share, whatever oracle they have.
+#
+# An output gives a label to each node.  phi(y) is the indicator of the label of each node, and
+# behind it what edges have: the indicator of the pair of labels of each edge, or how often two
+# nodes have the same label, and so on (`PAIRS`), added up over edges of one type unless each has
+# its own. A subclass is an oracle: `best`, and what else it has.  Costs are sums over nodes, so
+# that what can be said of them alone has one closed form for all.
 
 # nodes are counted by 32 bits
 MOST_NODES = 2**31 - 1
@@ -261,3 +273,1060 @@ cdef class GraphOutputs(Outputs):
                 least = min(least, cost)
             total += least if weights == NULL else weights[t] * least
         return self.share(b) * total
+
+
+# Outputs that are labelled forests: graphs without cycles, whose oracles are recursions.
+#
+# Max-sum, sum-product, and for max-min column generation between them and the adversary's answers;
+# see `fastm4n.inference._forest`.
+
+cdef class ForestWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of the recursions."""
+
+    cdef ForestScratch forest
+    cdef ForestTangent tangent
+
+    def __init__(self, Py_ssize_t size, max_parts, forest, bint with_marginals=False):
+        super().__init__(size, max_parts)
+        self.forest = forest
+        if with_marginals:
+            self.tangent = ForestTangent(forest, max_parts)
+
+
+cdef class ForestGame(OutputsGame):
+    """Max-min oracles of forests: column generation over max-sum.
+
+    Parameters
+    ----------
+    outputs : ForestOutputs
+    """
+
+    cdef double[::1] shares
+
+    def __init__(self, ForestOutputs outputs):
+        super().__init__(outputs)
+        self.shares = np.zeros(self.stride)
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """The solution of the game without edges, by the closed form of the 0-1 cost.
+
+        Independent over nodes.  Where scores are small beside costs many labels of every node are
+        in play, and labellings would find the mixture of them one at a time.
+        """
+        cdef graph_t g = (<GraphOutputs> self.outputs).graph(self.b)
+        cdef Py_ssize_t t, i, j, e, k, first, second, stride = self.stride
+        cdef double value, scale
+        cdef double* mu = &self.free_mu[0]
+        cdef double* nu = &self.free_nu[0]
+        memset(mu, 0, (self.T * stride + self.n_more()) * sizeof(double))
+        memset(nu, 0, self.T * stride * sizeof(double))
+        for t in range(self.T):
+            k = choices(&g, t)
+            scale = self.max_cost * self.weight(t)
+            if not scale > 0.0:
+                # nothing is lost by the best label alone
+                i = 0
+                for j in range(1, k):
+                    if self.v[t * stride + j] > self.v[t * stride + i]:
+                        i = j
+                mu[t * stride + i] = nu[t * stride + i] = 1.0
+                continue
+            for j in range(k):
+                self.buffer[j] = self.T / scale * self.v[t * stride + j]
+            zero_one_game(self.buffer, k, self.shares, &value)
+            scale = 0.0
+            for j in range(k):
+                mu[t * stride + j] = self.shares[j]
+                # v + 1 - nu is the value at every label in play
+                if self.shares[j] > 0.0:
+                    nu[t * stride + j] = max(0.0, self.buffer[j] + 1.0 - value)
+                scale += nu[t * stride + j]
+            for j in range(k):
+                nu[t * stride + j] = (
+                    nu[t * stride + j] / scale if scale > 0.0 else self.shares[j])
+        for e in range(g.n_edges):
+            first = g.edges[2 * e]
+            second = g.edges[2 * e + 1]
+            for i in range(choices(&g, first)):
+                if mu[first * stride + i] == 0.0:
+                    continue
+                for j in range(choices(&g, second)):
+                    if mu[second * stride + j] > 0.0:
+                        edge_add(
+                            &g, e, mu + self.T * stride, i, j,
+                            mu[first * stride + i] * mu[second * stride + j])
+        return 0
+
+
+cdef class ForestOutputs(GraphOutputs):
+    """Labelled forests.
+
+    Parameters
+    ----------
+    y, n_nodes, edges, n_edges, cost, **more
+        As `GraphOutputs` takes them; the graph of each block has no cycle.
+    """
+
+    # of the nodes of all blocks: parents before children, and the edge to each one's parent
+    cdef int[::1] order, parent_edge
+    cdef Py_ssize_t max_edges, max_more
+
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        cdef Py_ssize_t n = self.layout.n_parts_of_all, b, node, where, n_edges
+        cdef graph_t g
+        self.order = np.zeros(n + 1, dtype=np.intc)
+        self.parent_edge = np.zeros(n + 1, dtype=np.intc)
+        many = np.diff(self.edge_starts)
+        self.max_edges = n_edges = int(np.max(many, initial=0))
+        self.max_more = int(np.max(
+            self.layout.sizes() - self.layout.counts() * self.layout.stride, initial=0))
+        cdef int[::1] work = np.zeros(2 * n_edges + self.layout.max_parts + 1, dtype=np.intc)
+        for b in range(self.layout.n_blocks):
+            g = self.graph(b)
+            node = self.layout.first_part(b)
+            if plan_forest(
+                    g.edges, g.n_edges, g.n_nodes, &self.order[node], &self.parent_edge[node],
+                    &work[0], &where) != FOREST:
+                first, second = g.edges[2 * where], g.edges[2 * where + 1]
+                raise ValueError(
+                    f"graph {b} is no forest: edge {where}, between the nodes {first} and "
+                    f"{second}, is the second way between its ends, or between a node and itself.")
+        self.has_marginals = self.has_tangent = True
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return ForestWorkspace(size, self.layout.max_parts, ForestScratch(
+            self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
+            self.common.kind, self.common.width), with_marginals)
+
+    def game(self, bint mirror_prox=False):
+        return super().game(True) if mirror_prox else ForestGame(self)
+
+    @property
+    def oracle_cost(self):
+        """Of a mean block: tables cost n_labels^2 an edge, others n_labels."""
+        blocks = max(1, self.layout.n_blocks)
+        nodes, edges = self.layout.n_parts_of_all / blocks, self.n_edges_of_all / blocks
+        by_edge = {"tables": self.layout.n_labels, "displaced": 2 * self.common.width}
+        return float(self.layout.stride * (nodes + edges * by_edge.get(self.pairs, 1)))
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """Max-sum."""
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t node = self.layout.first_part(b)
+        return (<ForestWorkspace> work).forest.max_sum(
+            &g, &self.order[node], &self.parent_edge[node], unary, more, labels, value)
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t node = self.layout.first_part(b), behind = self.layout.behind(b)
+        memset(marginals + behind, 0, (self.layout.size(b) - behind) * sizeof(double))
+        return (<ForestWorkspace> work).forest.sum_product(
+            &g, &self.order[node], &self.parent_edge[node], v, v + behind, marginals,
+            marginals + behind, log_partition)
+
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef Py_ssize_t node = self.layout.first_part(b), behind = self.layout.behind(b)
+        memset(marginals + behind, 0, (self.layout.size(b) - behind) * sizeof(double))
+        memset(change + behind, 0, (self.layout.size(b) - behind) * sizeof(double))
+        return (<ForestWorkspace> work).tangent.tangent(
+            &g, &self.order[node], &self.parent_edge[node], v, v + behind, d_unary, d_more,
+            marginals, marginals + behind, change, change + behind, log_partition, mean)
+
+
+cdef class NodesWorkspace(ForestWorkspace):
+    """Scratch of one thread, with that of the game of one node."""
+
+    cdef double[::1] row, mu, nu
+    cdef double[:, ::1] tableau
+    cdef Py_ssize_t[::1] basis
+
+    def __init__(self, Py_ssize_t size, Py_ssize_t max_parts, forest, Py_ssize_t n_labels,
+                 bint with_marginals=False):
+        super().__init__(size, max_parts, forest, with_marginals)
+        self.row, self.mu, self.nu = np.zeros((3, n_labels))
+        self.tableau = np.zeros((n_labels + 1, n_labels + 1))
+        self.basis = np.zeros(2 * n_labels + 1, dtype=np.intp)
+
+
+cdef class NodeOutputs(ForestOutputs):
+    """Labelled nodes without edges: their max-min oracle is the game of each node by itself.
+
+    Parameters
+    ----------
+    y, n_nodes, edges, n_edges, cost, **more
+        As `GraphOutputs` takes them; there are no edges.
+    """
+
+    cdef const double[:, :] matrix
+    cdef double max_cost
+    cdef bint zero_one
+
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        if len(self.edges):
+            raise ValueError(f"there are {len(self.edges)} edges: use ForestOutputs.")
+        self.matrix = self.cost_matrix
+        self.max_cost = np.max(self.cost_matrix)
+        self.zero_one = name_of(self.cost_matrix) == "zero_one"
+        self.has_max_min = True
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return NodesWorkspace(
+            size, self.layout.max_parts, ForestScratch(
+                self.layout.n_labels, self.layout.max_parts, self.max_edges, self.max_more,
+                self.common.kind, self.common.width), self.layout.n_labels, with_marginals)
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef const double* weights = self.weights_of(b)
+        cdef Py_ssize_t t, j, k, top
+        cdef double scale, low, high
+        lower[0] = upper[0] = 0.0
+        memset(&work.atom[0], 0, self.layout.size(b) * sizeof(double))
+        for t in range(g.n_nodes):
+            k = choices(&g, t)
+            scale = self.share(b) if weights == NULL else self.share(b) * weights[t]
+            if not scale * self.max_cost > 0.0:
+                # nothing is lost by the best label alone
+                top = 0
+                for j in range(1, k):
+                    if work.scores[t * g.stride + j] > work.scores[t * g.stride + top]:
+                        top = j
+                work.atom[t * g.stride + top] = 1.0
+                lower[0] += work.scores[t * g.stride + top]
+                upper[0] += work.scores[t * g.stride + top]
+                continue
+            for j in range(k):
+                (<NodesWorkspace> work).row[j] = work.scores[t * g.stride + j] / scale
+            if self.zero_one:
+                zero_one_game(
+                    (<NodesWorkspace> work).row, k, (<NodesWorkspace> work).mu, &high)
+                low = high
+            else:
+                game_of_node(
+                    (<NodesWorkspace> work).row, k, k, self.matrix, self.max_cost,
+                    (<NodesWorkspace> work).mu, (<NodesWorkspace> work).nu,
+                    (<NodesWorkspace> work).tableau, (<NodesWorkspace> work).basis, &low, &high)
+            lower[0] += scale * low
+            upper[0] += scale * high
+            for j in range(k):
+                work.atom[t * g.stride + j] = (<NodesWorkspace> work).mu[j]
+        return 0
+
+
+# Outputs that are labelled graphs of few states, with exact oracles of all kinds.
+#
+# Graphs of few binary nodes have a table of all states (`SplitTables`); others are planned for
+# variable elimination, once for each shape.  Factors forbid labellings, or add to their scores:
+# the outputs are those that they allow.
+
+# sum of the sizes of the scores of a graph's factors, below
+LARGEST = 1e300
+
+
+cdef class ExactWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of both oracles."""
+
+    cdef SplitTables split
+    cdef EliminationScratch elimination
+
+    def __init__(self, Py_ssize_t size, Layout layout, Py_ssize_t n_nodes, Py_ssize_t n_edges,
+                 plans):
+        super().__init__(size, layout.max_parts)
+        self.split = SplitTables(n_nodes, n_edges)
+        self.elimination = EliminationScratch(plans)
+
+
+def of_graph(factors, sizes, edges, b):
+    """Labels of the variables of graph b, and the scopes and tables of its factors."""
+    try:
+        sizes, scopes, tables, _ = graph_factors(factors or (), sizes, edges)
+    except TooLarge as error:
+        raise ValueError(f"graph {b} has too many states: {error}.") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"graph {b}: {error}") from None
+    with np.errstate(over="ignore"):
+        total = sum(
+            float(np.abs(table, where=table > -np.inf, out=np.zeros(table.shape)).max())
+            for table in tables)
+    if not total < LARGEST:
+        raise ValueError(
+            f"the scores of the factors of graph {b} are too large: divide them by a number, or "
+            "forbid labels by -inf.")
+    return sizes, scopes, tables
+
+
+def plan_of_graph(sizes, edges, scopes, tables, b):
+    """As `exact_plan`, of graph b."""
+    try:
+        return exact_plan(sizes, edges, scopes, np.cumsum([0] + [t.size for t in tables])[:-1])
+    except TooLarge as error:
+        remedy = "use inference='lp'"
+        if len(scopes):
+            remedy = "give it factors of fewer nodes, or fewer edges: factors need exact inference"
+        raise ValueError(f"graph {b} has too many states: {error}; {remedy}.") from None
+
+
+cdef class ExactOutputs(GraphOutputs):
+    """Labelled graphs whose labellings can be searched and summed up exactly.
+
+    A graph has at most 16 nodes of two labels, or tables of variable elimination with at most
+    1,000,000 entries.
+
+    Parameters
+    ----------
+    y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights, shifts, \
+width, unit, cost_scale
+        As in `GraphOutputs`.
+    factors : sequence of (sequence of factors, or None), default=None
+        Those of each block, as `graph_factors` takes them: what they score is added to the scores
+        of labellings in `best` and `sum_product`, and those of -inf are no outputs.  The true
+        labelling is to be one, and other scores are to be 0, but in predictions.  `best_answer`
+        goes by nodes all the same: a bound from below.
+
+    planned : dict, default=None
+        What `planned` gave of the same graphs and factors: they are not planned again.
+
+    Attributes
+    ----------
+    n_entries : int
+        Entries of the largest tables; 0 where all graphs have split tables.
+    has_factors : bool
+    """
+
+    cdef readonly Py_ssize_t n_entries
+    cdef readonly bint has_factors
+    cdef object factors
+    # tables of all factors, and where those of each block begin
+    cdef const double[::1] tables
+    cdef const Py_ssize_t[::1] first_table
+    # plans of the shapes that there are, which each block has, and split tables' sizes
+    cdef object plans
+    cdef const Py_ssize_t[::1] plan
+    cdef void** plan_of_shape
+    cdef object addresses
+    cdef Py_ssize_t split_nodes, split_edges
+    cdef double mean_work
+
+    def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
+                 Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
+                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum", factors=None,
+                 planned=None):
+        super().__init__(
+            y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights,
+            shifts, width, unit, cost_scale)
+        self.has_marginals = True
+        self.factors = factors
+        with_factors = []
+        if planned is None:
+            with_factors = self.plan_all(factors)
+            self.has_factors = len(with_factors) > 0
+        else:
+            self.take(planned)
+        counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
+        plans, plan = self.plans, np.asarray(self.plan)
+        self.addresses = np.array(
+            [0 if found is None else id(found) for found in plans] or [0], dtype=np.uintp)
+        cdef size_t[::1] pointers = self.addresses
+        self.plan_of_shape = <void**> &pointers[0]
+        entries = np.array([0 if found is None else found.n_entries for found in plans] or [0])
+        self.n_entries = entries.max()
+        split = np.asarray(self.addresses)[plan] == 0
+        self.split_nodes = counts[split].max(initial=0)
+        self.split_edges = n_edges[split].max(initial=0)
+        work = np.sum(2.0 ** counts[split]) + np.sum(4.0 * entries[plan[~split]])
+        self.mean_work = work / max(1, len(counts))
+        self.check_allowed(with_factors)
+
+    def plan_all(self, factors):
+        """Plan how to search the graphs; returns blocks of all that have factors."""
+        counts, n_edges = self.layout.counts(), np.diff(self.edge_starts)
+        every = self.labels_of_nodes()
+        nodes_before = np.cumsum(counts) - counts
+        if factors is None:
+            factors = [None] * len(counts)
+        elif len(factors) != len(counts):
+            raise ValueError(f"factors has {len(factors)} entries for {len(counts)} graphs.")
+        known, planned, plans, placed, tables = {}, {}, [], {}, [np.zeros(1)]
+        plan, first_table = np.zeros((2, len(counts)), dtype=np.intp)
+        n_table = 1
+        # the largest first: where exact inference does not fit, it is seen at once
+        for b in np.argsort(-n_edges, kind="stable"):
+            mine = every[nodes_before[b]:nodes_before[b] + counts[b]]
+            ends = self.edges_of(b)
+            key = mine.tobytes(), ends.tobytes(), id(factors[b])
+            if key not in known:
+                sizes, scopes, own = of_graph(factors[b], mine, ends, b)
+                shape = (*key[:2], *(tuple(map(int, scope)) for scope in scopes))
+                if shape not in planned:
+                    planned[shape] = len(plans)
+                    plans.append(plan_of_graph(sizes, ends, scopes, own, b))
+                flat = np.concatenate([table.ravel() for table in own] or [np.zeros(0)])
+                content = flat.tobytes()
+                if content not in placed:
+                    placed[content] = n_table
+                    tables.append(flat)
+                    n_table += flat.size
+                known[key] = planned[shape], placed[content], b, len(scopes) > 0
+            plan[b], first_table[b] = known[key][:2]
+        self.plans, self.plan = plans, plan
+        self.tables, self.first_table = np.concatenate([*tables, np.zeros(1)]), first_table
+        return [b for _, _, b, is_with in known.values() if is_with]
+
+    def planned(self):
+        """How the graphs are searched: arrays by name, for outputs of the same ones."""
+        packed = [(np.zeros(0, np.intp),) * 2 if plan is None else plan.packed()
+                  for plan in self.plans]
+        made = {
+            "plan": self.plan, "first_table": self.first_table, "tables": self.tables,
+            "has_factors": np.array([self.has_factors])}
+        for i, name in enumerate(("heads", "numbers")):
+            arrays = [parts[i] for parts in packed]
+            made[name] = np.concatenate([*arrays, np.zeros(0, np.intp)])
+            made[f"{name}_ends"] = np.cumsum([array.size for array in arrays], dtype=np.intp)
+        return {name: np.asarray(array) for name, array in made.items()}
+
+    def take(self, planned):
+        """Have what `planned` gave."""
+        if planned["plan"].shape != (self.layout.n_blocks,):
+            raise ValueError("planned is of other graphs.")
+        heads, numbers = (
+            np.split(planned[name], planned[f"{name}_ends"][:-1]) for name in ("heads", "numbers"))
+        self.plans = [
+            Elimination.of(*parts) if parts[0].size else None
+            for parts in zip(heads, numbers, strict=True)]
+        self.plan, self.first_table = planned["plan"], planned["first_table"]
+        self.tables = planned["tables"]
+        self.has_factors = planned["has_factors"][0]
+
+    def check_allowed(self, blocks):
+        """Refuse factors of these blocks that allow no labelling."""
+        cdef Workspace work = self.workspace(self.layout.max_size)
+        cdef Py_ssize_t b
+        cdef double value
+        for b in blocks:
+            self.best(
+                b, &work.scores[0], &work.scores[0] + self.layout.behind(b), work, &work.labels[0],
+                &value)
+            if value == -INFINITY:
+                raise ValueError(
+                    f"the factors of graph {b} allow no labelling: each forbids what the others "
+                    "leave. Drop one, or allow more in its table.")
+
+    def arguments(self):
+        return (*super().arguments(), self.factors)
+
+    cdef const double* tables_of(self, Py_ssize_t b) noexcept nogil:
+        """Tables of the block's factors."""
+        return &self.tables[self.first_table[b]]
+
+    @property
+    def oracle_cost(self):
+        return self.mean_work
+
+    def largest_cost(self):
+        """None where factors forbid labellings: the dearest may be among them."""
+        return None if self.has_factors else super().largest_cost()
+
+    def largest_entropy(self):
+        """None where factors forbid labellings: how many are left is not known."""
+        return None if self.has_factors else super().largest_entropy()
+
+    def largest_adversary(self):
+        """None where factors forbid labellings: those left may be easier to answer."""
+        return None if self.has_factors else super().largest_adversary()
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return ExactWorkspace(
+            size, self.layout, self.split_nodes, self.split_edges,
+            [plan for plan in self.plans if plan is not None])
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef void* plan = self.plan_of_shape[self.plan[b]]
+        if plan == NULL:
+            value[0] = (<ExactWorkspace> work).split.maximise(&g, unary, more, labels)
+        else:
+            value[0] = (<Elimination> plan).maximise(
+                &g, unary, more, self.tables_of(b), (<ExactWorkspace> work).elimination, labels)
+        return 0
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef void* plan = self.plan_of_shape[self.plan[b]]
+        cdef Py_ssize_t behind = self.layout.behind(b)
+        memset(marginals, 0, self.layout.size(b) * sizeof(double))
+        if plan == NULL:
+            log_partition[0] = (<ExactWorkspace> work).split.sum_product(
+                &g, v, v + behind, marginals, marginals + behind)
+        else:
+            log_partition[0] = (<Elimination> plan).sum_product(
+                &g, v, v + behind, self.tables_of(b), (<ExactWorkspace> work).elimination,
+                marginals, marginals + behind, NULL)
+        return 0
+
+
+# Graphs of two labels whose edges are drawn to the same one: their oracles are minimum cuts.
+#
+# The max oracle is one (`fastm4n.inference._attractive`).  The max-min oracle is two: the costs
+# that a node expects when its label is 1 with probability p are h(p), the lower of two lines,
+# which has the slopes s below a point p* and s' <= s above it, the same at all nodes but for their
+# weights. Labellings S_t = {i: p_i > t} make up p, and so
+#
+#     max_mu  sum_i om_i h(p_i) + <v, mu>  =  const + p* C(v + om s) + (1 - p*) C(v + om s'),
+#
+# C being the best labelling's score: the maximum is the mixture of the two labellings, with the
+# weights p* and 1 - p*.
+
+cdef double UNIT = 2.0 ** -53
+# multiply-adds for each node and each end of an edge, about
+cdef double WORK = 30.0
+
+
+cdef class CutWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of minimum cuts."""
+
+    cdef MinCut cut
+
+    def __init__(self, Py_ssize_t size, Layout layout, Py_ssize_t max_edges):
+        super().__init__(size, layout.max_parts)
+        self.cut = MinCut(layout.max_parts, max_edges)
+
+
+cdef class CutOutputs(GraphOutputs):
+    """Labelled graphs with two labels and attractive edges.
+
+    An edge is attractive when its scores favour the same label at both nodes: scores >= 0 with
+    ``pairs="equal"`` and ``"both"``, and with ``"tables"`` a00 + a11 >= a01 + a10.  Each block
+    keeps the flow of its latest cuts: the next start from it.
+
+    Parameters
+    ----------
+    *args, **options
+        As those of `GraphOutputs`.
+    """
+
+    # h(p) is level + below p up to the kink, from there on it has the slope `above`
+    cdef double level, below, above, kink
+    # flows of both cuts, one number an edge
+    cdef double[:, ::1] flows
+    cdef Py_ssize_t max_edges
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        if self.layout.n_labels != 2:
+            raise ValueError(
+                f"minimum cuts are for graphs of two labels, there are {self.layout.n_labels}.")
+        if self.pairs == "displaced":
+            raise ValueError("minimum cuts are not for pairs='displaced'.")
+        if self.n_choices is not None and np.any(np.asarray(self.n_choices) != 2):
+            where = int(np.flatnonzero(np.asarray(self.n_choices) != 2)[0])
+            raise ValueError(
+                f"node {where} has one label only: minimum cuts are for nodes with two.")
+        self.has_max_min = True
+        n_edges = np.diff(self.edge_starts)
+        self.max_edges = int(n_edges.max(initial=0))
+        self.flows = np.zeros((2, self.n_edges_of_all + 1))
+        (c00, c01), (c10, c11) = self.cost_matrix.tolist()
+        # the costs of both answers are c00 + (c10 - c00) p and c01 + (c11 - c01) p
+        if (c01 - c00) * (c10 - c11) > 0.0:
+            self.kink = (c01 - c00) / ((c01 - c00) + (c10 - c11))
+        else:
+            self.kink = 1.0
+        first = c00 < c01 or (c00 == c01 and c10 <= c11)
+        lines = [(c00, c10 - c00), (c01, c11 - c01)]
+        self.level, self.below = lines[0 if first else 1]
+        self.above = lines[1 if first else 0][1] if self.kink < 1.0 else self.below
+
+    @property
+    def oracle_cost(self):
+        ends = self.layout.n_parts_of_all + 2.0 * self.n_edges_of_all
+        return WORK * ends / max(1, self.layout.n_blocks)
+
+    def largest_adversary(self):
+        """Node by node: h, also of costs of true labels that are not zero, at 0, its kink or 1."""
+        at_kink = self.level + self.below * self.kink
+        most = max(self.level, at_kink, at_kink + self.above * (1.0 - self.kink))
+        return self.costs_over_nodes(np.full(self.layout.n_parts_of_all, most))
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        return CutWorkspace(size, self.layout, self.max_edges)
+
+    def state(self):
+        return {"flows": np.array(self.flows)}
+
+    def restore(self, state):
+        np.asarray(self.flows)[...] = state["flows"]
+
+    cdef int fill(
+        self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, double* base,
+        double* rounding) except -1 nogil:
+        """Give the scores to the cut; an error where an edge is not attractive."""
+        cdef graph_t g = self.graph(b)
+        cdef double q
+        cdef Py_ssize_t e = cut_of_graph(&g, unary, more, cut, base, rounding, &q)
+        return 0 if e < 0 else self.not_attractive(b, e, q)
+
+    cdef int not_attractive(self, Py_ssize_t b, Py_ssize_t e, double q) except -1 nogil:
+        with gil:
+            pair = tuple(self.edges_of(b)[e].tolist())
+            raise ValueError(
+                f"edge {e} of graph {b}, {pair}, is not attractive: its scores of equal labels, "
+                f"less those of different ones, add up to {q:.3g} < 0. Minimum cuts need "
+                "attractive edges: keep weights of edges >= 0, or take another oracle.")
+
+    cdef int start_from(self, Py_ssize_t b, MinCut cut, Py_ssize_t which) except -1 nogil:
+        """Solve from the flow that the block has kept, and keep the new one."""
+        cdef Py_ssize_t e, first = self.edge_starts[b], m = self.edge_starts[b + 1] - first
+        for e in range(m):
+            cut.flow[e] = self.flows[which, first + e]
+        cut.solve(True)
+        for e in range(m):
+            self.flows[which, first + e] = cut.flow[e]
+        return 0
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """A minimum cut; value is the bound by its flow."""
+        return self.one_cut(b, unary, more, (<CutWorkspace> work).cut, labels, value)
+
+    cdef int one_cut(
+        self, Py_ssize_t b, const double* unary, const double* more, MinCut cut, label_t* labels,
+        double* value) except -1 nogil:
+        cdef Py_ssize_t i
+        cdef double base, rounding
+        self.fill(b, unary, more, cut, &base, &rounding)
+        self.start_from(b, cut, 0)
+        for i in range(self.layout.n_parts(b)):
+            labels[i] = cut.tree[i] == 1
+        value[0] = base + cut.bound() + rounding
+        return 0
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        """Two cuts; the atom is the mixture of their labellings."""
+        return self.two_cuts(b, work, (<CutWorkspace> work).cut, lower, upper)
+
+    cdef int two_cuts(
+        self, Py_ssize_t b, Workspace work, MinCut cut, double* lower,
+        double* upper) except -1 nogil:
+        cdef const double* v = &work.scores[0]
+        cdef const double* weights = self.weights_of(b)
+        cdef Py_ssize_t i, n = self.layout.n_parts(b)
+        cdef double share = self.share(b), weight, base, rounding, level = 0.0
+        cdef double slope = fabs(self.below) + fabs(self.above) + fabs(self.level)
+        self.fill(b, v, v + self.layout.behind(b), cut, &base, &rounding)
+        for i in range(n):
+            weight = share if weights == NULL else share * weights[i]
+            level += weight * self.level
+            rounding += 4.0 * UNIT * (cut.degree + n) * weight * slope
+            cut.weight[i] += weight * self.below
+        self.start_from(b, cut, 0)
+        upper[0] = base + level + rounding + self.kink * cut.bound()
+        for i in range(n):
+            work.labels[i] = cut.tree[i] == 1
+        self.indicator(b, &work.labels[0], &work.atom[0])
+        lower[0] = self.kink * self.score(b, &work.labels[0], v)
+        if self.kink < 1.0:
+            for i in range(self.layout.size(b)):
+                work.atom[i] *= self.kink
+            for i in range(n):
+                weight = share if weights == NULL else share * weights[i]
+                cut.weight[i] += weight * (self.above - self.below)
+            self.start_from(b, cut, 1)
+            upper[0] += (1.0 - self.kink) * cut.bound()
+            for i in range(n):
+                work.labels[i] = cut.tree[i] == 1
+            self.add(b, &work.labels[0], 1.0 - self.kink, &work.atom[0])
+            lower[0] += (1.0 - self.kink) * self.score(b, &work.labels[0], v)
+        lower[0] += self.adversary(b, &work.atom[0], work)
+        return 0
+
+
+# Graphs of nodes with two labels and edges of any sign, by roof duality.
+#
+# The surrogates are those of the local polytope L, in the place of the polytope of the labellings:
+# marginals of nodes and of edges, each edge agreeing with its two nodes.  Both polytopes have the
+# same labellings, and the maxima are the same where the point of L has labels only.
+
+# multiply-adds of a cut for each node and each end of an edge, about
+cdef double CUT_COST = 20.0
+
+
+cdef class RoofWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of roof duality."""
+
+    cdef RoofScratch roof
+
+    def __init__(self, Py_ssize_t size, Layout layout, Py_ssize_t max_edges):
+        super().__init__(size, layout.max_parts)
+        self.roof = RoofScratch(layout.max_parts, max_edges)
+
+
+cdef class RoofOutputs(GraphOutputs):
+    """Labelled graphs of nodes with two labels each.
+
+    Parameters
+    ----------
+    y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights, shifts, \
+width, unit, cost_scale
+        As in `GraphOutputs`, with two labels.
+    exact : bool, default=False
+        Whether outputs of largest score are demanded, instead of points of L. It is an error where
+        more than 16 nodes that edges join are left to search.
+
+    Attributes
+    ----------
+    n_left : ndarray of int of shape (n_blocks,)
+        Nodes that the last maximum of each block over L left without a label; -1 before the first.
+        0: the point of L is a labelling, and of largest score.
+    proven : ndarray of bool of shape (n_blocks,)
+        Whether the last output of each block is known to have the largest score.
+    """
+
+    cdef readonly bint exact
+    cdef int[::1] left_of
+    cdef unsigned char[::1] proven_of
+
+    def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
+                 Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
+                 Py_ssize_t width=1, double unit=1.0, cost_scale="sum", bint exact=False):
+        super().__init__(
+            y, n_nodes, edges, n_edges, cost, pairs, edge_types, n_types, n_choices, part_weights,
+            shifts, width, unit, cost_scale)
+        if self.layout.n_labels != 2:
+            raise ValueError(
+                f"roof duality is for nodes of two labels, and there are {self.layout.n_labels}: "
+                "take inference='lp' or 'auto'.")
+        self.exact = exact
+        self.has_relaxation = self.has_max_min = not exact
+        self.left_of = np.full(self.layout.n_blocks, -1, dtype=np.intc)
+        self.proven_of = np.zeros(self.layout.n_blocks, dtype=np.uint8)
+
+    def arguments(self):
+        return (*super().arguments(), self.exact)
+
+    @property
+    def n_left(self):
+        return np.array(self.left_of)
+
+    @property
+    def proven(self):
+        return np.array(self.proven_of, dtype=bool)
+
+    @property
+    def oracle_cost(self):
+        ends = self.layout.n_parts_of_all + 4 * self.n_edges_of_all
+        return CUT_COST * ends / max(1, self.layout.n_blocks)
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        most = int(np.diff(self.edge_starts).max(initial=0))
+        return RoofWorkspace(size, self.layout, most)
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """The labels that roof duality proves, and the best or good ones for the rest.
+
+        value is a bound from above: the score where it is the largest, and else that of L.
+        """
+        cdef graph_t g = self.graph(b)
+        return self.decode(b, &g, unary, more, (<RoofWorkspace> work).roof, labels, value)
+
+    cdef int decode(
+        self, Py_ssize_t b, const graph_t* g, const double* unary, const double* more,
+        RoofScratch roof, label_t* labels, double* value) except -1 nogil:
+        roof.relax(g, unary, more)
+        self.left_of[b] = <int> roof.n_left
+        roof.decode(g, labels, value)
+        self.proven_of[b] = roof.proven
+        if self.exact and not roof.proven:
+            with gil:
+                raise ValueError(
+                    f"graph {b}: roof duality leaves {roof.n_left} of its {g.n_nodes} nodes "
+                    f"without a label, and edges join {roof.most_joined} of them: the states of at "
+                    "most 16 are searched. Take "
+                    "inference='auto', which bounds what the relaxation gains, instead of 'exact', "
+                    "or a graph of fewer edges.")
+        value[0] = roof.bound
+        return 0
+
+    cdef int relaxed(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
+        double* lower, double* upper) except -1 nogil:
+        """Exact, whatever `certify`."""
+        cdef graph_t g = self.graph(b)
+        (<RoofWorkspace> work).roof.relax(&g, unary, more)
+        self.answer(b, &g, (<RoofWorkspace> work).roof, work, lower, upper)
+        return 0
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        (<RoofWorkspace> work).roof.max_min(
+            &g, &work.scores[0], &work.scores[0] + self.layout.behind(b), self.costs_of(0),
+            self.cost_stride, self.share(b), self.weights_of(b))
+        self.answer(b, &g, (<RoofWorkspace> work).roof, work, lower, upper)
+        return 0
+
+    cdef void answer(
+        self, Py_ssize_t b, const graph_t* g, RoofScratch roof, Workspace work, double* lower,
+        double* upper) noexcept nogil:
+        """work.atom = the point of L, and the bounds of its value."""
+        memset(&work.atom[0], 0, self.layout.size(b) * sizeof(double))
+        roof.write_point(g, &work.atom[0], &work.atom[0] + self.layout.behind(b))
+        self.left_of[b] = <int> roof.n_left
+        lower[0] = roof.lower
+        upper[0] = roof.bound
+
+
+# Labelled graphs of any shape, over their local polytope.
+#
+# The max oracle is a linear program, of which `Decomposition` gives a point and a bound.  Messages
+# of each block are kept from visit to visit, so that a visit goes on where the last one ended.
+
+cdef enum:
+    MAX_SWEEPS = 100
+    # primal-dual iterations of a visit, of the max oracle of labellings and of a certificate
+    VISIT_ITERATIONS = 400
+    BEST_ITERATIONS = 200
+    BOUND_ITERATIONS = 5000
+    # sweeps of the reweighted sum-product, and Newton steps of its line search
+    SOFT_SWEEPS = 500
+    MAX_SEARCH = 60
+
+# a visit ends where its error is below this share of what is left to gain
+cdef double VISIT_SLACK = 0.3
+# that of the reweighted sum-product
+cdef double SOFT_SLACK = 0.1
+# errors below this share of the value are left
+cdef double EXACT = 1e-9
+
+
+cdef class DecompositionWorkspace(Workspace):
+    """Scratch of one thread: that of the solver, and of the messages."""
+
+    cdef Decomposition relaxation
+    cdef Reweighted soft
+
+    def __init__(self, Py_ssize_t size, layout, Py_ssize_t max_edges, bint with_marginals):
+        super().__init__(size, layout.max_parts)
+        scratch = Reweighted if with_marginals else Decomposition
+        made = scratch(layout.max_parts, max_edges, layout.n_labels, layout.stride)
+        if with_marginals:
+            self.soft = made
+        else:
+            self.relaxation = made
+
+
+cdef int wrong_scratch() except -1 nogil:
+    """Messages of the max oracle and of marginals are apart: a workspace has those of one."""
+    with gil:
+        raise NotImplementedError(
+            "this workspace over graphs with cycles is not of the oracle that is asked for.")
+
+
+cdef class DecompositionOutputs(GraphOutputs):
+    """Labelled graphs with cycles and any number of labels: parameters are those of GraphOutputs.
+
+    Max-margin is over the local polytope, whose points are atoms; they are labellings where those
+    are as good.  Labellings alone come with an upper bound of the score of the best one.
+    """
+
+    cdef double[::1] messages
+    cdef Py_ssize_t max_edges
+    # spanning forests of all blocks, as forests_t has them: where each block's begin among all
+    cdef Py_ssize_t[::1] first_forest, forest_starts
+    cdef int[::1] forest_ends
+    cdef double[::1] shares
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        n_edges = np.diff(self.edge_starts)
+        self.max_edges = int(n_edges.max(initial=0))
+        self.first_forest = np.zeros(0, dtype=np.intp)
+        self.messages = np.zeros(2 * self.n_edges_of_all * self.layout.stride + 1)
+        self.has_relaxation = True
+        # for pairs that have them: see `workspace`
+        self.has_marginals = self.has_entropy = True
+
+    @property
+    def oracle_cost(self):
+        """Twenty sweeps, each of two products of a table and a vector for each edge."""
+        mean_edges = self.n_edges_of_all / max(1, self.layout.n_blocks)
+        return 40.0 * mean_edges * self.layout.n_labels * self.layout.stride
+
+    def workspace(self, Py_ssize_t size, bint with_marginals=False):
+        if with_marginals:
+            if self.pairs != "tables" or not self.per_edge:
+                raise ValueError(
+                    "surrogate='log' over graphs with cycles needs a table of scores for each "
+                    f"edge: pairs='tables' and edge_types=None, not pairs={self.pairs!r}"
+                    f"{'' if self.per_edge else ' that share scores by type'}.")
+            if self.first_forest.shape[0] == 0:
+                self.plan()
+        return DecompositionWorkspace(size, self.layout, self.max_edges, with_marginals)
+
+    def plan(self):
+        """Spanning forests of all blocks."""
+        firsts, starts, ends, shares = [0], [0], [], []
+        for b in range(self.layout.n_blocks):
+            forests, of_block = spanning_forests(self.layout.n_parts(b), self.edges_of(b))
+            for forest in forests:
+                ends.extend(forest)
+                starts.append(len(ends))
+            firsts.append(len(starts) - 1)
+            shares.append(of_block)
+        self.forest_ends = np.array([*ends, 0], dtype=np.intc)
+        self.forest_starts = np.array(starts, dtype=np.intp)
+        self.shares = np.concatenate([*shares, [1.0]])
+        # the last, as it says that the others are there
+        self.first_forest = np.array(firsts, dtype=np.intp)
+
+    cdef forests_t forests(self, Py_ssize_t b) noexcept nogil:
+        """The spanning forests of block b."""
+        cdef forests_t found
+        cdef Py_ssize_t first = self.first_forest[b]
+        found.n_forests = self.first_forest[b + 1] - first
+        found.starts = &self.forest_starts[first]
+        found.ends = &self.forest_ends[0]
+        found.shares = &self.shares[self.edge_starts[b]]
+        return found
+
+    def state(self):
+        return {"messages": np.array(self.messages)}
+
+    def restore(self, state):
+        np.asarray(self.messages)[:] = state["messages"]
+
+    cdef double* messages_of(self, Py_ssize_t b) noexcept nogil:
+        """Those of block b: only its own visits read or write them."""
+        return &self.messages[2 * self.edge_starts[b] * self.layout.stride]
+
+    cdef int best(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
+        label_t* labels, double* value) except -1 nogil:
+        """The best labelling found; value is a bound of the largest score, not its own."""
+        cdef graph_t g = self.graph(b)
+        cdef double lower
+        if (<DecompositionWorkspace> work).relaxation is None:
+            wrong_scratch()
+        (<DecompositionWorkspace> work).relaxation.maximise(
+            &g, unary, more, self.messages_of(b), -INFINITY, 0.0, self.exact(unary, b),
+            MAX_SWEEPS, BEST_ITERATIONS, &lower, value)
+        memcpy(
+            labels, &(<DecompositionWorkspace> work).relaxation.labels[0],
+            g.n_nodes * sizeof(label_t))
+        return 0
+
+    cdef double exact(self, const double* unary, Py_ssize_t b) noexcept nogil:
+        """An error that is as good as none beside the scores of nodes."""
+        cdef Py_ssize_t t, row = self.layout.row(b)
+        cdef double total = 1.0
+        for t in range(self.layout.n_parts(b)):
+            total += fabs(self.loops.maximum(unary + t * row, self.layout.n_labels))
+        return EXACT * total if total < INFINITY else EXACT
+
+    cdef int relaxed(
+        self, Py_ssize_t b, const double* unary, const double* more, Workspace work, bint certify,
+        double* lower, double* upper) except -1 nogil:
+        cdef graph_t g = self.graph(b)
+        cdef double tol = max(work.tolerance, self.exact(unary, b))
+        if (<DecompositionWorkspace> work).relaxation is None:
+            wrong_scratch()
+        (<DecompositionWorkspace> work).relaxation.maximise(
+            &g, unary, more, self.messages_of(b), work.current, 0.0 if certify else VISIT_SLACK,
+            tol, MAX_SWEEPS, BOUND_ITERATIONS if certify else VISIT_ITERATIONS, lower, upper)
+        self.publish(b, &g, (<DecompositionWorkspace> work).relaxation, &work.atom[0])
+        return 0
+
+    cdef void publish(
+        self, Py_ssize_t b, const graph_t* g, Decomposition scratch, double* atom) noexcept nogil:
+        """atom = the point that was found, in the form of scores."""
+        cdef Py_ssize_t e, i, a, c
+        cdef const double* q
+        if scratch.is_labelling:
+            self.indicator(b, &scratch.labels[0], atom)
+            return
+        memset(atom, 0, self.layout.size(b) * sizeof(double))
+        for i in range(g.n_nodes):
+            memcpy(atom + i * g.stride, &scratch.p[i * g.stride], choices(g, i) * sizeof(double))
+        for e in range(g.n_edges):
+            for a in range(choices(g, g.edges[2 * e])):
+                q = &scratch.q[(e * g.stride + a) * g.stride]
+                for c in range(choices(g, g.edges[2 * e + 1])):
+                    if q[c] > 0.0:
+                        edge_add(g, e, atom + self.layout.behind(b), a, c, q[c])
+
+    # ------------------------------------------------------------------------------ log
+
+    cdef int sum_product(
+        self, Py_ssize_t b, const double* v, Workspace work, double* marginals,
+        double* log_partition) except -1 nogil:
+        """Marginals in the local polytope; log_partition is an upper bound of its maximum."""
+        cdef graph_t g = self.graph(b)
+        cdef forests_t forests = self.forests(b)
+        cdef Py_ssize_t behind = self.layout.behind(b)
+        cdef double lower
+        if (<DecompositionWorkspace> work).soft is None:
+            wrong_scratch()
+        (<DecompositionWorkspace> work).soft.sum_product(
+            &g, &forests, v, v + behind, self.messages_of(b), work.current, SOFT_SLACK,
+            max(work.tolerance, self.exact(v, b)), SOFT_SWEEPS, marginals, marginals + behind,
+            &lower, log_partition)
+        return 0
+
+    cdef double entropy(self, Py_ssize_t b, const double* mu) noexcept nogil:
+        """The mean of the entropies of the forests."""
+        cdef graph_t g = self.graph(b)
+        cdef forests_t forests = self.forests(b)
+        return mean_entropy(self.loops, &g, &forests, mu, mu + self.layout.behind(b))
+
+    cdef int entropy_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        """Newton's method on the slope, with bisection where it leaves the bracket or is slow."""
+        cdef graph_t g = self.graph(b)
+        cdef forests_t forests = self.forests(b)
+        cdef Py_ssize_t k = self.layout.size(b), _search
+        cdef double norm = curvature * self.loops.dot(&work.step[0], &work.step[0], k)
+        cdef double linear = self.loops.dot(&work.scores[0], &work.step[0], k)
+        cdef double low = 0.0, high = 1.0, at = 0.7, slope, bend, proposal, before = INFINITY
+        if (<DecompositionWorkspace> work).soft is None:
+            wrong_scratch()
+        for _search in range(MAX_SEARCH):
+            (<DecompositionWorkspace> work).soft.slopes(
+                &g, &forests, &mu[offset], &work.step[0], at, &slope, &bend)
+            slope += linear - at * norm
+            bend -= norm
+            if slope >= 0.0:
+                low = at
+            else:
+                high = at
+            # as the block's dual is concave, this bounds what is left to gain
+            if at == 1.0 and slope >= 0.0 or fabs(slope) * (high - low) <= 1e-10:
+                break
+            proposal = at - slope / bend if bend < 0.0 else -1.0
+            if proposal >= 1.0 and high == 1.0 and low < 1.0 and before == INFINITY:
+                proposal = 1.0
+            elif not (low < proposal < high) or fabs(slope) > 0.5 * before:
+                proposal = 0.5 * (low + high)
+            before = fabs(slope)
+            at = proposal
+        step[0] = at
+        return 0

@@ -9,8 +9,7 @@ from math import lgamma
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fastm4n.inference._permutation cimport PermutationScratch
-from fastm4n.inference._permutation_max_min cimport PermutationMaxMin
+from fastm4n.inference.permutation cimport PermutationMaxMin, PermutationScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 

@@ -8,11 +8,14 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from fastm4n.outputs._cut import CutOutputs
-from fastm4n.outputs._decomposition import DecompositionOutputs
-from fastm4n.outputs._few_states import ExactOutputs
-from fastm4n.outputs._forest import ForestOutputs, NodeOutputs
-from fastm4n.outputs._roof import RoofOutputs
+from fastm4n.outputs._graph import (
+    CutOutputs,
+    DecompositionOutputs,
+    ExactOutputs,
+    ForestOutputs,
+    NodeOutputs,
+    RoofOutputs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The regularisation path of an estimator: one fit for all alpha, with a certified gap for each."""
 
 from fastm4n.path._compute import regularization_path
-from fastm4n.path._cross_validation import RegularizationPathCV
-from fastm4n.path._path import RegularizationPath
+from fastm4n.path._path import RegularizationPath, RegularizationPathCV
 from fastm4n.path._run import PathInterrupted
 
 __all__ = ["PathInterrupted", "RegularizationPath", "RegularizationPathCV", "regularization_path"]

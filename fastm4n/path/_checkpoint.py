@@ -1,4 +1,4 @@
-"""Checkpoints of regularisation paths: a folder that holds what was finished, and the state."""
+"""Checkpoints of regularisation paths: a folder with the finished breakpoints and the state."""
 
 from pathlib import Path
 
@@ -7,17 +7,16 @@ import numpy as np
 from fastm4n.base.array_files import ModelFileError, read_arrays, understood, write_arrays
 from fastm4n.base.atomic import check_no_loop
 from fastm4n.base.checks import check_file
-from fastm4n.solvers.breakpoints import Breakpoint
 from fastm4n.solvers.checkpoints import Pace, check_fingerprint
+from fastm4n.solvers.path import Breakpoint
 
 _PROBLEM, _BREAKPOINT, _STATE = "path problem", "path breakpoint", "path state"
 
 
 class Checkpoint:
-    """A folder with a file for the problem, one for each breakpoint, and one for the state.
+    """A folder with one file for the problem, one for the state, and one for each breakpoint.
 
-    The state is that of the solver: after the last finished breakpoint, the number of which it
-    names, or on the way to the next one.
+    The file of the state has the solver's state and the number of breakpoints finished before.
 
     Parameters
     ----------
@@ -28,7 +27,7 @@ class Checkpoint:
     Raises
     ------
     ValueError
-        If the folder is none, holds other files, or the path of another problem.
+        If the folder is a file, contains other files, or the path of another problem.
     ModelFileError
         If a file is damaged.
     """
@@ -37,29 +36,27 @@ class Checkpoint:
         check_file("checkpoint", folder)
         check_no_loop(folder)
         self.folder, self.pace = Path(folder), Pace()
-        self._ahead = {}  # breakpoints that are to be written before the next state
+        self._unwritten = {}  # breakpoints to be written before the next state
         self.problem_file = self.folder / "problem.fm4n"
         self.state_file = self.folder / "state.fm4n"
         if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"checkpoint={str(folder)!r} is a file; give a folder.")
+            raise ValueError(f"checkpoint={str(folder)!r} is a file. Name a folder.")
         self.folder.mkdir(parents=True, exist_ok=True)
         for file in self.folder.glob(".fastm4n-*.tmp"):
-            file.unlink()  # a process was killed while it wrote
+            file.unlink()  # left by a killed process
         if self.problem_file.exists():
             header, _ = read_arrays(self.problem_file, _PROBLEM)
             check_fingerprint(self.folder, header, fingerprint, "problem")
-            return
-        if any(self.folder.iterdir()):
+        elif any(self.folder.iterdir()):
             raise ValueError(
-                f"checkpoint={str(folder)!r} has files in it, but none of a path; give an empty "
-                "folder, or a new one."
-            )
-        write_arrays(self.problem_file, _PROBLEM, {"fingerprint": fingerprint}, {})
+                f"checkpoint={str(folder)!r} contains files, but no path. Name an empty folder.")
+        else:
+            write_arrays(self.problem_file, _PROBLEM, {"fingerprint": fingerprint}, {})
 
     def read(self, restore):
-        """Points, weights, seconds and those since the last point; None where nothing was kept.
+        """Points, weights, seconds, and seconds since the last point, or None without a state.
 
-        restore is called with the state.
+        `restore` is called with the arrays of the state.
         """
         if not self.state_file.exists():
             return None
@@ -77,18 +74,18 @@ class Checkpoint:
         except FileNotFoundError as error:
             raise ModelFileError(f"{error.filename} is missing from the checkpoint.") from error
 
-    def write(self, j, point, weights, seconds):
-        """Have breakpoint j written with the next state, which refers to it."""
-        self._ahead[j] = {"numbers": point.numbers(), "seconds": np.float64(seconds), **weights}
+    def add(self, j, point, weights, seconds):
+        """Queue breakpoint j, to be written just before the next state."""
+        self._unwritten[j] = {"numbers": point.numbers(), "seconds": np.float64(seconds), **weights}
 
     def write_state(self, n_breakpoints, state, seconds=0.0):
-        """Write what state() gives, `seconds` after the last of so many breakpoints."""
+        """Write ``state()``, taken `seconds` after the last of `n_breakpoints`."""
         with self.pace.writing():
             header, arrays = {"n_breakpoints": n_breakpoints, "seconds": seconds}, state()
             with self.pace.sparing(self.folder):
-                for j in list(self._ahead):
-                    write_arrays(self._file(j), _BREAKPOINT, {}, self._ahead[j])
-                    del self._ahead[j]
+                for j in list(self._unwritten):
+                    write_arrays(self._file(j), _BREAKPOINT, {}, self._unwritten[j])
+                    del self._unwritten[j]
                 write_arrays(self.state_file, _STATE, header, arrays, finite=False)
 
     def _file(self, j):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n.path._checkpoint import Checkpoint
+from fastm4n.path._path import RegularizationPath
 from fastm4n.path._run import Run
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import StrPath
-    from fastm4n.path._path import RegularizationPath
 
 
 def regularization_path(
@@ -28,64 +28,62 @@ def regularization_path(
     sample_weight: ArrayLike | None = None, lengths: ArrayLike | None = None,
     checkpoint: StrPath | None = None, callback: Callable[..., Any] | None = None, verbose: int = 0,
 ) -> RegularizationPath:
-    """Weights for every alpha whose objective is near its minimum, certified: within eps.
+    """Weights for every alpha, with an objective certified to be within eps of its minimum.
 
-    The path goes from an alpha so large that hardly anything is learned down to `alpha_min`, or,
-    where that is not given, at most to one at which the loss is at most eps. It is made of a few
-    breakpoints, each warm-started from the one before; between them one of their weights is good
-    enough, which is proven, and not tried.
+    The path goes from an alpha so large that hardly anything is learned down to `alpha_min`. By
+    default it ends at the latest when the loss is at most eps. It consists of a few breakpoints,
+    each warm-started from the one before. Between two breakpoints the weights of one of them are
+    proven to be good enough.
 
     Parameters
     ----------
     estimator : estimator
-        Unfitted; its parameters but `alpha` and `tol` are those of the path. `max_iter` is the
-        most passes of one breakpoint. `callback` is not called, and ``solver="auto"`` makes
+        An unfitted estimator. The path replaces its `alpha` and `tol`. `max_iter` is the maximum
+        number of passes of one breakpoint. `callback` is ignored, and ``solver="auto"`` makes
         accelerated line-search steps throughout.
-    X, y : as the estimator's `fit` takes them
+    X, y : as in the estimator's `fit`
     eps : float, default=0.1
-        Gap that the path may have at any alpha, relative to the objective at w = 0, as `tol` of
-        the estimators is, and below 1: w = 0 has a gap of at most 1 without any fit. (That
-        objective is 1 for max-margin under the 0-1 or the mean Hamming cost.)
+        Maximum gap at any alpha, relative to the objective at w = 0 like the `tol` of the
+        estimators. It must be below 1, the gap that w = 0 has without any fit. (The objective at
+        w = 0 is 1 for max-margin under the 0-1 or the mean Hamming cost.)
     kappa : float in (0, 1), default=None
-        Each breakpoint is solved to a relative gap of at most kappa * eps: the smaller, the fewer
-        and the
-        dearer they are. By default 0.9, and 0.7 for the heuristic path.
+        Each breakpoint is solved to a relative gap of at most kappa * eps. A smaller kappa makes
+        fewer and more expensive breakpoints. By default 0.9, and 0.7 for the heuristic path.
     alpha_min : float, default=None
-        Where the path ends. By default 1e-3 times the alpha at which a step along the slope of the
-        loss at w = 0 would do away with about all of it, or before that as soon as the loss is at
-        most eps: the last weights then have that gap at most for every smaller alpha.
+        End of the path. By default 1e-3 times the alpha at which one step along the slope of the
+        loss at w = 0 would remove about all of the loss. The path ends before that if the loss is
+        at most eps, as the last weights then have that gap at most for every smaller alpha.
     alpha_max : float, default=None
-        The first breakpoint. By default it is derived, such that the first weights times
-        alpha_max / alpha are good enough for every larger alpha; for one that is given,
-        :meth:`RegularizationPath.gap` tells whether they are.
+        The first breakpoint. The default is such that the first weights times alpha_max / alpha
+        are good enough for every larger alpha. For your own alpha_max,
+        :meth:`RegularizationPath.gap` returns their gap.
     method : {"certified", "heuristic", "grid"}, default="certified"
-        "certified" is as said. "heuristic" goes by gaps as they were when blocks were last
-        visited: faster where certificates are dear, without any promise. "grid" solves for given
-        alphas to eps.
+        "certified" is the method described above. "heuristic" uses the gaps at the last visit of
+        each block, which is faster if certificates are expensive but promises nothing. "grid"
+        solves for given alphas to eps.
     alphas : array-like, default=None
-        The grid, in any order; by default 31 alphas from 2^15 to 2^-15 as in [1]_.
+        The grid, in any order. By default 31 alphas from 2^15 to 2^-15 as in [1]_.
     warm_start : bool, default=True
-        Whether an alpha of the grid starts from the one before. If not, each is the fit of the
-        estimator with that alpha and ``tol=eps``.
+        Whether an alpha of the grid starts from the one before. Without warm starts each one
+        equals a fit of the estimator with that alpha and ``tol=eps``.
     certify : bool, default=True
-        Whether the gaps of a heuristic path are certified, for the record: it goes on as if they
-        were not, and the time is not counted in `seconds`. Otherwise they are NaN.
+        Whether to certify the gaps of a heuristic path, for the record. The certificates do not
+        change the path, and `seconds` does not count them. Without them `gaps` are NaN.
     sample_weight : array-like, default=None
         As in the estimator's `fit`.
     lengths : array-like of int, default=None
         As in `SequenceTagger.fit`.
     checkpoint : str or path, default=None
-        A folder, made if need be, that holds each finished breakpoint before the next begins, and
-        every few seconds the state of the solver. Called again in the same way, the function goes
-        on from there, with the same result to the bit. (Up to rounding where the values of a kernel
-        do not fit in `cache_size` and a breakpoint was cut, as they are computed anew.) Where it
-        cannot be written any more there is a RuntimeWarning, and the path goes on and tries again
-        later.
+        A folder for each finished breakpoint and, every few seconds, the state of the solver. It
+        is made if needed. The same call later resumes from there, with the same result to the
+        bit. (Up to rounding if kernel values exceed `cache_size` and a breakpoint was interrupted,
+        as they are computed again.) If the folder cannot be written, there is a RuntimeWarning,
+        and the path goes on and tries again later.
     callback : callable, default=None
         Called after each breakpoint with a dict of "alpha", "gap", "primal", "dual", "loss",
-        "passes", "seconds", "oracle_calls" and "n_breakpoints"; a true result ends the path.
+        "passes", "seconds", "oracle_calls" and "n_breakpoints". A true result ends the path.
     verbose : int, default=0
-        A progress bar (with tqdm) and lines in the log "fastm4n".
+        Whether to show a progress bar (with tqdm) and log to "fastm4n".
 
     Returns
     -------
@@ -94,29 +92,29 @@ def regularization_path(
     Raises
     ------
     ValueError
-        For invalid parameters or data, a parameter of the estimator that paths do not know
-        (``fit_intercept="free"``, ``step="fixed"``, bounds of `penalty` without zero), or a
-        checkpoint of another problem.
+        For invalid parameters or data, a checkpoint of another problem, or a parameter of the
+        estimator that paths do not support (``fit_intercept="free"``, ``step="fixed"``, bounds of
+        `penalty` without zero).
     ModelFileError
         If a file of the checkpoint is damaged.
     PathInterrupted
-        A KeyboardInterrupt whose `path` has the breakpoints that were finished.
+        A KeyboardInterrupt whose `path` has the finished breakpoints.
 
     Warns
     -----
     ConvergenceWarning
-        If `max_iter` passes did not solve a breakpoint; the path ends there, but for a grid. Zero
-        stands for weights that are worse.
+        If `max_iter` passes did not solve a breakpoint. The path ends there, except for a grid.
+        Weights worse than zero are replaced by zero.
 
     Notes
     -----
-    Memory is that of a fit, and that of the weights times the number of breakpoints. Weights of
-    more than 2^20 numbers are kept in float32 (in float64 under another `penalty` than "l2"), and
-    their gaps are those of the rounded weights.
-    A checkpoint takes the dual point as well; writing takes about 3 % of the time at most.
+    A path takes the memory of a fit, plus the weights of each breakpoint. Weights of more than
+    2^20 numbers are stored in float32 (in float64 under another `penalty` than "l2"), and the gaps
+    are those of the rounded weights. A checkpoint also contains the dual point, and writing it
+    takes at most about 3 % of the time.
 
-    The bound rests on two facts: the minimum of the objective is a concave function of alpha, and
-    the objective of fixed weights an affine one [2]_, under every `penalty`.
+    The bound rests on two facts, true under every `penalty`: the minimum of the objective is a
+    concave function of alpha, and the objective of fixed weights is an affine one [2]_.
 
     References
     ----------
@@ -138,10 +136,9 @@ def regularization_path(
     array([0, 0])
     """
     run = Run(
-        estimator, eps=eps, kappa=kappa, alpha_min=alpha_min, alpha_max=alpha_max, method=method,
-        alphas=alphas, warm_start=warm_start, certify=certify, callback=callback,
-        verbose=verbose,
-    )
+        RegularizationPath, estimator, eps=eps, kappa=kappa, alpha_min=alpha_min,
+        alpha_max=alpha_max, method=method, alphas=alphas, warm_start=warm_start, certify=certify,
+        callback=callback, verbose=verbose)
     X = run.prepare(X, y, sample_weight, lengths)
     if checkpoint is not None:
         run.use(Checkpoint(checkpoint, run.fingerprint(X, y, sample_weight, lengths)))

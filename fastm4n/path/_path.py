@@ -1,87 +1,103 @@
-"""`RegularizationPath`: weights for every alpha."""
+"""`RegularizationPath`, weights for every alpha, and `RegularizationPathCV`, which chooses one."""
 
 from __future__ import annotations
 
+import warnings
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.array_files import read_arrays, understood, write_arrays
+from fastm4n.base.arrays import part
+from fastm4n.base.checks import check_choice, check_flag, check_number
+from fastm4n.models._state import estimator_from_state, estimator_state
+from fastm4n.path._folds import PathsOfParts
+from fastm4n.path._run import KAPPA
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.solvers.breakpoints import smallest_alpha
 from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.path import N_NUMBERS, Breakpoint, smallest_alpha
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Self
 
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, FloatArray, StrPath
-    from fastm4n.solvers.breakpoints import Breakpoint
 
-METHODS = ("certified", "heuristic", "grid")
+# attributes of an estimator that differ from alpha to alpha, next to its weights
+_OF_ALPHA = (
+    "alpha_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "n_iter_", "history_",
+)
+# how often RegularizationPathCV lowers the default end of paths to a tenth
+MOST_DECADES = 3
 
 
 class RegularizationPath:
-    """Weights for every alpha, and how far their objective is from its minimum at most.
+    """Weights for every alpha, with a bound on the suboptimality of each.
 
-    Made by :func:`regularization_path`. Between two breakpoints the weights are those of the one
-    whose objective is lower at that alpha; above the first they are those of the first times
-    ``alphas[0] / alpha``, below the last those of the last.
+    Made by :func:`regularization_path`. Between two breakpoints the path takes the weights of the
+    one with the lower objective at that alpha. Above the first breakpoint it scales the first
+    weights by ``alphas[0] / alpha``, and below the last it keeps the last weights.
 
     Attributes
     ----------
     alphas : ndarray of shape (n_breakpoints,)
         Decreasing.
     gaps : ndarray of shape (n_breakpoints,)
-        Certified gap at each; NaN for a heuristic path without certificates.
+        Certified gap at each breakpoint. NaN for a heuristic path without certificates.
     losses, norms : ndarray of shape (n_breakpoints,)
-        Mean surrogate loss, bounded from above, and squared norm of the weights (with another
-        `penalty` than "l2", that penalty doubled): the objective at alpha is losses + alpha / 2 *
-        norms.
+        Upper bound of the mean surrogate loss, and squared norm of the weights. The objective at
+        alpha is losses + alpha / 2 * norms. (Under another `penalty` than "l2", `norms` is twice
+        the penalty.)
     n_nonzero : ndarray of shape (n_breakpoints,)
-        How many numbers of `coef_`, or `dual_coef_`, are not zero.
+        Number of nonzero entries of `coef_` or `dual_coef_`.
     duals : ndarray of shape (n_breakpoints,)
-        Lower bounds of the minimum at each alpha.
+        Lower bound of the minimum at each alpha.
     passes, seconds, oracle_calls, cache_hits : ndarray of shape (n_breakpoints,)
-        From the start of the path until each was done.
+        Totals from the start of the path to each breakpoint.
     objective_at_zero : float
-        The objective of w = 0, the same for every alpha; bounded from above.
+        Upper bound of the objective of w = 0, which is the same for every alpha.
     relative_gaps : ndarray of shape (n_breakpoints,)
-        `gaps` divided by it.
+        `gaps` divided by `objective_at_zero`.
     eps : float
-        Relative gap that the path was to have anywhere.
+        Requested bound of the relative gap at any alpha.
     absolute_eps : float
         ``eps * objective_at_zero``.
     method : str
     complete : bool
-        Whether the path came to its end, each breakpoint being solved. A certified path then has
-        a relative gap of at most eps from `certified_down_to` to infinity, or to `alpha_max` if
-        that was
-        given.
+        Whether the path reached its end with all breakpoints solved. A certified path then has a
+        relative gap of at most eps from `certified_down_to` to infinity, or to `alpha_max` if you
+        passed that.
     certified_down_to : float
-        The weights of the last breakpoint have a relative gap of at most eps down to here; often 0.
+        Smallest alpha down to which the last weights have a relative gap of at most eps. Often 0.
 
     See Also
     --------
     RegularizationPathCV : Chooses alpha by cross-validation.
     """
 
-    seconds: FloatArray
-    eps: float
-    complete: bool
-    gaps: FloatArray
     alphas: FloatArray
+    gaps: FloatArray
     losses: FloatArray
     norms: FloatArray
     duals: FloatArray
     passes: FloatArray
     oracle_calls: FloatArray
     cache_hits: FloatArray
+    seconds: FloatArray
+    eps: float
     method: str
+    complete: bool
 
     def __init__(
         self, template: Any, common: dict[str, Any], points: list[Breakpoint],
@@ -89,16 +105,12 @@ class RegularizationPath:
         complete: bool, certified: bool, at_rest: Any, policy: str,
     ) -> None:
         self._template = template
-        self._common = dict(common)
-        self._points = list(points)
-        self._weights = list(weights)
-        # the objective of w = 0, and the gap of the first weights, scaled, under an infinite alpha
+        self._common, self._points, self._weights = dict(common), list(points), list(weights)
+        # the objective of w = 0, and the gap of the first weights, scaled, at an infinite alpha
         self._loss_at_rest, self._gap_at_rest = map(float, at_rest)
         self._certified, self._policy = certified, policy
         self.seconds = np.array(seconds, dtype=np.float64)
-        self.eps = float(eps)
-        self.method = method
-        self.complete = bool(complete)
+        self.eps, self.method, self.complete = float(eps), method, bool(complete)
         for name, of in (
             ("alphas", "alpha"), ("losses", "loss"), ("norms", "norm"), ("duals", "dual"),
             ("passes", "passes"), ("oracle_calls", "oracle_calls"), ("cache_hits", "cache_hits"),
@@ -127,7 +139,7 @@ class RegularizationPath:
 
     @property
     def _scale(self):
-        # where no output costs anything all gaps are zero
+        # if no output has a cost, all gaps are zero
         return self._loss_at_rest if self._loss_at_rest > 0.0 else 1.0
 
     @property
@@ -137,8 +149,7 @@ class RegularizationPath:
 
     @property
     def n_nonzero(self) -> Any:
-        name = "coef_" if "coef_" in self._weights[0] else "dual_coef_"
-        return np.array([np.count_nonzero(weights[name]) for weights in self._weights])
+        return np.array([np.count_nonzero(_coef(weights)) for weights in self._weights])
 
     @property
     def relative_gaps(self) -> FloatArray:
@@ -151,7 +162,7 @@ class RegularizationPath:
     # ---------------------------------------------------------------------- one alpha
 
     def _piece(self, alpha):
-        """Number of the breakpoint whose weights are taken, and the factor to take them times."""
+        """The breakpoint that gives the weights at alpha, and the factor to scale them by."""
         check_number("alpha", alpha, low=0)
         alphas = self.alphas
         if alpha >= alphas[0]:
@@ -164,7 +175,7 @@ class RegularizationPath:
         return j, 1.0
 
     def gap(self, alpha: float) -> float:
-        """Certified gap at alpha: how far the objective is from its minimum there, at most.
+        """Certified gap at alpha: an upper bound of the objective minus its minimum.
 
         Parameters
         ----------
@@ -199,12 +210,12 @@ class RegularizationPath:
         return self.gap(alpha) / self._scale
 
     def _fitted(self, alpha):
-        """Fitted arrays at alpha, in float64: new ones."""
+        """New fitted arrays at alpha, in float64."""
         j, factor = self._piece(alpha)
         return {name: factor * array.astype(np.float64) for name, array in self._weights[j].items()}
 
     def coef(self, alpha: float) -> FloatArray:
-        """Weights at alpha: `coef_`, or `dual_coef_` for kernels, of the estimator at alpha.
+        """`coef_`, or `dual_coef_` for kernels, of the estimator at alpha.
 
         Parameters
         ----------
@@ -215,11 +226,10 @@ class RegularizationPath:
         -------
         coef : ndarray
         """
-        fitted = self._fitted(alpha)
-        return fitted["coef_" if "coef_" in fitted else "dual_coef_"]
+        return _coef(self._fitted(alpha))
 
     def estimator(self, alpha: float) -> Any:
-        """A fitted estimator with the weights at alpha.
+        """Fitted estimator with the weights at alpha.
 
         Parameters
         ----------
@@ -229,14 +239,13 @@ class RegularizationPath:
         Returns
         -------
         estimator : estimator
-            A clone of the one that the path was computed for, with that alpha. Its
-            `duality_gap_` is the certified gap at alpha; `n_iter_` and `history_`, of one row,
-            count from the start of the path.
+            A clone of the path's estimator, with that alpha. `duality_gap_` is the certified gap
+            at alpha. `n_iter_` and `history_`, of one row, count from the start of the path.
         """
-        return self._at(alpha, clone(self._template))
+        return self._set_fitted(clone(self._template), alpha)
 
-    def _at(self, alpha, model):
-        """The model, unfitted, with that alpha and the weights there."""
+    def _set_fitted(self, model, alpha):
+        """Give an unfitted model that alpha, and the weights there."""
         j, factor = self._piece(alpha)
         gap, point = self.gap(alpha), self._points[j]
         # the loss is convex along the line to w = 0
@@ -249,10 +258,9 @@ class RegularizationPath:
             "cache_hits": point.cache_hits, "policy": self._policy,
         }
         attributes = {
-            **self._common, **self._fitted(alpha), "alpha": float(alpha),
-            "alpha_": float(alpha), "n_iter_": point.passes,
-            "duality_gap_": gap, "relative_gap_": gap / self._scale, "primal_objective_": primal,
-            "dual_objective_": primal - gap,
+            **self._common, **self._fitted(alpha), "alpha": float(alpha), "alpha_": float(alpha),
+            "n_iter_": point.passes, "duality_gap_": gap, "relative_gap_": gap / self._scale,
+            "primal_objective_": primal, "dual_objective_": primal - gap,
             "history_": {key: np.array([row[key]]) for key in HISTORY_KEYS},
         }
         model.__setstate__({**vars(model), **attributes})
@@ -264,7 +272,7 @@ class RegularizationPath:
         Parameters
         ----------
         X, **options
-            As the estimator's `predict` takes them.
+            As in the estimator's `predict`.
         alpha : float
             Positive.
         """
@@ -281,11 +289,11 @@ class RegularizationPath:
         Parameters
         ----------
         X, y, **options
-            As the estimator's `score` takes them.
+            As in the estimator's `score`.
         alphas : array-like, default=None
-            Where to score; the breakpoints by default.
+            Where to score. By default the breakpoints.
         scoring : str or callable, default=None
-            A scorer of scikit-learn's; the estimator's own `score` by default.
+            A scorer of scikit-learn. By default the estimator's `score`.
 
         Returns
         -------
@@ -295,29 +303,29 @@ class RegularizationPath:
         return self._scores(X, y, alphas, scoring, {}, options)
 
     def _scores(self, X, y, alphas, scoring, known, options):
-        """Scores at these alphas; of those that have the same weights one is kept in `known`."""
-        scorer, blank = scorer_of(scoring), clone(self._template)
+        """Scores at these alphas. `known` keeps one score for alphas with the same weights."""
+        scorer, blank = _scorer(scoring), clone(self._template)
         if not callable(scoring) and self._common.get("vectorizer_") is not None:
-            X = self._at(float(alphas[0]), clone(self._template))._features(X)  # once for all
+            X = self.estimator(float(alphas[0]))._features(X)  # once for all
         scores = []
         for alpha in alphas.tolist():
             piece = self._piece(alpha)
             if piece not in known:
-                # a clone for each takes longer than many a score
+                # cloning each time takes longer than many a score
                 model = object.__new__(type(blank))
                 model.__dict__.update(vars(blank))
-                known[piece] = float(scorer(self._at(alpha, model), X, y, **options))
+                known[piece] = float(scorer(self._set_fitted(model, alpha), X, y, **options))
             scores.append(known[piece])
         return np.array(scores)
 
     def best_alpha(self, cv: Any = None, X: Any = None, y: Any = None, **options: Any) -> float:
-        """The alpha that does best on other data, or in cross-validation.
+        """The alpha with the best score on other data, or in cross-validation.
 
         Parameters
         ----------
         cv : int, splitter or iterable, default=None
-            How X and y, those of the path, are split, as in `RegularizationPathCV`. Without, they
-            are data to be scored on that the path has not seen, and the breakpoints are compared.
+            How to split X and y, the data of the path, as in `RegularizationPathCV`. By default X
+            and y are held-out data, on which the breakpoints are compared.
         X, y
         **options
             Of `score`, or with cv of `RegularizationPathCV`.
@@ -325,17 +333,14 @@ class RegularizationPath:
         Returns
         -------
         alpha : float
-            The largest one, if several do equally well.
+            The largest of equally good ones.
         """
         if X is None or y is None:
             raise ValueError(
-                "X and y must be given: a path does not keep its data. With cv they are those of "
-                "the path, without cv others."
-            )
+                "best_alpha needs X and y: a path does not keep its data. Pass the data of the "
+                "path with cv, and held-out data without.")
         if cv is None:
             return float(self.alphas[np.argmax(self.score(X, y, **options))])
-        from fastm4n.path._cross_validation import RegularizationPathCV
-
         options = {"eps": self.eps, "method": self.method, **options}
         search = RegularizationPathCV(self._template, cv=cv, **options).fit(X, y)
         return search.alpha_1se_ if search.one_standard_error else search.alpha_
@@ -348,20 +353,34 @@ class RegularizationPath:
         Parameters
         ----------
         path : str or path
-            It is replaced at the end, when the new file is on disk; a failure leaves it as it was.
+            An existing file is replaced at the end, and stays as it is after a failure.
 
         Raises
         ------
         TypeError
             If a parameter of the estimator cannot be saved, see `fastm4n.save_model`.
         """
-        from fastm4n.path._files import save
-
-        save(self, path)
+        model = self.estimator(self.alphas[0])
+        # the file needs only what all breakpoints have in common
+        for name in ("duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_"):
+            setattr(model, name, 0.0)
+        model.history_ = {key: np.zeros(0) for key in HISTORY_KEYS}
+        state, arrays = estimator_state(model)
+        header = {
+            "estimator": state, "eps": self.eps, "method": self.method, "complete": self.complete,
+            "certified": self._certified, "at_rest": [self._loss_at_rest, self._gap_at_rest],
+            "weights": sorted(self._weights[0]), "policy": self._policy,
+        }
+        arrays = {f"estimator/{name}": array for name, array in arrays.items()}
+        arrays["points"] = np.array([point.numbers() for point in self._points])
+        arrays["seconds"] = self.seconds
+        for j, weights in enumerate(self._weights):
+            arrays.update({f"{j}/{name}": weights[name] for name in sorted(weights)})
+        write_arrays(path, "regularization path", header, arrays)
 
     @classmethod
     def load(cls, path: StrPath) -> RegularizationPath:
-        """Load a path that `save` has saved.
+        """Load a path that `save` wrote.
 
         Parameters
         ----------
@@ -378,13 +397,291 @@ class RegularizationPath:
         OSError
             If the file cannot be read.
         """
-        from fastm4n.path._files import load
+        header, arrays = read_arrays(path, "regularization path")
+        with understood(path, "path"):
+            return _from_file(header, arrays)
 
-        return load(path)
+
+def _from_file(header, arrays):
+    """The path of a file, after checks of all that it contains."""
+    model = estimator_from_state(header["estimator"], part("estimator", arrays))
+    numbers, seconds = arrays["points"], arrays["seconds"]
+    n = numbers.shape[0]
+    if numbers.dtype != np.float64 or numbers.shape != (n, N_NUMBERS) or n == 0:
+        raise ValueError("points is no table of breakpoints")
+    if seconds.dtype != np.float64 or seconds.shape != (n,):
+        raise ValueError("seconds does not fit the breakpoints")
+    if (numbers[:, 0] <= 0).any() or (np.diff(numbers[:, 0]) >= 0).any():
+        raise ValueError("the alphas do not decrease, or are not positive")
+    names = header["weights"]
+    if type(names) is not list or not set(names) <= set(vars(model)):
+        raise ValueError("its weights are not those of the estimator")
+    weights = [{name: arrays[f"{j}/{name}"] for name in names} for j in range(n)]
+    for j, of_point in enumerate(weights):
+        for name, array in of_point.items():
+            if array.dtype.kind != "f" or array.shape != getattr(model, name).shape:
+                raise ValueError(f"{name} of breakpoint {j} does not fit the estimator")
+    left_out = {
+        *model.get_params(deep=False), *_OF_ALPHA, *names, "_packed", "_packed_edges"}
+    eps, at_rest = header["eps"], header["at_rest"]
+    check_number("eps", eps, low=0)
+    if type(at_rest) is not list or len(at_rest) != 2:
+        raise ValueError("at_rest is no pair")
+    for value in at_rest:
+        check_number("at_rest", value, low=0, strict=False)
+    check_choice("method", header["method"], KAPPA)
+    for name, kind in (("policy", str), ("complete", bool), ("certified", bool)):
+        if type(header[name]) is not kind:
+            raise ValueError(f"{name} is {header[name]!r:.80}")
+    return RegularizationPath(
+        clone(model), {key: value for key, value in vars(model).items() if key not in left_out},
+        [Breakpoint.of_numbers(row) for row in numbers.tolist()], weights, seconds, eps=eps,
+        at_rest=at_rest, **{key: header[key] for key in (
+            "method", "complete", "certified", "policy")})
 
 
-def scorer_of(scoring):
+def _coef(fitted):
+    return fitted["coef_" if "coef_" in fitted else "dual_coef_"]
+
+
+def _scorer(scoring):
     """scorer(estimator, X, y, **options)."""
     if scoring is None:
         return lambda estimator, X, y, **options: estimator.score(X, y, **options)
     return get_scorer(scoring) if isinstance(scoring, str) else scoring
+
+
+def _of_best(name: str) -> Any:
+    """The method of that name of `best_estimator_`, if the estimator has it."""
+    def has(search):
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        return True
+
+    def method(self, X, **options):
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X, **options)
+
+    method.__name__, method.__doc__ = name, f"`{name}` of `best_estimator_`."
+    return available_if(has)(method)
+
+
+class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
+    """The alpha with the best cross-validated score, from one path for each fold.
+
+    The path of each fold has weights for every alpha. The folds are therefore compared at the same
+    alphas, the breakpoints of all paths, though each path chose its own breakpoints.
+
+    Parameters
+    ----------
+    estimator : estimator
+        An unfitted estimator of fastm4n.
+    eps, kappa, alpha_min, alpha_max, method, alphas
+        As in :func:`regularization_path`. If the best mean score is at the default end of the
+        paths, they go on to a tenth of that alpha, up to three times. Scores of probabilities rise
+        for longer than errors fall and need a smaller `eps`, as weights may lie anywhere within
+        that gap.
+    cv : int, splitter or iterable, default=None
+        How to split the data, as in `sklearn.model_selection.GridSearchCV`. By default five folds,
+        stratified for classifiers.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn. By default the estimator's `score`.
+    one_standard_error : bool, default=False
+        Whether `best_estimator_` takes `alpha_1se_` instead of `alpha_`: the simplest model as
+        good as the best, up to the error of the comparison.
+    n_jobs : int, default=None
+        Number of paths to compute at a time, in threads that share X, if passes are long enough
+        for that. The estimator's own threads are then not used. The result does not depend on
+        n_jobs.
+    verbose : int, default=0
+        Verbosity of the path of all data, as in :func:`regularization_path`.
+
+    Attributes
+    ----------
+    path_ : RegularizationPath
+        Path of all data.
+    alphas_ : ndarray of shape (n_alphas,)
+        Breakpoints of all paths, decreasing.
+    scores_ : ndarray of shape (n_alphas, n_folds)
+        Scores of each fold's path on its held-out data.
+    mean_score_, std_score_ : ndarray of shape (n_alphas,)
+        Mean and standard deviation over the folds.
+    alpha_ : float
+        The alpha with the best mean score, the largest of equal ones.
+    alpha_1se_ : float
+        The largest alpha whose mean score is at most one standard error below the best. The
+        standard error belongs to the best mean score.
+    best_score_ : float
+        Mean score at `alpha_`.
+    best_estimator_ : estimator
+        Estimator of `path_` at `alpha_`, or at `alpha_1se_`.
+    is_at_end_ : bool
+        Whether `alpha_` is at the end of the paths, and a smaller one may be better.
+    n_splits_ : int
+
+    See Also
+    --------
+    regularization_path : One path.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import MulticlassClassifier, RegularizationPathCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = RegularizationPathCV(MulticlassClassifier(random_state=0), cv=3).fit(X, y)
+    >>> bool(search.best_score_ > 0.9), bool(search.alpha_1se_ >= search.alpha_)
+    (True, True)
+    """
+
+    path_: RegularizationPath
+    alphas_: FloatArray
+    scores_: FloatArray
+    mean_score_: FloatArray
+    std_score_: FloatArray
+    alpha_: float
+    alpha_1se_: float
+    best_score_: float
+    best_estimator_: Any
+    is_at_end_: bool
+    n_splits_: int
+    n_features_in_: int
+    feature_names_in_: Array
+
+    def __init__(
+        self, estimator: Any, *, eps: float = 0.1, kappa: float | None = None,
+        alpha_min: float | None = None, alpha_max: float | None = None, method: str = "certified",
+        alphas: ArrayLike | None = None, cv: Any = None,
+        scoring: str | Callable[..., Any] | None = None, one_standard_error: bool = False,
+        n_jobs: int | None = None, verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.eps = eps
+        self.kappa = kappa
+        self.alpha_min = alpha_min
+        self.alpha_max = alpha_max
+        self.method = method
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.one_standard_error = one_standard_error
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags, inner = super().__sklearn_tags__(), self.estimator.__sklearn_tags__()
+        for name in ("estimator_type", "classifier_tags", "input_tags", "target_tags"):
+            setattr(tags, name, getattr(inner, name))
+        return tags
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Compute the paths of all data and of all folds, and choose alpha.
+
+        Parameters
+        ----------
+        X, y : as in the estimator's `fit`
+            Sequences as a list or as `Sequences`.
+        sample_weight : array-like of shape (n_examples,), default=None
+            Weights of the examples, in paths and, without `scoring`, in scores.
+        groups : array-like of shape (n_examples,), default=None
+            Groups, for splitters that keep them together.
+
+        Returns
+        -------
+        self : object
+
+        Warns
+        -----
+        ConvergenceWarning
+            As in `regularization_path`, for all data and then fold by fold.
+        UserWarning
+            If the best alpha is at the end of the paths, except for a grid.
+        """
+        check_flag("one_standard_error", self.one_standard_error)
+        splitter = check_cv(
+            5 if self.cv is None else self.cv, y, classifier=is_classifier(self.estimator))
+        splits = list(splitter.split(X, y, groups))
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        chooses_end = self.alpha_min is None and self.method != "grid"
+        computed = PathsOfParts(
+            RegularizationPath, self.estimator, X, y, sample_weight,
+            [None, *(train for train, _ in splits)], self.n_jobs, self.verbose, keeps=chooses_end,
+            eps=self.eps, kappa=self.kappa, alpha_min=self.alpha_min, alpha_max=self.alpha_max,
+            method=self.method, alphas=self.alphas)
+        known = [{} for _ in splits]
+
+        def scores(path, k, alphas):
+            """Scores of the path of fold k on its held-out data."""
+            test, options = splits[k][1], {}
+            if weights is not None and self.scoring is None:
+                options["sample_weight"] = weights[test]
+            # of kernel values all columns: the examples held out have coefficients of zero
+            return path._scores(
+                _safe_indexing(X, test), _safe_indexing(y, test), alphas, self.scoring, known[k],
+                options)
+
+        def take(followed):
+            """Take and score the paths, and set the attributes of the comparison."""
+            paths = []
+            with closing(followed):
+                for path, shortfall in followed:
+                    if shortfall is not None:
+                        warnings.warn(shortfall, ConvergenceWarning, stacklevel=3)
+                    if paths:
+                        # most scores are at a path's own breakpoints, and other paths are running
+                        scores(path, len(paths) - 1, path.alphas)
+                    paths.append(path)
+            self.path_, *folds = paths
+            self.alphas_ = np.unique(np.concatenate([path.alphas for path in paths]))[::-1]
+            self.scores_ = np.stack(
+                [scores(path, k, self.alphas_) for k, path in enumerate(folds)], axis=1)
+            self.mean_score_ = self.scores_.mean(axis=1)
+            self.alpha_ = float(self.alphas_[np.argmax(self.mean_score_)])
+            self.is_at_end_ = bool(self.alpha_ <= max(path.alphas[-1] for path in paths))
+
+        take(computed.followed())
+        for _ in range(MOST_DECADES if chooses_end else 0):
+            if not (self.is_at_end_ and computed.are_solved()):
+                break
+            take(computed.extended(0.1))
+        if self.is_at_end_ and self.method != "grid":
+            warnings.warn(
+                f"the best alpha, {self.alpha_:.3g}, is at the end of the paths, and a smaller "
+                "one may be better. Pass a smaller alpha_min=, and a smaller eps= than "
+                f"{self.eps:g} for weights nearer to their optimum.", stacklevel=2)
+        self.std_score_ = self.scores_.std(axis=1)
+        self.n_splits_ = len(splits)
+        best = int(np.argmax(self.mean_score_))
+        error = self.scores_[best].std(ddof=1) / np.sqrt(len(splits)) if len(splits) > 1 else 0.0
+        self.best_score_ = float(self.mean_score_[best])
+        enough = np.flatnonzero(self.mean_score_ >= self.mean_score_[best] - error)
+        self.alpha_1se_ = float(self.alphas_[enough[0]])
+        self.best_estimator_ = self.path_.estimator(
+            self.alpha_1se_ if self.one_standard_error else self.alpha_)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.best_estimator_, name):
+                setattr(self, name, getattr(self.best_estimator_, name))
+        return self
+
+    @property
+    def classes_(self) -> Array:
+        return self.best_estimator_.classes_
+
+    def score(self, X: Any, y: Any, **options: Any) -> float:
+        """Score of `best_estimator_` by `scoring`.
+
+        Parameters
+        ----------
+        X, y
+            Examples and their labels, as in the estimator's `score`.
+        **options
+            Further arguments of the scorer.
+        """
+        check_is_fitted(self)
+        return _scorer(self.scoring)(self.best_estimator_, X, y, **options)
+
+    predict: Any = _of_best("predict")
+    decision_function: Any = _of_best("decision_function")
+    predict_proba: Any = _of_best("predict_proba")
+    predict_marginals: Any = _of_best("predict_marginals")

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import replace
 from inspect import signature
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -20,60 +21,70 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
-from fastm4n.path._path import METHODS, RegularizationPath
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
 from fastm4n.solvers.checkpoints import IDLE, fingerprint
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.history import tqdm_bar
-from fastm4n.solvers.path_follower import PathFollower
+from fastm4n.solvers.path import PathFollower
 from fastm4n.tasks.kernels import named_kernel
+from fastm4n.tasks.pieces import Memory
+
+if TYPE_CHECKING:
+    from typing import Any
 
 logger = logging.getLogger("fastm4n")
 
+# by method, the default share of eps that a breakpoint is solved to
 KAPPA = {"certified": 0.9, "heuristic": 0.7, "grid": 0.9}
 # the grid of Osokin et al. (2016)
 GRID = 2.0 ** np.arange(15, -16, -1)
 
-# weights of a breakpoint are kept in float32 where they are more than this many numbers
+# a breakpoint with more numbers than this keeps its weights in float32
 FLOAT32_ABOVE = 1 << 20
 
 
 class PathInterrupted(KeyboardInterrupt):
-    """KeyboardInterrupt while a path was computed; `path` is what there is of it.
+    """KeyboardInterrupt during the computation of a path; `path` has the finished part.
 
     Attributes
     ----------
     path : RegularizationPath or None
-        With the finished breakpoints; None where there were none.
+        The path of the finished breakpoints, or None before the first.
     """
 
-    path: RegularizationPath | None
+    path: Any
 
-    def __init__(self, path: RegularizationPath) -> None:
+    def __init__(self, path: Any) -> None:
         super().__init__("interrupted while a regularisation path was computed")
         self.path = path
 
 
 class Run:
-    """The computation of one path."""
+    """The computation of one path.
+
+    Parameters
+    ----------
+    make_path : callable
+        `RegularizationPath`, which runs paths of its own and therefore imports this module.
+    estimator, **options
+        As in `regularization_path`.
+    """
 
     def __init__(
-        self, estimator, *, eps, kappa, alpha_min, alpha_max, method, alphas, warm_start,
-        certify, callback, verbose,
+        self, make_path, estimator, *, eps, kappa, alpha_min, alpha_max, method, alphas,
+        warm_start=True, certify=True, callback=None, verbose=0,
     ):
         if not isinstance(estimator, CertifiedEstimator):
             raise TypeError(
-                "estimator must be one of fastm4n's estimators, got "
-                f"{type(estimator).__name__}; of a pipeline take the last step, and give what "
-                "the others make of X."
-            )
-        check_choice("method", method, METHODS)
+                f"estimator must be one of fastm4n's estimators, got {type(estimator).__name__}. "
+                "Of a pipeline, pass the last step and the X that the others return.")
+        check_choice("method", method, KAPPA)
         check_relative_gap("eps", eps)
         if eps < ROUNDING:
-            raise ValueError(f"eps={eps:g} is below {ROUNDING:g}, what float64 tells apart.")
+            raise ValueError(f"eps={eps:g} is below {ROUNDING:g}, the precision of float64.")
         kappa = KAPPA[method] if kappa is None else kappa
         check_number("kappa", kappa, low=0)
         if kappa >= 1:
@@ -82,21 +93,19 @@ class Run:
             if value is not None:
                 check_number(name, value, low=0)
                 if method == "grid":
-                    raise ValueError(f"{name} is not for method='grid'; give its alphas.")
+                    raise ValueError(f"{name} is not for method='grid'. Pass alphas.")
         if alpha_min is not None and alpha_max is not None and alpha_min > alpha_max:
             raise ValueError(f"alpha_min={alpha_min:g} is above alpha_max={alpha_max:g}.")
         check_flag("warm_start", warm_start)
         check_flag("certify", certify)
         if method != "grid" and alphas is not None:
-            raise ValueError(
-                f"alphas is a grid, for method='grid'; method={method!r} chooses breakpoints."
-            )
+            raise ValueError(f"alphas is a grid, for method='grid' (got {method!r}).")
         if method != "grid" and not warm_start:
-            raise ValueError(f"warm_start=False is for method='grid', not {method!r}.")
+            raise ValueError(f"warm_start=False is for method='grid' (got {method!r}).")
         check_verbose(verbose)
         check_callback(callback)
+        self.make_path, self.template = make_path, clone(estimator)
         self.alphas = _as_grid(alphas) if method == "grid" else None
-        self.template = clone(estimator)
         self.eps, self.kappa, self.method = float(eps), float(kappa), method
         self.alpha_min = None if alpha_min is None else float(alpha_min)
         self.alpha_max = None if alpha_max is None else float(alpha_max)
@@ -104,60 +113,37 @@ class Run:
         self.certifies = method != "heuristic" or bool(certify)
         self.callback, self.verbose = callback, verbose
         self.checkpoint = None
-        # of each breakpoint: what is known, the fitted arrays, and the time until then
+        # of each breakpoint: the bounds, the fitted arrays, and the time until then
         self.points, self.weights, self.seconds = [], [], []
-        # time since the last breakpoint in processes that were killed, and in this one since when
+        # seconds after the last breakpoint: spent by killed processes, and this one's start
         self.spent, self.start = 0.0, 0.0
+        # fitted attributes of features that were made before
+        self.noted = {}
 
     def prepare(self, X, y, sample_weight, lengths):
-        """Make the problem of the data, and a follower; returns X as problems are made of it."""
+        """Make the problem and its follower. Returns X in the form that problems are made of."""
         template = self.template
-        if isinstance(getattr(template, "fit_intercept", False), str):
-            raise ValueError(
-                "fit_intercept='free' is not supported by paths, whose bounds need every weight to "
-                "be penalised; use a large number."
-            )
-        if template._is_pure_l1():
-            raise ValueError(
-                "l1_ratio=1 is not supported by paths, whose bounds need a quadratic term; use "
-                "l1_ratio=0.99, or fits with warm_start=True."
-            )
-        if getattr(template, "inference", None) == "soft":
-            raise ValueError(
-                "inference='soft' is not supported by paths, which scale the dual point as alpha "
-                "changes: the strength of soft constraints does not go with it. Use "
-                "inference='lp'."
-            )
-        solver = as_solver(template.solver)
-        if not solver.follows_paths:
-            raise ValueError(solver.refused(
-                "fits one alpha at a time, and a path has many",
-                "use solver='auto' or a BlockFrankWolfe(...)"))
-        if solver.step == "fixed":
-            raise ValueError(
-                "step='fixed' averages the iterates of one alpha; paths need step='line_search' or "
-                "another."
-            )
-        more = {} if lengths is None else {"lengths": lengths}
-        if more and "lengths" not in signature(template._problem).parameters:
+        self._check_estimator()
+        if lengths is not None and "lengths" not in signature(template.fit).parameters:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
-        X, *args = template._read(X, y, sample_weight, *more.values())
-        problem = self.problem = template._problem(X, *args)
+        template._check_parameters()
+        task = template._task_class(template)
+        pieces = task.read(Memory(X, y, sample_weight, lengths))
+        problem = self.problem = task.problem(pieces)
         problem.owner, features = template, problem.features
+        solver = as_solver(template.solver)
         reason = solver.refusal(problem)
         if reason is not None:
             raise ValueError(reason)
         if features.has_penalty() and features.weight_norm() > 0.0:
             raise ValueError(
-                "the bounds of penalty must hold zero for a path, or weights could not be scaled "
-                "down as alpha grows."
-            )
+                "the bounds of penalty must contain zero for a path, which scales weights down "
+                "as alpha grows.")
         options = {**solver.options(), "n_jobs": n_threads(template.n_jobs)}
         if self.method == "heuristic":
             options["accelerate"] = False  # stale gaps would be those of another objective
         engine = BlockCoordinateEngine(
-            problem.loss, problem.features, problem.weights, 1.0, template._seed()
-        )
+            problem.loss, features, problem.weights, 1.0, template._seed())
         names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
         driver = Driver(engine, **{name: options[name] for name in names})
         fitted = problem.fitted(engine.mu, 1.0)
@@ -168,7 +154,32 @@ class Run:
             certified=self.method != "heuristic", warm_start=self.warm_start,
             rounded=size > FLOAT32_ABOVE,
         )
-        return X
+        return pieces.X
+
+    def _check_estimator(self):
+        """Refuse parameters of the estimator that paths do not support."""
+        template = self.template
+        if isinstance(getattr(template, "fit_intercept", False), str):
+            raise ValueError(
+                "fit_intercept='free' is not supported by paths, whose bounds need a penalty on "
+                "every weight. Use a large number.")
+        if template._is_pure_l1():
+            raise ValueError(
+                "l1_ratio=1 is not supported by paths, whose bounds need a quadratic term. Use "
+                "l1_ratio=0.99, or fits with warm_start=True.")
+        if getattr(template, "inference", None) == "soft":
+            raise ValueError(
+                "inference='soft' is not supported by paths: the strength of soft constraints does "
+                "not scale with alpha. Use inference='lp'.")
+        solver = as_solver(template.solver)
+        if not solver.follows_paths:
+            raise ValueError(solver.refused(
+                "fits one alpha at a time, and a path has many",
+                "use solver='auto' or a BlockFrankWolfe(...)"))
+        if solver.step == "fixed":
+            raise ValueError(
+                "step='fixed' averages the iterates of one alpha. Use step='line_search' or "
+                "another for paths.")
 
     def fingerprint(self, X, y, sample_weight, lengths):
         """A short text for each thing that the breakpoints depend on."""
@@ -180,37 +191,49 @@ class Run:
         )
 
     def use(self, checkpoint):
-        """Write to a checkpoint, and take up what is in it."""
+        """Resume from a checkpoint, and write to it."""
         self.checkpoint = checkpoint
         found = checkpoint.read(self.follower.restore)
         if found is not None:
             self.points, self.weights, self.seconds, self.spent = found
-        self.follower.on_step = self._keep
+        self.follower.on_step = self._save_state
 
-    def _keep(self):
+    def _save_state(self):
         """Write the state within a breakpoint, if it is time."""
         if self.checkpoint.pace.is_due():
             seconds = self.spent + time.perf_counter() - self.start
             self.checkpoint.write_state(len(self.points), self.follower.state, seconds)
 
     def follow(self):
-        """The path, from where it stands."""
-        template, bar = self.template, _Bar(self.verbose)
+        """Compute the path from its current end."""
+        bar = tqdm_bar(self.verbose, unit="breakpoint")
         try:
-            with named_kernel(getattr(template, "kernel", None)):
+            with named_kernel(getattr(self.template, "kernel", None)):
                 while self._advance():
                     row = self._row()
-                    bar.update(row)
+                    self._show(row, bar)
                     if self.callback is not None and self.callback(row):
                         break
         except KeyboardInterrupt:
             raise PathInterrupted(self._path() if self.points else None) from None
         finally:
-            bar.close()
+            if bar is not None:
+                bar.close()
         return self._path()
 
+    def _show(self, row, bar):
+        if not self.verbose:
+            return
+        if bar is not None:
+            bar.update()
+            bar.set_postfix(
+                alpha=f"{row['alpha']:.2e}", gap=f"{row['gap']:.2e}", passes=row["passes"])
+        logger.info(
+            "breakpoint %d: alpha %.4g, loss %.4g, gap %.3e, %d passes",
+            *(row[key] for key in ("n_breakpoints", "alpha", "loss", "gap", "passes")))
+
     def shortfall(self, path):
-        """What a warning says where a breakpoint of the path was not solved; None otherwise."""
+        """A warning about a breakpoint that was not solved, or None."""
         if self.follower.converged:
             return None
         worst = int(np.argmax(path.gaps)) if self.method == "grid" else -1
@@ -221,20 +244,20 @@ class Run:
             "alpha_min."
         )
 
-    def go_on(self, share):
-        """Let `follow` go on to this share of the alpha at which the path has ended."""
+    def extend(self, share):
+        """Let `follow` continue to this share of the last alpha."""
         follower = self.follower
         follower.alpha_min = share * follower.points[-1].alpha
         follower.goes_to_end, follower.complete = True, False
 
     def pass_cost(self):
-        """What a pass over all blocks costs, in multiply-adds."""
+        """Estimated multiply-adds of a pass over all blocks."""
         engine = self.follower.engine
         surrogate = engine.surrogate
         return surrogate.n_blocks * (50 * surrogate.max_size + engine.features.visit_cost)
 
     def _advance(self):
-        """Find and keep the next breakpoint; whether there was one."""
+        """Find and keep the next breakpoint. Returns whether there was one."""
         follower, engine = self.follower, self.follower.engine
         if self.checkpoint is not None:
             # kernel values are not in a checkpoint, and others than these would round otherwise
@@ -250,54 +273,47 @@ class Run:
             return False
         if self.method == "heuristic" and self.certifies:
             kept = engine.surrogate.state()
-            certificate = certificate_of(engine, engine.mu, follower.driver.n_jobs)
+            certificate = certificate_of(engine, engine.mu, follower.driver.certifier.n_jobs)
             engine.surrogate.restore(kept)
             loss = float(np.sum(np.multiply(engine.weights, certificate.block_losses)))
             point = replace(
                 point, loss=loss, norm=certificate.norm, l1=certificate.l1, dual=certificate.dual)
-        weights = self._fitted()
+        with follower.stored_weights():
+            weights = {
+                name: _copy(array, follower.rounded)
+                for name, array in self.problem.fitted(engine.mu, engine.alpha).items()
+                if not name.startswith("_")}
         if self.checkpoint is not None:
-            self.checkpoint.write(len(self.points), point, weights, seconds)
+            self.checkpoint.add(len(self.points), point, weights, seconds)
             self.checkpoint.write_state(len(self.points) + 1, follower.state)
         self.points.append(point)
         self.weights.append(weights)
         self.seconds.append(seconds)
         return True
 
-    def _fitted(self):
-        """Copies of the fitted arrays; in float32 where that loses nothing of large ones."""
-        follower = self.follower
-        engine = follower.engine
-        with follower.stored_weights():
-            fitted = self.problem.fitted(engine.mu, engine.alpha)
-            return {
-                name: _copy(array, follower.rounded)
-                for name, array in fitted.items() if not name.startswith("_")}
-
     def _row(self):
         point = self.points[-1]
-        primal = point.primal(point.alpha)
         return {
             "alpha": point.alpha, "gap": point.gap if self.certifies else np.nan,
-            "primal": primal, "dual": point.dual, "loss": point.loss, "passes": point.passes,
-            "seconds": self.seconds[-1], "oracle_calls": point.oracle_calls,
-            "n_breakpoints": len(self.points),
+            "primal": point.primal(point.alpha), "dual": point.dual, "loss": point.loss,
+            "passes": point.passes, "seconds": self.seconds[-1],
+            "oracle_calls": point.oracle_calls, "n_breakpoints": len(self.points),
         }
 
     def _path(self):
         follower = self.follower
-        common = {**self.template._noted(), **self.problem.common}
-        return RegularizationPath(
+        common = {**self.problem.common, **self.noted}
+        return self.make_path(
             self.template, common, self.points, self.weights, self.seconds, eps=self.eps,
             method=self.method,
             complete=follower.complete and follower.converged, certified=self.certifies,
             at_rest=(follower.at_rest, follower.gap_at_rest(self.points[0])),
-            policy=follower.driver.policy_name,
+            policy=follower.driver.schedule.name,
         )
 
 
 def _copy(array, in_float32):
-    """A copy, in float32 where that is asked for and loses nothing."""
+    """A copy, in float32 if that is wanted and loses nothing."""
     if in_float32:
         small = array.astype(np.float32)
         if np.array_equal(small, array):
@@ -314,37 +330,12 @@ def _as_grid(alphas):
     except (TypeError, ValueError) as error:
         raise ValueError(f"alphas must be numbers: {error}") from error
     if grid.ndim != 1 or grid.size == 0:
-        raise ValueError(f"alphas must be one-dimensional, not empty; got shape {grid.shape}.")
+        raise ValueError(f"alphas must be one-dimensional, not empty (got shape {grid.shape}).")
     wrong = np.flatnonzero(~((grid > 0) & np.isfinite(grid)))
     if wrong.size:
         raise ValueError(
-            f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}; alphas must be finite and > 0."
-        )
+            f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}. Alphas must be finite and > 0.")
     grid = np.sort(grid)[::-1]
     if (np.diff(grid) == 0).any():
-        raise ValueError("alphas has an alpha more than once.")
+        raise ValueError("alphas contains an alpha more than once.")
     return grid
-
-
-class _Bar:
-    """A tqdm bar over breakpoints where tqdm is installed, and lines in the log."""
-
-    def __init__(self, verbose):
-        self.verbose, self.bar = verbose, tqdm_bar(verbose, unit="breakpoint")
-
-    def update(self, row):
-        if not self.verbose:
-            return
-        if self.bar is not None:
-            self.bar.update()
-            self.bar.set_postfix(
-                alpha=f"{row['alpha']:.2e}", gap=f"{row['gap']:.2e}", passes=row["passes"]
-            )
-        logger.info(
-            "breakpoint %d: alpha %.4g, loss %.4g, gap %.3e, %d passes",
-            row["n_breakpoints"], row["alpha"], row["loss"], row["gap"], row["passes"],
-        )
-
-    def close(self):
-        if self.bar is not None:
-            self.bar.close()

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from fastm4n.base.checks import NamesParameters, is_number
-from fastm4n.features._penalty import Penalty
+from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, FloatArray
-    from fastm4n.path._cross_validation import RegularizationPathCV
-    from fastm4n.path._path import RegularizationPath
+    from fastm4n.path._path import RegularizationPath, RegularizationPathCV
 
 PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
 LEGENDS = {

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
-    from fastm4n.research import boosting, costs, displays, theory
+    from fastm4n.research import boosting, costs, displays, theory  # noqa: F401
     from fastm4n.research._boost import Boost, BoostLabels
     from fastm4n.research._factor_graphs import FactorGraphs
-    from fastm4n.research._smooth import SmoothMargin
-    from fastm4n.research._soft_features import SoftFeatures
-    from fastm4n.research._soft_outputs import FactorBlocks
+    from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures
     from fastm4n.research._soft_solver import solve_soft
     from fastm4n.research.displays import ComplexityDisplay, MarginDisplay
 
@@ -25,9 +23,9 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "Boost": "_boost", "BoostLabels": "_boost", "ComplexityDisplay": "displays",
-        "FactorBlocks": "_soft_outputs", "FactorGraphs": "_factor_graphs",
-        "MarginDisplay": "displays", "SmoothMargin": "_smooth",
-        "SoftFeatures": "_soft_features", "solve_soft": "_soft_solver",
+        "FactorBlocks": "_soft_kernels", "FactorGraphs": "_factor_graphs",
+        "MarginDisplay": "displays", "SmoothMargin": "_soft_kernels",
+        "SoftFeatures": "_soft_kernels", "solve_soft": "_soft_solver",
     },
     ("boosting", "costs", "displays", "theory"),
 )

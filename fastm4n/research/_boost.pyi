@@ -2,7 +2,7 @@ from typing import Any
 
 from fastm4n.base.types import FloatArray
 from fastm4n.outputs._base import Outputs
-from fastm4n.surrogates._log import Log
+from fastm4n.surrogates._base import Log
 
 def check_costs(cost: FloatArray | None) -> None: ...
 

@@ -26,9 +26,10 @@ import numpy as np
 from libc.math cimport exp, log
 from libc.string cimport memset
 
-from fastm4n.base.label_costs import is_windows, line_of, windows
 from fastm4n.outputs._base cimport Outputs, Workspace
-from fastm4n.surrogates._log cimport Log
+from fastm4n.surrogates._base cimport Log
+
+from fastm4n.base.label_costs import is_windows, line_of, windows
 
 
 def check_costs(cost):

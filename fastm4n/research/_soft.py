@@ -10,12 +10,11 @@ from fastm4n.base.checks import check_choice, check_number
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.penalties._penalties import is_plain
 from fastm4n.research._soft_solver import solve_soft
-from fastm4n.solvers.base import Options, Solution
+from fastm4n.solvers.base import Options, Solution, State
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.certificates import Certificate
-from fastm4n.solvers.checkpoints import current
 from fastm4n.solvers.choice import as_solver
-from fastm4n.solvers.history import HISTORY_KEYS, Progress
+from fastm4n.solvers.history import HISTORY_KEYS, Monitor, Progress
 from fastm4n.tasks.problem import Problem
 
 # what `history_` has beside the columns of every fit
@@ -100,9 +99,19 @@ class SoftProblem(Problem):
         nodes = self.graphs.examples[self.graphs.node_blocks]
         return float(np.sum(worst * self.blocks.weights[nodes])) or 1.0
 
-    def solved(self, solver: BlockFrankWolfe, options: Options) -> Solution:
-        """The solution by a solver's options; what it found is kept for `fitted`."""
-        if current() is not None:
+    @property
+    def solver(self) -> Any:
+        return self
+
+    def refusal(self, problem: Any) -> None:
+        """As of `Solver`: parameters were checked with those of the estimator."""
+
+    def solve(
+        self, problem: Any, options: Options, start: None, monitor: Monitor,
+    ) -> Solution:
+        """As of `Solver`; what it found is kept for `fitted`."""
+        solver = as_solver(self.owner.solver)
+        if monitor.checkpoint is not None:
             raise ValueError(
                 "inference='soft' keeps no checkpoints: its fits are made of many stages. Fit it "
                 "outside of `checkpointing`.")
@@ -131,7 +140,8 @@ class SoftProblem(Problem):
             progress.close()
         self.found = found.node_weights, found.factor_weights
         return Solution(
-            found.mu, Certificate(found.primal, found.dual, found.gap, None), found.n_iter,
+            State.of(options.alpha, found.mu),
+            Certificate(found.primal, found.dual, found.gap, None), found.n_iter,
             {key: np.asarray(values) for key, values in columns.items()}, found.converged,
             found.interrupted)
 

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.checks import check_choice
-from fastm4n.research._smooth import SmoothMargin
-from fastm4n.research._soft_features import SoftFeatures
-from fastm4n.research._soft_outputs import FactorBlocks
-from fastm4n.research._soft_passes import SoftEngine
-from fastm4n.solvers.blocks._engine_state import EngineState
+from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngine, SoftFeatures
+from fastm4n.solvers.blocks._engine import EngineState
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import MaxMargin
@@ -154,7 +151,7 @@ class _Fit:
         self.noted = self.multipliers
         mu = self.engine.mu
         self.bound = max(self.bound, self.relaxed_dual(mu))
-        objective = self.objective(certificate, driver.n_jobs)
+        objective = self.objective(certificate, driver.certifier.n_jobs)
         distance = self.outputs.disagreement(mu)
         self.rows.append((
             self.n_iter + driver.n_passes, time.perf_counter() - self.start, features.rho,

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators import SequenceTagger
 from fastm4n.research.costs import LogCost, MarkovCost, of_sequences
-from fastm4n.solvers.blocks._batch import Batch
+from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
 from fastm4n.tasks.chain_weights import packed_weights
 
@@ -90,7 +90,7 @@ def fit_exponential(
     if getattr(estimator, "surrogate", None) != "boost":
         raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
     fitted = clone(estimator)
-    problem = fitted._problem(*fitted._read(X, y, sample_weight))
+    problem = fitted._problem(X, y, sample_weight)
     batch, alpha, p = _batch(fitted, problem)
     first = []
 
@@ -101,7 +101,7 @@ def fit_exponential(
             worst = int(np.argmax(logs))
             if logs[worst] > MOST_LOG:
                 raise ValueError(
-                    f"{fitted._noun} {problem.blocks.examples[worst]}: log F is "
+                    f"{fitted._task_class.noun} {problem.blocks.examples[worst]}: log F is "
                     f"{logs[worst]:.4g} at zero weights, and exp of more than {MOST_LOG:g} "
                     "overflows. Use fit, which minimises log(1 + F).")
         if not logs.max() <= MOST_LOG:
@@ -284,7 +284,8 @@ def _batch(estimator, problem, alpha=None):
             "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")
     if getattr(problem, "free_intercept", None) is not None:
         raise ValueError("fit_intercept='free' is for fit: use True or a number.")
-    alpha = estimator._alpha_of(problem.blocks.kept.size) if alpha is None else alpha
+    if alpha is None:
+        alpha = estimator._task_class(estimator).alpha_of(problem.blocks.kept.size)
     return Batch(problem.loss, features, problem.weights), alpha, problem.weights
 
 

@@ -24,12 +24,13 @@ from scipy.linalg.lapack import dposv
 from libc.math cimport sqrt
 from libc.string cimport memcpy, memset
 
-from fastm4n.base.interrupts cimport look_at
 from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.base.interrupts cimport look_at
 from fastm4n.features._linear cimport LinearMap
 from fastm4n.outputs._base cimport Outputs, Workspace
-from fastm4n.solvers.blocks._block_coordinate cimport PREFETCH, BlockCoordinateEngine
+from fastm4n.solvers.blocks._engine cimport PREFETCH, BlockCoordinateEngine
 from fastm4n.surrogates._base cimport Surrogate
+
 
 cdef enum:
     # unknowns from which on LAPACK is the faster one

@@ -1,13 +1,14 @@
-"""What a solver of one problem is given, what it returns, and how it says that it cannot."""
+"""The interface of solvers: `Solver`, its `Options`, and the `State` and `Solution` it returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from fastm4n.base.arrays import flat, part
 from fastm4n.base.checks import NamesParameters
 
 if TYPE_CHECKING:
@@ -16,45 +17,82 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Certificate
+    from fastm4n.solvers.history import Monitor
 
 
-class Average(NamedTuple):
-    """Weights that are not w(mu) of the dual point, where a later fit goes on.
+class State(dict):
+    """A flat dict of named arrays from which a later solve starts.
 
-    Attributes
-    ----------
-    weights : dict
-        A state of the feature map.
-    curvature : float
-        The mean curvature of the blocks; the strength of the centre for proximal points.
-    alpha : float
-        The regularisation that they were fitted under.
-    is_proximal : bool
-        Whether proximal points left them.
+    Solvers return it in their `Solution` and take it as `start`. Every entry may be missing:
+
+    - ``mu``: the dual point, flat, in the layout of the outputs.
+    - ``alpha``: the regularisation of `mu`, an array without dimensions.
+    - ``concave``: lower bounds of h_b(mu_b), for surrogates that cannot compute them from `mu`.
+    - ``average/NAME``: weights other than w(mu), by the names of the feature map's state.
+    - ``curvature``: the mean curvature of the blocks that goes with these weights. If
+      ``is_proximal`` is true, it is the strength of the centre of proximal points.
+    - ``surrogate/NAME``: arrays of the oracles, opaque to solvers.
+
+    Checkpoints store an unfinished run in the same form, under names of the solver's
+    own: see `FitCheckpoint`.
     """
 
-    weights: dict[str, FloatArray]
-    curvature: float
-    alpha: float
-    is_proximal: bool = False
+    @classmethod
+    def of(
+        cls, alpha: float, mu: FloatArray | None = None, *, concave: FloatArray | None = None,
+        average: dict[str, FloatArray] | None = None, curvature: float = 0.0,
+        is_proximal: bool = False,
+    ) -> State:
+        """The state with these entries, without those that are None."""
+        state = cls(alpha=np.asarray(float(alpha)))
+        if average is not None:
+            state.update(
+                flat("average", average), curvature=np.asarray(float(curvature)),
+                is_proximal=np.asarray(is_proximal))
+        given = {"mu": mu, "concave": concave}
+        state.update({name: array for name, array in given.items() if array is not None})
+        return state
+
+    @property
+    def average(self) -> dict[str, FloatArray] | None:
+        """The weights under ``average/``, or None."""
+        return part("average", self) or None
+
+    def shrink(self, alpha: float) -> float:
+        """Factor of mu - phi(y) under another alpha. For a smaller alpha, w does not change."""
+        return min(1.0, alpha / float(self["alpha"]))
+
+    def scaled(self, factor: float) -> State:
+        """The same state as of another alpha."""
+        return State(self, alpha=np.asarray(float(self["alpha"]) * factor))
+
+    def without(self, name: str) -> State:
+        """The same state without an entry, or without those under ``name/``."""
+        return State({
+            key: array for key, array in self.items() if key.partition("/")[0] != name})
 
 
 @dataclass
 class Solution:
-    """What a solver returns: a feasible dual point and a certificate of the weights.
+    """The result of a solver: a feasible dual point and a certificate of the weights.
 
-    `mu` is empty if the dual point was not held, see `can_be_told`; `intercepts` are those of a
-    problem without a penalty on them, which the features do not hold.
+    The features of the problem have the weights. `state` starts a later solve. It has no `mu` if
+    the dual point was not stored. `intercepts` are given for problems that do not penalise them,
+    and are not among the weights.
     """
 
-    mu: np.ndarray
+    state: State
     certificate: Certificate
     n_iter: int
     history: dict[str, Any]
     converged: bool
     interrupted: bool
-    average: Average | None = None
     intercepts: FloatArray | None = None
+
+    @property
+    def mu(self) -> FloatArray:
+        """The dual point, empty if it was not stored."""
+        return self.state.get("mu", np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -71,10 +109,12 @@ class Options:
         The objective at zero weights, which `tol` is a share of.
     max_iter, seed, n_jobs, verbose, callback
         As in the estimators.
-    auto : bool
-        Whether ``solver="auto"`` was asked for.
+    solver : "auto" or Solver
+        As the estimator has it.
     keep_dual : bool
         Whether a later fit goes on from the dual point, which must then be returned.
+    is_warm : bool, default=False
+        Whether the fit starts from the state of an earlier one.
     """
 
     alpha: float
@@ -85,8 +125,14 @@ class Options:
     n_jobs: int
     verbose: int
     callback: Callable[..., Any] | None
-    auto: bool
+    solver: Any
     keep_dual: bool
+    is_warm: bool = False
+
+    @property
+    def auto(self) -> bool:
+        """Whether ``solver="auto"``."""
+        return isinstance(self.solver, str)
 
     @property
     def gap(self) -> float:
@@ -94,11 +140,29 @@ class Options:
         return self.tol * self.scale
 
 
+def packed(run: Any, names: tuple[str, ...]) -> FloatArray:
+    """The attributes of these names, numbers each, as an array."""
+    return np.array([getattr(run, name) for name in names], dtype=np.float64)
+
+
+def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
+    """Set the attributes of `packed`, with the types of their present values."""
+    for name, number in zip(names, numbers.tolist(), strict=True):
+        setattr(run, name, type(getattr(run, name))(number))
+
+
+def pass_work(problem: Any) -> float:
+    """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
+    return problem.weights.size * (
+        problem.features.visit_cost + problem.loss.outputs.oracle_cost)
+
+
 class Solver(NamesParameters, BaseEstimator):
     """Base of what the parameter `solver` of the estimators takes.
 
-    A subclass has `check`, `refusal` and `solve`. Subclasses are registered when they are defined:
-    `Solver.known` holds them by name.
+    A subclass has `check`, `refusal`, `cost` and `solve`. Subclasses are registered when they are
+    defined: `Solver.known` holds them by name. With ``register=False`` they are not: they are made
+    around another solver.
     """
 
     known: dict[str, type[Solver]] = {}
@@ -113,15 +177,16 @@ class Solver(NamesParameters, BaseEstimator):
     follows_paths: bool = False
     solves_parts: bool = False
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, register: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Solver.known[cls.__name__] = cls
+        if register:
+            Solver.known[cls.__name__] = cls
 
     def check(self) -> None:
-        """Raise a ValueError for options that make no sense by themselves."""
+        """Raise a ValueError for invalid options."""
 
     def refusal(self, problem: Any) -> str | None:
-        """Why this solver cannot solve a problem, in a sentence; None if it can.
+        """Reason why this solver cannot solve a problem, a sentence, or None.
 
         Parameters
         ----------
@@ -129,27 +194,44 @@ class Solver(NamesParameters, BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `refusal`.")
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
+    def cost(self, problem: Any, options: Options) -> float:
+        """Estimated multiply-adds until the gap is ``options.gap``.
+
+        `choose` compares solvers by it. It is infinite outside the range that the benchmarks of the
+        solver cover, where it is not an alternative to others.
+
+        Parameters
+        ----------
+        problem : Problem
+            One that `refusal` does not refuse.
+        options : Options
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `cost`.")
+
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """Minimise until the gap is certified to be at most ``options.gap``.
 
         Parameters
         ----------
         problem : Problem
-            One that `refusal` does not refuse. Its features are left with the weights.
+            A problem without a `refusal`. The features are left with the weights.
         options : Options
-        **start
-            What an earlier solution left, as `Problem.start` gives it: `mu`, `concave`, `shrink`
-            and `average`.
+        start : State or None
+            The state of an earlier solution, in the layout of this problem.
+        monitor : Monitor
+            Receives certificates and writes checkpoints.
 
         Returns
         -------
         solution : Solution
-            After Ctrl-C the best that was certified until then, `interrupted` being set.
+            After Ctrl-C the best certified one, with `interrupted` set.
 
         Raises
         ------
         KeyboardInterrupt
-            If nothing was certified before Ctrl-C.
+            If Ctrl-C came before the first certificate.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `solve`.")
 

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.arrays import formed
 from fastm4n.base.threads import in_threads
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.surrogates._losses import losses_at
+from fastm4n.surrogates._batches import losses_at
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
-
-# two values of the objective that differ by less than this share of their terms are equal
+# relative difference of two equal values of the objective (rounding)
 ROUNDING = 1e-14
 
-# a dual value above the primal one by more than this share of both is wrong, beyond rounding of the
-# scores, of which a certificate has this share of the largest, and of costs of one
+# largest excess of the dual over the primal value: relative to both, to the largest score, and
+# absolute (rounding)
 INCONSISTENT, OF_SCORES, OF_ONE = 1e-9, 1e-12, 1e-15
 
-# ||w||^2 may come out negative by this share of the largest that it could be at mu, by rounding
+# a negative ||w||^2 relative to its largest value at mu (rounding)
 NEGATIVE = 1e-9
-# scores are sums of updates, and keep the rounding of those that were undone since: what they have
-# of it is less than that of a w of this share of the largest norm at any dual point
+# rounding of undone updates in scores, as a share of the largest norm of w at any dual point
 UNDONE = 1e-5
 
 
@@ -37,7 +28,7 @@ class CertificateError(ArithmeticError):
     """A lower bound of the objective came out above the objective itself."""
 
 
-def checked_gap(primal: float, dual: float, slack: float = 0.0) -> float:
+def checked_gap(primal, dual, slack=0.0):
     """primal - dual, not below zero.
 
     Raises
@@ -76,14 +67,10 @@ class Certificate:
     height: float = 0.0  # sum_b p_b h_b(mu_b), which the objective at w = 0 is no less than
 
 
-def certificate_terms(
-    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
-    only_needed: bool = False,
-) -> tuple[Any, ...]:
-    """What `EngineState.certify_range` tells of all blocks: five arrays, and the largest term.
+def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
+    """Results of `EngineState.certify_range` for all blocks: five arrays, and the largest term.
 
-    With only_needed those that `certify` makes nothing of are empty: numbers of blocks are not few
-    beside those of a dual point.
+    With only_needed, arrays that `certify` does not use are empty, which saves memory.
 
     Raises
     ------
@@ -113,10 +100,10 @@ def certificate_terms(
     return *terms, max(largest)
 
 
-def scaled_dual(height: float, pull: float) -> float:
-    """The best dual value between phi(y) and a dual point of sum_b p_b h_b = height.
+def scaled_dual(height, pull):
+    """The best dual value between phi(y) and a dual point with sum_b p_b h_b = height.
 
-    Its w has alpha / 2 ||w||^2 = pull; h is concave and zero at phi(y): the largest
+    Its w has alpha / 2 ||w||^2 = pull. As h is concave and zero at phi(y), this is the largest
     s height - s^2 pull with s in [0, 1].
     """
     if height >= 2.0 * pull or not pull > 0.0:
@@ -124,23 +111,18 @@ def scaled_dual(height: float, pull: float) -> float:
     return 0.25 * max(height, 0.0) ** 2 / pull
 
 
-def certify(
-    engine: Any, mu: FloatArray, n_jobs: int = 1, apart: tuple[float, float] | None = None,
-    concave: FloatArray | None = None, only_primal: bool = False,
-) -> Certificate:
+def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     """Certificate at the dual point mu, the feature map holding w(mu).
 
-    Or any other w: `apart` then is Omega(w) + Omega*(z) - <w, z>, by which P(w) - D(mu) over alpha
-    is more than the sum of the block gaps, and Omega*(z), z being that of mu; see `Penalty`.
+    For any other w, `apart` has Omega(w) + Omega*(z) - <w, z> and Omega*(z) for the z of mu. The
+    first, times alpha, is the excess of P(w) - D(mu) over the sum of the block gaps. See `Penalty`.
 
-    Every block is scored and its oracle value bounded from above, so that the gap bounds
-    P(w) - P* whatever the solver did.  With n_jobs > 1, in threads; the sums do not
-    depend on their number.
+    Every block is scored and its oracle value bounded from above, so the gap bounds
+    P(w) - P* whatever the solver did.  Threads do not change the sums.
 
-    `bound` is the best dual value between phi(y) and mu, as far as h is known there: h_b is
-    concave and zero at phi(y_b), so that D(phi(y) + s (mu - phi(y))) is at least
-    s H - alpha Omega*(s z(mu)), H = sum_b p_b h_b(mu_b), which for ||w||^2 / 2 is largest at
-    s = H / (alpha ||w(mu)||^2).
+    `bound` is the best known dual value between phi(y) and mu. As h_b is concave and zero at
+    phi(y_b), D(phi(y) + s (mu - phi(y))) is at least s H - alpha Omega*(s z(mu)) with H = sum_b p_b
+    h_b(mu_b). For ||w||^2 / 2 it is largest at s = H / (alpha ||w(mu)||^2).
 
     Parameters
     ----------
@@ -149,9 +131,9 @@ def certify(
     n_jobs : int
     apart : tuple of float, default=None
     concave : ndarray, default=None
-        Lower bounds of h_b(mu_b); the engine's, of its own dual point, by default.
+        Lower bounds of h_b(mu_b). By default those of the engine's own dual point.
     only_primal : bool, default=False
-        Whether w has nothing to do with mu: there is no dual value then.
+        Whether w is unrelated to mu. There is no dual value then.
     """
     loss, gap, heights, inner, shift, largest = certificate_terms(
         engine, mu, n_jobs, concave, True)
@@ -208,13 +190,10 @@ def _is_indefinite(engine, mu, norm):
     return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
 
 
-def with_exact_primal(
-    found: Certificate, surrogate: Surrogate, features: FeatureMap, weights: FloatArray,
-    alpha: float,
-) -> Certificate:
-    """A certificate whose primal value, a bound from above, is made that of the features' w.
+def with_exact_primal(found, surrogate, features, weights, alpha):
+    """The certificate with the exact primal value of the features' w instead of an upper bound.
 
-    Where the penalty is ||w||^2 / 2, of which `found` has the norm.
+    For the penalty ||w||^2 / 2, with the norm in `found`.
     """
     losses = np.empty(surrogate.n_blocks)
     losses_at(surrogate, features, losses)
@@ -226,49 +205,51 @@ def with_exact_primal(
     return replace(found, primal=primal, gap=min(found.gap, gap), block_losses=losses)
 
 
-def certify_average(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
-    """The averaged dual point of the fixed step and its certificate; w is left as it was."""
+def certify_average(engine, n_jobs=1):
+    """The averaged dual point of the fixed step and its certificate. w does not change."""
     mu = engine.averaged_mu()
     return mu, certify_elsewhere(engine, mu, n_jobs)
 
 
-def certify_elsewhere(
-    engine: Any, mu: FloatArray | None, n_jobs: int | None = 1, concave: FloatArray | None = None,
-) -> Certificate:
-    """Certificate of another dual point and w of it; the engine's w is left as it was."""
-    state = engine.features.state()
+@contextmanager
+def weights_restored(features):
+    """Context after which the features have the weights of before: a copy, which it gives."""
+    state = features.state()
     try:
+        yield state
+    finally:
+        features.restore(state)
+
+
+def certify_elsewhere(engine, mu, n_jobs=1, concave=None):
+    """Certificate of another dual point and its w. The engine's w does not change."""
+    with weights_restored(engine.features):
         engine.rebuild_weights(mu)
         return certify(engine, mu, n_jobs, concave=concave)
-    finally:
-        engine.features.restore(state)
 
 
-def objective_at_zero(surrogate: Surrogate, features: FeatureMap, weights: FloatArray) -> float:
-    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: what tolerances are relative to.
+def objective_at_zero(surrogate, features, weights):
+    """P(0) = sum_b p_b max_mu h_b(mu), bounded from above: the unit of tolerances.
 
-    One where there are no costs, so that it can be divided by.
+    It is one without costs, to divide by it.
     """
     value = float(np.sum(weights * surrogate.largest(features.size)))
     return value if value > 0.0 else 1.0
 
 
-def certify_zero(engine: Any, n_jobs: int | None = 1) -> tuple[FloatArray, Certificate]:
-    """phi(y) and the certificate of w = 0 (within its bounds); w is left as it was.
+def certify_zero(engine, n_jobs=1):
+    """phi(y) and the certificate of w = 0 (within its bounds). w does not change.
 
-    Its `primal` is the objective there, bounded from above: `objective_at_zero` where w has neither
+    Its `primal` is an upper bound of the objective. It equals `objective_at_zero` if w has neither
     bounds nor an offset, and costs are not all zero.
     """
-    state = engine.features.state()
-    try:
+    with weights_restored(engine.features):
         engine.features.clear()
         origin = engine.at_truth()
         return origin.mu, certify(origin, origin.mu, n_jobs)
-    finally:
-        engine.features.restore(state)
 
 
-def rests_at_zero(features: FeatureMap) -> bool:
+def rests_at_zero(features):
     """Whether w = 0 is within the bounds."""
     return all(
         np.all(np.asarray(penalty.lower_rows()) <= 0.0)
@@ -276,100 +257,14 @@ def rests_at_zero(features: FeatureMap) -> bool:
         for penalty in features.penalties().values())
 
 
-def certify_cleared(
-    engine: Any, n_jobs: int | None = 1,
-) -> tuple[dict[str, FloatArray], Certificate]:
-    """The weights of `certify_zero`, as a state, and a certificate whose objective is of them.
+def certify_cleared(engine, n_jobs=1):
+    """The weights of `certify_zero`, as a state, and a certificate of their objective.
 
-    The engine's own dual point serves, which takes no memory for another: the objective does not
-    depend on it. w is left as it was.
+    It uses the engine's own dual point, to save memory: the objective does not
+    depend on it. w does not change.
     """
-    state = engine.features.state()
-    try:
+    with weights_restored(engine.features) as state:
         engine.features.clear()
         found = certify(engine, engine.mu, n_jobs, only_primal=True)
         # z = 0: unlike copies, zeros take no memory before they are written to
         return {name: np.zeros(array.shape) for name, array in state.items()}, found
-    finally:
-        engine.features.restore(state)
-
-
-class Best:
-    """The best weights and the best dual value that were certified of one problem.
-
-    The two are of different points: primal - dual bounds what is left to gain all the same. What
-    the engine stands at is kept only when it moves on.
-
-    Parameters
-    ----------
-    keeps_heights : bool, default=True
-        Whether dual points are asked for, with which h_b go.
-
-    Attributes
-    ----------
-    primal, dual : float
-    slack : float
-        The largest of the certificates that were offered.
-    kept : dict, ndarray or None
-        The weights of `primal`, as a state of the feature map, or their dual point where weights
-        are not held; None where the engine stands at them.
-    concave : ndarray
-        Lower bounds of h_b where `kept` is a dual point.
-    mu, heights : ndarray or None
-        A copy of the dual point of `dual`, None where the engine stands at it, and h_b there.
-    """
-
-    primal: float
-    dual: float
-    slack: float
-    kept: Any
-    concave: FloatArray | None
-    mu: FloatArray | None
-    heights: FloatArray | None
-
-    def __init__(self, keeps_heights: bool = True) -> None:
-        self.keeps_heights = keeps_heights
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, from the dual point phi(y)."""
-        self.primal, self.dual, self.slack = np.inf, 0.0, 0.0
-        self.kept = self.concave = self.mu = self.heights = None
-
-    def state(self) -> dict[str, Any]:
-        """All that later passes depend on, for `restore`; nothing of it is changed in place."""
-        return {
-            "values": np.array([self.primal, self.dual, self.slack]),
-            "kept": self.kept, "concave": self.concave, "mu": self.mu, "heights": self.heights,
-        }
-
-    def restore(
-        self, state: dict[str, Any], kept: Any, mu: FloatArray | None, heights: FloatArray | None,
-    ) -> None:
-        """Bring back the arrays of `state`; the others are of the form that its own have."""
-        self.primal, self.dual, self.slack = state["values"].tolist()
-        forms = {"kept": kept, "concave": heights, "mu": mu, "heights": heights}
-        there = {name.partition("/")[0] for name in state}
-        for name, form in forms.items():
-            setattr(self, name, formed(form, name, state) if name in there else None)
-
-    def offer(self, certificate: Certificate, kept: Any = None) -> None:
-        """Take notice of a certificate, of where the engine stands or of what is to be kept."""
-        concave = certificate.concave if self.keeps_heights else None
-        self.slack = max(self.slack, certificate.slack)
-        if certificate.bound >= self.dual:
-            self.dual, self.mu, self.heights = certificate.bound, None, concave
-        margin = certificate.rounding if kept is None else -certificate.rounding
-        if certificate.primal <= self.primal + margin:
-            self.primal, self.kept = certificate.primal, kept
-            self.concave = concave
-
-    def improved(self, certificate: Certificate) -> Certificate:
-        """The certificate with the best values in the place of its own."""
-        primal, dual = certificate.primal, certificate.dual
-        is_better = self.primal < primal or self.dual > dual + certificate.rounding
-        if not is_better:
-            return certificate
-        primal, dual = min(primal, self.primal), max(dual, self.dual)
-        gap = checked_gap(primal, dual, self.slack)
-        return replace(certificate, primal=primal, dual=dual, gap=gap, slack=self.slack)

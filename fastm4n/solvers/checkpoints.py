@@ -7,7 +7,6 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -16,14 +15,6 @@ from fastm4n.base.array_files import ModelFileError, read_arrays, understood, wr
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any
-
-    from numpy.typing import ArrayLike
-
 
 # seconds from one checkpoint to the next, at least, and so many times what one takes
 SECONDS, TIMES = 0.5, 30.0
@@ -34,34 +25,31 @@ IDLE = ("decode", "warm_start", "n_jobs", "verbose", "callback", "allowed_transi
 # what files of fits say that they are
 FIT = "fit checkpoint"
 _file = ContextVar("the file of `checkpointing`, and its checkpoints", default=(None, None))
-_current = ContextVar("the checkpoint of the fit that is under way", default=None)
 
 
 class Pace:
     """When to write the next checkpoint: by a monotonic clock, for a few per cent of the time."""
 
-    due: float
-    told: str | None
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.due = time.monotonic() + SECONDS
         self.told = None
 
-    def is_due(self) -> bool:
+    def is_due(self):
         return time.monotonic() >= self.due
 
     @contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self):
         start = time.monotonic()
         yield
         end = time.monotonic()
         self.due = end + max(SECONDS, TIMES * (end - start))
 
     @contextmanager
-    def sparing(self, file: Any) -> Iterator[Any]:
-        """Make a warning of what the system has against writing to this file, once for each reason.
+    def sparing(self, file):
+        """Turn errors of writing this file into warnings, once for each reason.
 
-        A checkpoint is insurance: what it is of goes on, and the next one is tried in its time.
+        A failed checkpoint does not stop the computation. The next one is tried in its time.
         """
         try:
             yield
@@ -76,17 +64,17 @@ class Pace:
 
 
 def fingerprint(estimator, data, idle=IDLE, **options):
-    """A short text for each thing that the numbers of a fit, or of a path, depend on.
+    """A hash of everything that determines the numbers of a fit or a path, by name.
 
     Parameters
     ----------
     estimator : estimator
     data : dict
-        What is fitted to, by name.
+        Arrays of the fit, by name.
     idle : tuple of str
         Parameters of the estimator to leave out.
     **options
-        What else matters.
+        Other values that matter.
     """
     parts = dict(data)
     for name, value in estimator.get_params().items():
@@ -120,41 +108,40 @@ def check_fingerprint(where, header, wanted, what):
 
 @contextmanager
 def checkpointing(file):
-    """Keep the state of the fit in this block in a file, every few seconds.
+    """Save the state of the fit in this block to a file, every few seconds.
 
-    A fit that was killed goes on from there when the same block is run again, with the same result
-    to the bit as of a fit without this block. (Up to rounding where the values of a kernel do not
-    fit in `cache_size`, as they are computed anew.) The file is removed when the block ends without
-    an exception; where no fit has used it, it stays as it was. Where it cannot be written any more,
-    as the disk is full, there is a warning, and the fit goes on and tries again later; the state
-    that was written before stays.
+    If a fit was killed, run the same block again: it continues, and the result is the same to the
+    bit as without this block. (Values of a kernel that do not fit into `cache_size` are recomputed,
+    with other rounding.) The file is removed when the block ends without an exception. It stays as
+    it is if no fit has used it. If it cannot be written, for example on a full disk, there is a
+    warning, and the fit continues and tries again later. The state written before stays.
 
     Parameters
     ----------
     file : str or path
-        It is not there yet, or is the checkpoint of the same fit: of the same data and parameters.
+        A new file, or the checkpoint of the same fit: of the same data and parameters.
 
     Raises
     ------
     ValueError
-        By the fit, if the file holds the checkpoint of another fit, or ``fit_intercept="free"``,
-        whose fits are made of many and keep no state.
+        By the fit, if the file is the checkpoint of another fit, or for ``fit_intercept="free"``,
+        which has no checkpoints.
     ModelFileError
         By the fit, if the file is damaged.
     OSError
-        By the fit before its first pass, if no file can be made there.
+        By the fit before its first pass, if no file can be created there.
 
     Warns
     -----
     RuntimeWarning
-        If a state could not be written later on, or the file not be removed at the end; once for
+        If a state could not be written later on, or the file not be removed at the end. Once for
         each reason.
 
     Notes
     -----
-    A block is for one fit, in its own thread; fits in other threads or processes, such as those
-    of ``GridSearchCV(n_jobs=2)``, are not kept. Writing takes about 3 % of the time at most. For
-    paths there is the `checkpoint` of :func:`regularization_path`.
+    A block is for one fit, in its own thread. Fits in other threads or processes, such as those
+    of ``GridSearchCV(n_jobs=2)``, are not saved. Writing takes about 3 % of the time at most. Paths
+    have the parameter `checkpoint` of :func:`regularization_path`.
 
     Examples
     --------
@@ -186,14 +173,14 @@ def checkpointing(file):
 
 @contextmanager
 def keeping(estimator, data):
-    """Have `solve` keep the state of a fit of this estimator, if it is in `checkpointing`.
+    """Give the `FitCheckpoint` of a fit of this estimator, None outside `checkpointing`.
 
     data : tuple
         Arguments of the fit.
     """
     file, used = _file.get()
     if file is None:
-        yield
+        yield None
         return
     if hasattr(estimator.solver, "work_folder"):
         raise ValueError(
@@ -204,29 +191,21 @@ def keeping(estimator, data):
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)
     used.append(checkpoint)
-    token = _current.set(used[-1])
     try:
-        yield
+        yield checkpoint
     except ArithmeticError as error:
-        if used[-1].found is None:
+        if checkpoint.found is None:
             raise
         raise ModelFileError(f"{file} is damaged: {error}") from error
-    finally:
-        _current.reset(token)
 
 
 def claim_file(made):
-    """``made(file)`` of the file that `checkpointing` has, kept as its checkpoint; else None."""
+    """The checkpoint ``made(file)`` of the file of `checkpointing`, or None outside of it."""
     file, used = _file.get()
     if file is None:
         return None
     used.append(made(file))
     return used[-1]
-
-
-def current():
-    """The checkpoint of the fit that is under way, or None."""
-    return _current.get()
 
 
 class FitCheckpoint:
@@ -240,12 +219,8 @@ class FitCheckpoint:
         If it is damaged.
     """
 
-    file: Any
-    fingerprint: dict[str, str]
-    pace: Pace
-    found: Any
 
-    def __init__(self, file: Any, wanted: dict[str, str]) -> None:
+    def __init__(self, file, wanted):
         self.file, self.fingerprint, self.pace = file, wanted, Pace()
         self.found = None
         if file.is_dir():
@@ -256,12 +231,12 @@ class FitCheckpoint:
             self.found = header, arrays
 
     @property
-    def solver(self) -> str | None:
-        """What has written the file; None if there is none."""
+    def solver(self):
+        """Name of the solver that wrote the file, or None."""
         return None if self.found is None else self.found[0].get("solver")
 
-    def resume(self, driver: Any, history: dict[str, ArrayLike]) -> bool:
-        """Bring back the state of the file; whether there is one."""
+    def resume(self, driver, history):
+        """Restore the state of the file, and return whether there is one."""
         if self.found is None:
             return False
         header, arrays = self.found
@@ -274,10 +249,10 @@ class FitCheckpoint:
             history.restore(part("history", arrays), header["seconds"])
         return True
 
-    def end(self, driver: Any, history: dict[str, ArrayLike], tol: float) -> None:
+    def end(self, driver, history, tol):
         """Called when no pass follows."""
 
-    def keep(self, driver: Any, history: dict[str, ArrayLike]) -> None:
+    def keep(self, driver, history):
         """Write the state, if it is time."""
         if not self.pace.is_due():
             return
@@ -289,6 +264,6 @@ class FitCheckpoint:
             with self.saving():
                 write_arrays(self.file, FIT, header, arrays, finite=False)
 
-    def saving(self) -> AbstractContextManager[Any]:
-        """What is made of errors while the state is written."""
+    def saving(self):
+        """Context for errors while the state is written."""
         return self.pace.sparing(self.file)

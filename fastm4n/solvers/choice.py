@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fastm4n.solvers.base import Solver
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.free_intercept import FreeIntercept
 from fastm4n.solvers.interior_point import InteriorPoint
-from fastm4n.solvers.label_newton import LabelNewton
+from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.solvers.proximal import ProximalPoints, small_modulus
 from fastm4n.solvers.quasi_newton import QuasiNewton
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.solvers.base import Options
 
 # what `solver=` takes, in the order of the documentation
 SOLVERS = (BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint, OutOfCore)
-# what "auto" takes instead of steps of blocks, the first that pays
+# what "auto" takes instead of steps of blocks if it is cheaper
 INSTEAD = (QuasiNewton(), InteriorPoint(), LabelNewton())
 
 
-def as_solver(solver: Any) -> Solver:
+def as_solver(solver):
     """The solver that an estimator's `solver` asks for: `BlockFrankWolfe` for "auto".
 
     Raises
@@ -39,33 +33,38 @@ def as_solver(solver: Any) -> Solver:
     raise ValueError(f"solver must be 'auto', {', '.join(names)} or {last}, got {what}.")
 
 
-def choose(solver: Any, problem: Any, options: Options, start: dict[str, Any]) -> Solver:
-    """The solver of a fit, after it was asked whether it can.
+def _adapted(solver, problem, options):
+    """The solver, inside of another one if the intercept or the penalty needs that."""
+    if not isinstance(solver, BlockFrankWolfe):
+        return solver
+    if problem.free_intercept is not None:
+        return FreeIntercept(solver)
+    return solver if small_modulus(problem, options) is None else ProximalPoints(solver)
+
+
+def choose(problem, options):
+    """The solver of a fit: the cheapest that does not refuse, the first of equals.
 
     Parameters
     ----------
-    solver : "auto" or Solver
-        As the estimator has it.
     problem : Problem
     options : Options
-    start : dict
-        What the fit begins from; empty where it begins at zero weights.
 
     Raises
     ------
     ValueError
-        If the solver that was asked for refuses the problem.
+        If all refuse, by the reason of the first.
     """
-    chosen = as_solver(solver)
-    if problem.chunks is not None:
-        chosen = problem.chunks.solver
-    elif problem.loss is None:
-        return chosen  # soft constraints, whose parameters were checked with the estimator's
-    elif options.auto:
-        chosen = next((
-            other for other in INSTEAD
-            if other.refusal(problem) is None and other.pays(problem, options, start)), chosen)
-    reason = chosen.refusal(problem)
-    if reason is not None:
-        raise ValueError(reason)
-    return chosen
+    asked = as_solver(options.solver)
+    if problem.solver is not None:
+        candidates = [problem.solver]
+    else:
+        candidates = [_adapted(asked, problem, options), *(INSTEAD if options.auto else ())]
+    reasons = [solver.refusal(problem) for solver in candidates]
+    able = [
+        solver for solver, reason in zip(candidates, reasons, strict=True) if reason is None]
+    if not able:
+        raise ValueError(reasons[0])
+    if len(able) == 1:
+        return able[0]
+    return min(able, key=lambda solver: solver.cost(problem, options))

@@ -17,21 +17,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.base.threads import in_threads
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastm4n.base.types import FloatArray, IntArray
-    from fastm4n.features._chain import ChainFeatures
-    from fastm4n.solvers.dual_store import DualStore
-    from fastm4n.surrogates._base import Surrogate
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 
 # the dual point of a chunked engine: it is on disk, and handed to no one
 ON_DISK = np.zeros(0)
@@ -42,29 +34,29 @@ BYTE_COST = 4.0
 # and gaps met in the second visit of the first chunk are at least this share of those in the first.
 # Sentences of CoNLL-2000 under "log", where they are 0.35, then take a third of the loads and 0.7
 # times the visits; of rows that share their features they are 0.07, and visits are twice as many
-TWICE, LEFT = 0.15, 0.25
+LOADING_SHARE, SECOND_VISIT_SHARE = 0.15, 0.25
 
 # what is taken for the curvature of Frank-Wolfe steps is so many times that of blocks, in chunks of
 # so many blocks, and less of smaller ones: blocks of a chunk, which come one after another, act
 # like one block of a larger curvature. Visits of all until the gap, "max_margin", the factor being
 # 1, 5 and 10: rows, 3000 in a chunk, over 150, 101 and 77 (in memory 67); sequences, 157 in a
 # chunk, 461, over 520 and over 520 (in memory 440)
-OF_CHUNKS, MANY = 10.0, 3000
+CHUNK_CURVATURE, LARGE_CHUNK = 10.0, 3000
 
 # weights that accelerated passes have left are not gone on from under an alpha so many times theirs
-FAR = 2.0
+MAX_ALPHA_RATIO = 2.0
 
 # gap sampling leaves out chunks whose share of all gaps is less than this part of a fair one
 NEGLIGIBLE = 0.05
 # and less than this part where chunks were added to others that were solved for: a fifth more data
 # then take 22.7, 4.9 and 5.0 visits of an example under "log", and not 27.4, 9.9 and 5.3
 # (benchmarks/partial_fit.py)
-LITTLE = 0.4
+NEGLIGIBLE_BESIDE_NEW = 0.4
 
 
 @dataclass
-class Kind:
-    """What the surrogates of all chunks have in common, as the driver asks for it."""
+class SurrogateTraits:
+    """Traits that the surrogates of all chunks share."""
 
     outputs: Any
     n_blocks: int
@@ -75,37 +67,11 @@ class Kind:
     largest: Any
 
     @classmethod
-    def of(cls, surrogate: Surrogate, n_blocks: int, max_size: int, largest: Any) -> Kind:
-        """What there is to say of all, by the surrogate of some; `largest` is a method of all."""
+    def from_chunk(cls, surrogate, n_blocks, max_size, largest):
+        """The traits of all blocks, by the surrogate of some; `largest` is that of all."""
         return cls(
             surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
             surrogate.has_natural_step, surrogate.is_smooth, largest)
-
-
-class Chunks:
-    """What a `ChunkedEngine` is made of: the interface of the data.
-
-    Attributes
-    ----------
-    edges : ndarray of shape (n_chunks + 1,)
-        Chunk c is the blocks edges[c] ... edges[c + 1] - 1.
-    kind : Kind
-    features : FeatureMap
-        That holds w.
-    """
-
-    def load(self, c: int) -> Any:
-        """The surrogate and the features of chunk c, which share the weights, and its bytes.
-
-        Called in another thread.
-        """
-        raise NotImplementedError
-
-    def ended(self, engine: BlockCoordinateEngine) -> None:
-        """Called with the engine of a solution while what is kept of chunks can still be read.
-
-        For what a subclass has to say of all blocks at the weights that were found.
-        """
 
 
 class ChunkedEngine:
@@ -113,7 +79,10 @@ class ChunkedEngine:
 
     Parameters
     ----------
-    data : Chunks
+    data : Chunked
+        `edges` (chunk c is the blocks edges[c] ... edges[c + 1] - 1), `kind`, the `features` that
+        hold w, and `open(c)`, called in another thread: surrogate and features of chunk c, and
+        their bytes.
     weights : ndarray of shape (n_blocks,)
         p_b > 0, summing to one.
     alpha : float
@@ -129,36 +98,14 @@ class ChunkedEngine:
         Threads of a certificate.
     """
 
-    data: Chunks
-    surrogate: Kind
-    features: ChainFeatures
-    weights: FloatArray
-    alpha: float
-    kappa: float
-    seed: int
-    store: DualStore | None
-    n_jobs: int
-    local_sampling: Sampling
-    negligible: float
-    edges: IntArray
-    concave: FloatArray
-    gaps: FloatArray
-    losses: FloatArray
-    curvature: float
-    n_visits: int
-    oracle_calls: int
-    n_loads: int
-    oracle_error: float
-    holds_average: bool
-
     averaging = False
     sets = None
     cache_hits = 0
 
     def __init__(
-        self, data: Chunks, weights: FloatArray, alpha: float, seed: int, store: DualStore | None,
-        local_sampling: Sampling = Sampling.GAP, visits: int | None = None, n_jobs: int = 1,
-    ) -> None:
+        self, data, weights, alpha, seed, store,
+        local_sampling=Sampling.GAP, visits=None, n_jobs=1,
+    ):
         n = data.kind.n_blocks
         self.data, self.surrogate, self.features = data, data.kind, data.features
         self.weights, self.alpha, self.kappa = weights, alpha, 0.0
@@ -178,21 +125,21 @@ class ChunkedEngine:
             store.begin(self.n_chunks)
 
     @property
-    def n_chunks(self) -> int:
+    def n_chunks(self):
         return self.edges.size - 1
 
     @property
-    def mu(self) -> FloatArray:
+    def mu(self):
         """Nothing: the dual point is on disk, and all that takes it here means that one."""
         return ON_DISK
 
-    def close(self) -> None:
+    def close(self):
         """End the thread that reads ahead."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def at_truth(self) -> Any:
+    def at_truth(self):
         """An engine of the same problem at phi(y); it shares the feature map."""
         return ChunkedEngine(self.data, self.weights, self.alpha, 0, None, n_jobs=self.n_jobs)
 
@@ -201,7 +148,7 @@ class ChunkedEngine:
     def _load(self, c, seed):
         """The engine of chunk c, where it was left, and what loading it costs."""
         blocks = slice(self.edges[c], self.edges[c + 1])
-        surrogate, features, n_bytes = self.data.load(c)
+        surrogate, features, n_bytes = self.data.open(c)
         engine = BlockCoordinateEngine(
             surrogate, features, self.weights[blocks], self.alpha, seed)
         kept = None if self.store is None else self.store.read(c)
@@ -216,7 +163,7 @@ class ChunkedEngine:
         engine.set_kappa(self.kappa)
         return engine, BYTE_COST * n_bytes
 
-    def for_each(self, order: IntArray, visit: Callable[..., Any]) -> None:
+    def for_each(self, order, visit):
         """Call visit(c, engine, cost) for each chunk of the order, the next one being loaded.
 
         What a chunk is loaded with does not depend on visits of others, w apart.
@@ -257,7 +204,7 @@ class ChunkedEngine:
 
     # -------------------------------------------------------------------------- passes
 
-    def run_pass(self, sampling: Any, step: Any) -> None:
+    def run_pass(self, sampling, step):
         """Visits of all chunks, each of as many blocks as it has and twice where it pays.
 
         Under gap sampling chunks with next to nothing to gain are left out. An interrupted pass
@@ -279,7 +226,7 @@ class ChunkedEngine:
             if self.visits is None and visits > 1:
                 surrogate, features = engine.surrogate, engine.features
                 of_pass = engine.concave.size * (features.visit_cost + surrogate.oracle_cost)
-                pays = cost >= TWICE * of_pass and met[1] >= LEFT * met[0]
+                pays = cost >= LOADING_SHARE * of_pass and met[1] >= SECOND_VISIT_SHARE * met[0]
                 self.visits = 1 + pays
 
         self.for_each(order, visit)
@@ -297,9 +244,9 @@ class ChunkedEngine:
             engine.measure_curvature()
             if engine.curvature > 0.0:
                 self._curvatures.append((engine.curvature, engine.n_visits))
-        self.store.write(c, _kept(engine))
+        self.store.write(c, _engine_arrays(engine))
 
-    def measure_curvature(self) -> None:
+    def measure_curvature(self):
         """Set `curvature`, unless it was set before: the mean over chunks visited so far."""
         if self.curvature == 0.0 and self._curvatures:
             values, visits = np.array(self._curvatures).T
@@ -307,22 +254,19 @@ class ChunkedEngine:
             self.curvature = float(np.sum(values * visits) / np.sum(visits))
             if not kind.is_smooth and self.n_chunks > 1:
                 of_chunk = kind.n_blocks / self.n_chunks
-                self.curvature *= max(1.0, OF_CHUNKS * min(1.0, of_chunk / MANY))
+                self.curvature *= max(1.0, CHUNK_CURVATURE * min(1.0, of_chunk / LARGE_CHUNK))
             self._curvatures = []
 
-    def set_kappa(self, kappa: float) -> None:
+    def set_kappa(self, kappa):
         """As of `BlockCoordinateEngine`."""
         self.kappa = kappa
 
     # ------------------------------------------------------------------- certificates
 
-    def settle(self) -> None:
+    def settle(self):
         """Nothing is put off here."""
 
-    def certify_range(
-        self, start: int, stop: int, mu: FloatArray | None, loss: FloatArray, gap: FloatArray,
-        concave: FloatArray | None, inner: FloatArray, shift: FloatArray | None,
-    ) -> float:
+    def certify_range(self, start, stop, mu, loss, gap, concave, inner, shift):
         """As of `BlockCoordinateEngine`, for all blocks at once."""
         terms, largest = (loss, gap, concave, inner, shift), [0.0]
 
@@ -337,15 +281,15 @@ class ChunkedEngine:
         self.for_each(range(self.n_chunks), visit)
         return max(largest)
 
-    def set_gaps(self, gap: FloatArray, loss: FloatArray) -> None:
+    def set_gaps(self, gap, loss):
         """Replace the stale gaps and losses, after a full pass over them."""
         self.gaps[:], self.losses[:] = gap, loss
 
-    def stale_gap(self) -> float:
+    def stale_gap(self):
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
         return float(np.sum(self.weights * self.gaps))
 
-    def rebuild_weights(self, mu: FloatArray | None) -> None:
+    def rebuild_weights(self, mu):
         """w = w(mu), afresh; if it is interrupted w is what it was before."""
         before = self.features.state()
         self.features.clear()
@@ -358,7 +302,7 @@ class ChunkedEngine:
 
     # ------------------------------------------------------------------- further blocks
 
-    def left(self) -> dict[str, Any]:
+    def left(self):
         """What a later engine, of these blocks and others behind them, goes on from: arrays.
 
         Dual points and lower bounds of h stay in the store. Of the last chunk, which may grow, the
@@ -374,7 +318,7 @@ class ChunkedEngine:
             left.update(flat("features", self.features.state()))
         return left
 
-    def go_on(self, left: dict[str, Any], share: float) -> None:
+    def go_on(self, left, share):
         """Begin where an engine of the first of these blocks has ended; the others are at phi(y).
 
         As in memory: dual points stay, or are drawn to phi(y) where alpha has come down by more
@@ -389,7 +333,7 @@ class ChunkedEngine:
         """
         alpha, curvature = left["numbers"].tolist()
         ratio, now, average = self.alpha / (alpha * share), self.alpha, part("features", left)
-        averages = bool(average) and ratio <= FAR
+        averages = bool(average) and ratio <= MAX_ALPHA_RATIO
         self.store.go_on(left["slots"], left["checks"])
         looked_at = range(left["edges"].size - 1)
         self._last = looked_at[-1], part("last", left)
@@ -439,7 +383,7 @@ class ChunkedEngine:
 
         Arrays go block by block: what is of new blocks is theirs at phi(y).
         """
-        own = _kept(engine)
+        own = _engine_arrays(engine)
         if not kept["concave"].size == self._in_common(c, "concave", kept) == own["concave"].size:
             self._resized.add(c)
         for name, array in own.items():
@@ -450,7 +394,7 @@ class ChunkedEngine:
 
     # --------------------------------------------------------------------------- state
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copies of all that later passes depend on, for `restore`; dual points are in files."""
         numbers = self.alpha, self.kappa, self.curvature
         counts = (
@@ -466,7 +410,7 @@ class ChunkedEngine:
             **flat("features", self.features.state()),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state):
         """Bring back what `state` gave, to an engine of the same problem and folder."""
         of_blocks = {name: checked(self.concave, name, state) for name in (
             "concave", "gaps", "losses")}
@@ -484,7 +428,7 @@ class ChunkedEngine:
         self.features.restore(features)
 
 
-def _kept(engine):
+def _engine_arrays(engine):
     """What is kept on disk of the engine of a chunk, by which it can be brought back."""
     return {
         "mu": engine.mu, "concave": engine.concave,

@@ -16,19 +16,12 @@ import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.base.atomic import check_no_loop
 from fastm4n.solvers.checkpoints import FIT, FitCheckpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from fastm4n.base.types import Array, FloatArray, IntArray, StrPath
 
 try:
     import fcntl
@@ -63,19 +56,19 @@ class Scratch:
         Where it takes its space.
     """
 
-    def __init__(self, folder: StrPath) -> None:
+    def __init__(self, folder):
         self._file = tempfile.TemporaryFile(prefix="fastm4n-", dir=folder, buffering=0)
         self._lock = Lock()
         # of each key where its arrays begin and how much room they have, and what they are
         self._places, self._end = {}, 0
 
-    def write_at(self, at: int, array: Array) -> None:
+    def write_at(self, at, array):
         """Have the bytes of a contiguous array from there on."""
         with self._lock:
             self._file.seek(at)
             _write(self._file, array)
 
-    def read_at(self, at: int, array: Array) -> Array:
+    def read_at(self, at, array):
         """Fill a contiguous array with what was written from there on."""
         view = memoryview(array).cast("B") if array.size else b""
         with self._lock:
@@ -87,7 +80,7 @@ class Scratch:
                 view = view[n:]
         return array
 
-    def write(self, key: Any, arrays: dict[str, Any]) -> None:
+    def write(self, key, arrays):
         """Keep these arrays, by name, in the place of those that the key had."""
         head, n_bytes = [], 0
         for name, array in arrays.items():
@@ -105,7 +98,7 @@ class Scratch:
             self.write_at(at + begin, np.ascontiguousarray(array))
         self._places[key] = at, room, head
 
-    def read(self, key: Any) -> Any:
+    def read(self, key):
         """The arrays of `write`, in one buffer of their own; None if there are none."""
         at, _, head = self._places.get(key, (0, 0, None))
         if head is None:
@@ -116,18 +109,18 @@ class Scratch:
         return {
             name: np.ndarray(shape, dtype, buffer, begin) for name, dtype, shape, begin in head}
 
-    def keys(self) -> Any:
+    def keys(self):
         return self._places.keys()
 
-    def forget(self, key: Any) -> None:
+    def forget(self, key):
         """Have no arrays of this key; others may take their place."""
         if key in self._places:
             self._places[key] = *self._places[key][:2], None
 
-    def close(self) -> None:
+    def close(self):
         self._file.close()
 
-    def __del__(self) -> None:
+    def __del__(self):
         # of an estimator that goes, with what its calls of `partial_fit` have left
         if "_file" in vars(self):
             self.close()
@@ -157,13 +150,7 @@ class DualStore:
         Calls that have ended with this store, by which copies of an estimator tell whose it is.
     """
 
-    is_lasting: bool
-    folder: StrPath | None
-    slots: IntArray
-    checks: Array
-    ended: Any
-
-    def __init__(self, folder: StrPath | None = None) -> None:
+    def __init__(self, folder=None):
         self.is_lasting = folder is not None
         self.folder = Path(folder if self.is_lasting else tempfile.gettempdir())
         self._lock = None
@@ -173,7 +160,7 @@ class DualStore:
         self._arrays = self.scratch()
         self.slots = self.checks = np.zeros(0)
 
-    def scratch(self) -> Scratch:
+    def scratch(self):
         """A file for what no later process needs; it is closed with the store."""
         self._scratch.append(Scratch(self.folder))
         return self._scratch[-1]
@@ -213,7 +200,7 @@ class DualStore:
                 self.leave()
                 raise
 
-    def end(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+    def end(self, header, arrays):
         """Keep what a call of `partial_fit` has ended with, and all that it refers to."""
         self.flush()
         with self.explained():
@@ -221,25 +208,25 @@ class DualStore:
         self.commit()
         (self.folder / STATE).unlink(missing_ok=True)
 
-    def leave(self) -> None:
+    def leave(self):
         """Let others into the folder until `enter`."""
         self.ended = None
         if self._lock is not None:
             self._lock.close()
 
-    def detach(self) -> None:
+    def detach(self):
         """Leave the folder for good: nothing lasts from now on."""
         self.leave()
         self.is_lasting = False
 
-    def enter(self) -> None:
+    def enter(self):
         """Keep others out of the folder, and see what has ended there."""
         self.ended = None
         if self.is_lasting:
             self._take()
             self._read_ended()
 
-    def begin(self, n_chunks: int) -> None:
+    def begin(self, n_chunks):
         """Have this many chunks, none of them written.
 
         Where a call of `partial_fit` has ended here, its files are not written over before a later
@@ -253,15 +240,15 @@ class DualStore:
             self._committed[: slots.size] = slots
             self.ended = None
 
-    def go_on(self, slots: Any, checks: Any) -> None:
+    def go_on(self, slots, checks):
         """Have the first chunks where an earlier call has left them."""
         self.slots[: slots.size], self.checks[: slots.size] = slots, checks
 
-    def path(self, c: int, slot: Any) -> Any:
+    def path(self, c, slot):
         return self.folder / f"fastm4n-dual-{c:06d}-{slot}.bin"
 
     @contextmanager
-    def explained(self) -> Iterator[Any]:
+    def explained(self):
         """Errors of the system say what is still there."""
         try:
             yield
@@ -275,7 +262,7 @@ class DualStore:
                 error.errno, f"{os.strerror(error.errno)} in the work folder.{kept}",
                 str(self.folder)) from error
 
-    def write(self, c: int, arrays: dict[str, Any]) -> None:
+    def write(self, c, arrays):
         """Keep these arrays, by name, of chunk c."""
         if not self.is_lasting:
             with self.explained():
@@ -299,7 +286,7 @@ class DualStore:
             file.truncate()
         self.slots[c], self.checks[c] = slot, check
 
-    def read(self, c: int) -> dict[str, FloatArray] | None:
+    def read(self, c):
         """The arrays of `write`, or None if there are none.
 
         Raises
@@ -341,22 +328,22 @@ class DualStore:
             raise damaged
         return arrays
 
-    def keep(self, c: int, arrays: dict[str, Any]) -> None:
+    def keep(self, c, arrays):
         """Keep what was made of the data of chunk c, for this process."""
         with self.explained():
             self._arrays.write(("data", c), arrays)
 
-    def kept(self, c: int) -> dict[str, FloatArray]:
+    def kept(self, c):
         """The arrays of `keep`, or None."""
         return self._arrays.read(("data", c))
 
-    def forget(self, first: int) -> None:
+    def forget(self, first):
         """Keep nothing of the data of that chunk and later ones."""
         for kind, c in list(self._arrays.keys()):
             if kind == "data" and c >= first:
                 self._arrays.forget((kind, c))
 
-    def flush(self) -> None:
+    def flush(self):
         """Have all files of the present state on disk."""
         for c in np.flatnonzero(self.slots != self._committed):
             descriptor = os.open(self.path(c, self.slots[c]), os.O_RDWR)
@@ -366,18 +353,18 @@ class DualStore:
             finally:
                 os.close(descriptor)
 
-    def commit(self) -> None:
+    def commit(self):
         """The state that is on disk refers to the files of `slots` from now on."""
         self._committed = self.slots.copy()
 
-    def restore(self, slots: Any, checks: Any) -> None:
+    def restore(self, slots, checks):
         """Take up the files that a committed state refers to."""
         if slots.shape != self.slots.shape or not np.isin(slots, (-1, 0, 1)).all():
             raise ValueError("the chunks are others.")
         self.slots, self.checks = slots.astype(np.int8), checks.astype(np.uint32)
         self.commit()
 
-    def close(self, done: bool) -> None:
+    def close(self, done):
         """Leave the folder; done: nothing of it is needed any more."""
         for file in self._scratch:
             file.close()

@@ -1,47 +1,38 @@
 """An intercept without regularisation, by the proximal-point method.
 
-With a constant feature of value c the intercept is a weight, b = c w_0, and is penalised
-by alpha / 2 ||b / c||^2.  To be rid of the penalty the problem is solved again and again
+With a constant feature of value c the intercept is a weight, b = c w_0, with the penalty
+alpha / 2 ||b / c||^2.  To remove it, the problem is solved repeatedly
 with the penalty centred at the last intercept,
 
     min_{w, b}  sum_p p_b S(w' x_b + b, y_b) + alpha/2 ||w||^2 + alpha/2 ||(b - b_t) / c||^2,
 
-each time warm-started.  The dual of the problem without the penalty has one constraint
-more, sum_b p_b (phi(y_b) - mu_b) = 0; a dual point that nearly satisfies it is mixed with
-a constant one so that it does, and certifies the gap.
+each time from the last solution.  The dual of the problem without the penalty has one constraint
+more, sum_b p_b (phi(y_b) - mu_b) = 0. A dual point that nearly satisfies it is mixed with
+a constant one to satisfy it, and certifies the gap.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
-from fastm4n.solvers.base import Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.base import Solution, Solver, State
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.surrogates._base import Surrogate
+from fastm4n.solvers.history import Monitor
 
 
-def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
-    """The smallest theta, and q, with (1 - theta) mean + theta q = pi; q is None where theta is 0.
+def balancing(mean, pi):
+    """The smallest theta, and q, with (1 - theta) mean + theta q = pi. q is None for theta = 0.
 
-    With r = pi - mean a q in the simplex needs theta / (1 - theta) >= max_j -r_j / pi_j.
+    With r = pi - mean, q in the simplex requires theta / (1 - theta) >= max_j -r_j / pi_j.
 
     Parameters
     ----------
     mean, pi : ndarray of shape (n_labels,)
-        Points of the simplex; pi > 0.
+        Points of the simplex, with pi > 0.
     """
     r = pi - mean
     r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
@@ -52,16 +43,16 @@ def balancing(mean: FloatArray, pi: FloatArray) -> tuple[float, FloatArray]:
     return ratio / (1.0 + ratio), q / q.sum()
 
 
-def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
-    """The dual point (1 - theta) mu + theta q, balanced, for the smallest such theta.
+def balance(mu, truth, p):
+    """The balanced dual point (1 - theta) mu + theta q, for the smallest such theta.
 
-    Balanced is sum_b p_b mu_b = pi = sum_b p_b truth_b, so that the intercept has no
-    force on it; see `balancing`.
+    Balanced means sum_b p_b mu_b = pi = sum_b p_b truth_b: the intercept has no
+    force on it. See `balancing`.
 
     Parameters
     ----------
     mu, truth : ndarray of shape (n_blocks, n_labels)
-        Points of the simplex; every label occurs in truth.
+        Points of the simplex. Every label occurs in truth.
     p : ndarray of shape (n_blocks,)
         Weights summing to one.
 
@@ -73,100 +64,107 @@ def balance(mu: FloatArray, truth: FloatArray, p: FloatArray) -> FloatArray:
     return mu if q is None else (1.0 - theta) * mu + theta * q
 
 
-def solve_free_intercept(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float,
-    truth: FloatArray, *, mu: FloatArray | None = None, shrink: float = 1.0, tol: float = 1e-3,
-    max_iter: int = 1000, n_jobs: int | None = 1, callback: Callable[..., Any] | None = None,
-    keep_on_interrupt: bool = False, intercept: float = 1.0, scale: float = 1.0, **options: Any,
-) -> Solution:
-    """`solve` for an intercept that is not regularised.
+class FreeIntercept(Solver, register=False):
+    """Proximal steps in the intercept around another solver, for an intercept without a penalty.
+
+    The features have a constant feature of value ``problem.free_intercept``. Outputs are labels,
+    each of which occurs. The larger the value, the longer the proximal steps.
 
     Parameters
     ----------
-    surrogate, features, weights, alpha, mu, shrink, tol, max_iter, n_jobs, callback, \
-            keep_on_interrupt
-        As in `solve`; features with a constant feature of value `intercept`, and outputs
-        that are labels, each of which occurs.
-    truth : ndarray of shape (n_blocks, n_labels)
-        phi(y_b).
-    intercept : float
-        Value of the constant feature: the larger, the longer the proximal steps.
-    scale : float
-        The objective at w = 0.
-    **options
-        Passed on to `solve`.
-
-    Returns
-    -------
-    solution : Solution
-        For the problem without the penalty on the intercept, with `intercepts`; its history has
-        a row for each proximal step.
+    inner : Solver
+        Solver of the problem with a penalty on the intercept.
     """
-    if current() is not None:
-        raise ValueError(
-            "checkpointing keeps no state of a fit with fit_intercept='free'; use a large number "
-            "in its place, or fit without checkpoints.")
-    history = History()
-    offset = np.zeros(truth.shape[1])
-    n_passes = n_calls = n_hits = 0
-    slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
-    inner_tol, interrupted = max(0.5 * tol, 0.05 * scale), False
-    try:
-        while True:
-            features.set_offset(offset)
-            solution = solve(
-                surrogate, features, weights, alpha, mu=mu, shrink=shrink, tol=inner_tol,
-                max_iter=max_iter - n_passes, n_jobs=n_jobs, keep_on_interrupt=keep_on_interrupt,
-                **options,
-            )
-            interrupted = solution.interrupted
-            n_passes += solution.n_iter
-            if solution.n_iter:
-                n_calls += int(solution.history["oracle_calls"][-1])
-                n_hits += int(solution.history["cache_hits"][-1])
-            mu, shrink = solution.mu, 1.0
-            shift = features.constant_scores()
-            intercepts = offset + shift
-            state = features.state()
-            penalty = 0.5 * features.modulus() * float(np.sum((shift / intercept) ** 2))
-            primal = solution.certificate.primal - alpha * penalty
-            balanced = balance(mu.reshape(truth.shape), truth, weights).ravel()
-            engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
-            features.set_offset(np.zeros_like(offset))
-            found = certify_elsewhere(engine, balanced, n_jobs)
-            slack = max(slack, found.slack, solution.certificate.slack)
-            best_dual = max(best_dual, found.bound)
-            if primal <= best_primal:
-                best_primal, best = primal, (mu, intercepts, state)
-            certificate = Certificate(
-                best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
-                solution.certificate.block_gaps
-            )
-            row = history.add(
-                n_passes, certificate, n_calls,
-                float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0,
-                n_hits, str(solution.history["policy"][-1]) if solution.n_iter else "",
-            )
-            stopped = callback is not None and bool(callback(row))
-            if (
-                certificate.gap <= tol or n_passes >= max_iter or interrupted or stopped
-                # no pass was needed for a tolerance this small: the rest is rounding
-                or (solution.n_iter == 0 and inner_tol < 1e-14 * scale)
-            ):
-                break
-            inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
-            if solution.n_iter == 0:
-                inner_tol *= 0.25
-            offset = intercepts
-    except KeyboardInterrupt:
-        if not keep_on_interrupt or not len(history.columns["pass"]):
-            raise
-        interrupted = True
-    mu, intercepts, state = best
-    features.set_offset(np.zeros_like(offset))
-    features.restore(state)
-    result = Solution(
-        mu=mu, certificate=certificate, n_iter=n_passes, history=history.arrays(),
-        converged=certificate.gap <= tol, interrupted=interrupted, intercepts=intercepts,
-    )
-    return result
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def refusal(self, problem):
+        """As in `Solver`."""
+        if problem.modulus == 0.0:
+            return (
+                f"{problem.said('fit_intercept')} needs a quadratic term, got "
+                f"{problem.said('penalty')}. Use a large number for fit_intercept, or "
+                "l1_ratio=0.99.")
+        return self.inner.refusal(self._penalised(problem))
+
+    def cost(self, problem, options):
+        """As in `Solver`: passes are those of `inner`, plus a few certificates."""
+        return self.inner.cost(self._penalised(problem), options)
+
+    def _penalised(self, problem):
+        """The problem with a penalty on the intercept."""
+        problem = copy(problem)
+        problem.free_intercept = None
+        return problem
+
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`. The history has a row for each proximal step."""
+        if monitor.checkpoint is not None:
+            raise ValueError(
+                "checkpointing does not support fit_intercept='free'. Use a large number "
+                "instead, or fit without checkpoints.")
+        surrogate, features, weights = problem.loss, problem.features, problem.weights
+        alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
+        truth = surrogate.outputs.truth().reshape(weights.size, -1)
+        offset = np.zeros(truth.shape[1])
+        penalised = self._penalised(problem)
+        n_passes = n_calls = n_hits = 0
+        slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
+        inner_tol = max(0.5 * tol, 0.05 * options.scale)
+        with monitor.running():
+            while True:
+                features.set_offset(offset)
+                inner_options = replace(
+                    options, tol=inner_tol, scale=1.0, max_iter=options.max_iter - n_passes,
+                    callback=None, keep_dual=True)
+                solution = self.inner.solve(
+                    penalised, inner_options, start, Monitor.of(inner_options))
+                monitor.interrupted = solution.interrupted
+                n_passes += solution.n_iter
+                if solution.n_iter:
+                    n_calls += int(solution.history["oracle_calls"][-1])
+                    n_hits += int(solution.history["cache_hits"][-1])
+                start = solution.state.without("average")
+                shift = features.constant_scores()
+                intercepts = offset + shift
+                penalty = 0.5 * features.modulus() * float(
+                    np.sum((shift / problem.free_intercept) ** 2))
+                primal = solution.certificate.primal - alpha * penalty
+                balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
+                engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
+                state = features.state()
+                features.set_offset(np.zeros_like(offset))
+                found = certify_elsewhere(engine, balanced, n_jobs)
+                slack = max(slack, found.slack, solution.certificate.slack)
+                best_dual = max(best_dual, found.bound)
+                if primal <= best_primal:
+                    best_primal, best = primal, (solution.mu, intercepts, state)
+                certificate = Certificate(
+                    best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
+                    solution.certificate.block_gaps
+                )
+                stopped = monitor.report(
+                    n_passes, certificate,
+                    str(solution.history["policy"][-1]) if solution.n_iter else "", n_calls,
+                    float(solution.history["oracle_error"][-1]) if solution.n_iter else 0.0, n_hits)
+                if (
+                    certificate.gap <= tol or n_passes >= options.max_iter or solution.interrupted
+                    or stopped
+                    # no pass was needed for a tolerance this small: the rest is rounding
+                    or (solution.n_iter == 0 and inner_tol < 1e-14 * options.scale)
+                ):
+                    break
+                inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
+                if solution.n_iter == 0:
+                    inner_tol *= 0.25
+                offset = intercepts
+        if best is None:
+            raise KeyboardInterrupt
+        mu, intercepts, state = best
+        features.set_offset(np.zeros_like(offset))
+        features.restore(state)
+        return Solution(
+            State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
+            converged=certificate.gap <= tol, interrupted=monitor.interrupted,
+            intercepts=intercepts)

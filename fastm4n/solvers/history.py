@@ -1,21 +1,17 @@
-"""What is told of a fit while it runs: the history of its certificates, and a bar of progress."""
+"""Reports of a running fit: `Monitor`, its history of certificates, and a progress bar."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from typing import Any
+from fastm4n.base.threads import one_blas_thread
 
-    from fastm4n.base.types import Array
-    from fastm4n.solvers.certificates import Certificate
-
-logger: logging.Logger = logging.getLogger("fastm4n")
+logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
     "pass", "primal", "dual", "gap", "seconds", "oracle_calls", "oracle_error", "cache_hits",
@@ -23,44 +19,7 @@ HISTORY_KEYS = (
 )
 
 
-class History:
-    """Rows of certificates, timed from its creation."""
-
-    start: float
-    columns: dict[str, Any]
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-        self.columns = {key: [] for key in HISTORY_KEYS}
-
-    def add(
-        self, n_passes: int, certificate: Certificate, oracle_calls: int, oracle_error: float,
-        cache_hits: int, policy: str,
-    ) -> dict[str, int]:
-        """Append a row; returns it as a dict."""
-        values = (
-            n_passes, certificate.primal, certificate.dual, certificate.gap,
-            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
-        )
-        row = dict(zip(HISTORY_KEYS, values, strict=True))
-        for key, value in row.items():
-            self.columns[key].append(value)
-        return row
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    def arrays(self) -> dict[str, Any]:
-        return {key: np.asarray(values) for key, values in self.columns.items()}
-
-    def restore(self, arrays: dict[str, Array], seconds: float) -> None:
-        """Take up the rows of `arrays`, so many seconds after the beginning."""
-        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
-        self.start = time.perf_counter() - seconds
-
-
-def tqdm_bar(verbose: int, **options: Any) -> None:
+def tqdm_bar(verbose, **options):
     """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
     if not verbose:
         return None
@@ -73,28 +32,23 @@ def tqdm_bar(verbose: int, **options: Any) -> None:
 
 
 class Progress:
-    """A tqdm bar where tqdm is installed, lines in the log where it is not.
+    """A tqdm bar, or lines in the log without tqdm.
 
-    The bar goes from the first certified gap to tol on a logarithmic scale: gaps of linearly
-    convergent solvers fill it evenly, so that what remains can be told. It never goes back. Where
+    The bar runs from the first certified gap to tol on a logarithmic scale. Gaps of linearly
+    convergent solvers fill it evenly, which shows the remaining time. It never goes back. If
     tol is zero, it counts passes.
     """
 
-    verbose: int
-    max_iter: int
-    tol: float
-    first: float | None
-    bar: Any
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
-    def __init__(self, verbose: int, max_iter: int, tol: float) -> None:
+    def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
         # smoothing=0: what remains is told from all that was done, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
-    def share(self, row: dict[str, Any]) -> float:
+    def share(self, row):
         """How far the fit has come, from 0 to 1."""
         if self.tol <= 0.0:
             return min(1.0, row["pass"] / self.max_iter)
@@ -108,7 +62,7 @@ class Progress:
         # at least 0: gaps may rise above the first one
         return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
 
-    def update(self, row: dict[str, Any]) -> None:
+    def update(self, row):
         if not self.verbose:
             return
         if self.bar is not None:
@@ -121,6 +75,94 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
-    def close(self) -> None:
+    def close(self):
         if self.bar is not None:
             self.bar.close()
+
+
+class Monitor:
+    """The reports of a fit while it runs: history, progress, callback, checkpoints, Ctrl-C.
+
+    Parameters
+    ----------
+    tol : float
+        The absolute gap at which the fit ends.
+    max_iter, verbose, callback
+        As in the estimators.
+    checkpoint : FitCheckpoint, default=None
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether Ctrl-C has ended the run.
+    """
+
+    def __init__(self, tol, max_iter, verbose=0, callback=None, checkpoint=None):
+        self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
+        self.callback, self.interrupted = callback, False
+        self.start = time.perf_counter()
+        self.columns = {key: [] for key in HISTORY_KEYS}
+        self.progress = Progress(verbose, max_iter, tol)
+
+    @classmethod
+    def of(cls, options, checkpoint=None):
+        """The monitor of a fit with these options."""
+        return cls(
+            options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
+
+    def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
+        """Append a row to the history, and return whether the callback ends the fit."""
+        values = (
+            n_passes, certificate.primal, certificate.dual, certificate.gap,
+            self.seconds, oracle_calls, oracle_error, cache_hits, policy,
+        )
+        row = dict(zip(HISTORY_KEYS, values, strict=True))
+        for key, value in row.items():
+            self.columns[key].append(value)
+        self.progress.update(row)
+        return self.callback is not None and bool(self.callback(row))
+
+    @contextmanager
+    def running(self, run=None):
+        """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if run is not None and run.certificate is None:
+                raise
+            self.interrupted = True
+        finally:
+            self.progress.close()
+
+    def follow(self, run, *args):
+        """Take the steps of a run until it `is_done`, from its checkpoint or ``begin(*args)``."""
+        with self.running(run), one_blas_thread():
+            if not self.resume(run):
+                run.begin(*args)
+            while not run.is_done:
+                run.step()
+                if not run.is_done:
+                    self.keep(run)
+
+    @property
+    def seconds(self):
+        """Seconds since the fit began."""
+        return time.perf_counter() - self.start
+
+    def arrays(self):
+        """The history as arrays."""
+        return {key: np.asarray(values) for key, values in self.columns.items()}
+
+    def restore(self, arrays, seconds):
+        """Continue the history of `arrays`, so many seconds after the fit began."""
+        self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
+        self.start = time.perf_counter() - seconds
+
+    def resume(self, run):
+        """Restore a run from the checkpoint, and return whether there was one."""
+        return self.checkpoint is not None and self.checkpoint.resume(run, self)
+
+    def keep(self, run):
+        """Write a checkpoint of a run if it is time."""
+        if self.checkpoint is not None:
+            self.checkpoint.keep(run, self)

@@ -2,23 +2,23 @@
 
     min_w sum_b p_b [max_mu min_nu <v_b, mu - phi(y_b)> + <mu, C nu>] + alpha / 2 ||w||^2,
 
-mu and nu being doubly stochastic, v_b = w' x_b: with potentials of rows and columns and slacks s
-and z of the two players of each game (`inference/_permutation_games.pyx`) the optimum is where
+with mu and nu doubly stochastic and v_b = w' x_b. Each game has potentials of rows and columns, and
+slacks s and z of its two players (`inference/_permutation_games.pyx`). At the optimum
 
     mu s = 0,  nu z = 0,  r = alpha w - sum_b p_b x_b (phi(y_b) - mu_b)' = 0.
 
-Newton's method follows mu s = nu z = tau to small tau, predictor and corrector [1]_. A step moves
-mu by R_b dv_b + what the products ask for, R_b being symmetric and positive semidefinite, so that
-what is left are equations of w,
+Newton's method follows mu s = nu z = tau to small tau, with predictor and corrector [1]_. A step
+moves mu by R_b dv_b plus a term of the products, with R_b symmetric and positive semidefinite. The
+remaining equations of w,
 
     (alpha + sum_b p_b x_b x_b' (x) R_b) dw = -r - sum_b p_b x_b dmu_b',
 
-for conjugate gradients, preconditioned by the Kronecker product of the second moments of x and the
-mean of R_b. A game whose own numbers would turn negative makes a shorter step than the others, and
-lifts the potentials of its rows for the scores: no game holds up the rest.
+are solved by conjugate gradients, preconditioned by the Kronecker product of the second moments of
+x and the mean of R_b. A game whose numbers would turn negative makes a shorter step than the
+others, and lifts the potentials of its rows for the scores. So no game delays the rest.
 
-The gap is that of every such point: each game's value is bounded by its potentials from above,
-min_nu <mu, C nu> from below. It is no more than
+Every such point has a gap: the potentials of each game bound its value from above, and
+min_nu <mu, C nu> bounds it from below. The gap is at most
 
     sum_b p_b (mu_b s_b + nu_b z_b) + ||r||^2 / (2 alpha).
 
@@ -30,8 +30,6 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
@@ -42,8 +40,8 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver
-from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
+from fastm4n.solvers.blocks.block_frank_wolfe import PASSES, BlockFrankWolfe
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import (
     ROUNDING,
@@ -52,45 +50,43 @@ from fastm4n.solvers.certificates import (
     scaled_dual,
     with_exact_primal,
 )
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import MaxMin
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.solvers.base import Options
-
-# sum_b p_b (mu_b s_b + nu_b z_b) at first, beside the objective at w = 0
+# first sum_b p_b (mu_b s_b + nu_b z_b) in units of the objective at w = 0
+# (benchmarks/label_ranker.py)
 FIRST = 2.0
-# how far a step goes towards the boundary; the share of games that would go beyond and make shorter
-# ones, in predictors and in steps; what slacks keep of what they were
+# share of the way to the boundary of a step, share of games with shorter steps in predictors and
+# in steps, and least factor of slacks (benchmarks/label_ranker.py)
 TO_BOUNDARY, SHORT_IN_PREDICTOR, SHORT, LEAST_SLACK = 0.99, 0.02, 0.05, 0.02
-# and that share in late steps whose systems are dear
-SHORT_WHERE_DEAR = 0.003
-# conjugate gradients end where residuals have fallen by this in the preconditioner's norm, and what
-# they leave in the gap is below such a share of what the step aims at
+# the share of games with shorter steps once systems are expensive (benchmarks/label_ranker.py)
+SHORT_IF_EXPENSIVE = 0.003
+# conjugate gradients end when residuals fall by this factor in the preconditioner's norm and add
+# less than this share of the aim to the gap (benchmarks/label_ranker.py)
 FALL, LEFT = 0.3, 0.3
-# of them, most for a system, and directions that a second system of the same matrix has use for
+# most products for a system, and directions stored for a second system of the same matrix
+# (benchmarks/label_ranker.py)
 MOST_PRODUCTS, KEPT = 500, 50
-# what products keep in a step where the equations of w leave more in the gap than they
+# factor of tau while the equations of w lag behind the products (benchmarks/label_ranker.py)
 WAITING = 0.8
-# groups of games that the preconditioner's mean is of
+# groups of games in the mean of the preconditioner (benchmarks/label_ranker.py)
 SAMPLED = 16
-# where a step took more products than that many it is made of all games instead, and factored, in
-# matrix products that take so much less time for a multiply-add; most unknowns, and numbers of the
-# games that are taken at a time
+# time of a multiply-add in a matrix product, in units of that elsewhere; most unknowns of a
+# factored system; numbers of games in a tile (32 MiB) (benchmarks/label_ranker.py)
 BLAS, MOST_UNKNOWNS, TILE = 0.15, 1 << 12, 1 << 22
-# what the moves of a game take for each of its scores, in multiply-adds
+# multiply-adds of a move of a game for each of its scores (benchmarks/label_ranker.py)
 MOVE = 30.0
-# so many steps are to get further than the best before, and be no shorter
+# steps without progress before the run ends, and the shortest step (benchmarks/label_ranker.py)
 PATIENCE, SHORTEST = 8, 1e-3
-# most items, weights, and numbers of all games' matrices
+# most items, weights, and numbers in the matrices of all games (256 MiB)
 MOST_ITEMS, MOST_WEIGHTS, MOST_NUMBERS = 16, 1 << 18, 1 << 25
-# "auto" has it from so many items on, and numbers of all games' matrices
+# work in units of that of blocks, an upper bound (benchmarks/label_ranker.py)
+SHARE = 0.5
+# least items, and numbers in the matrices of all games, under "auto" (benchmarks/label_ranker.py)
 ITEMS, NUMBERS = 6, 1 << 13
-# under tolerances that rounding allows, and where alpha times the largest cost is no less than this
-# share of the mean square length of rows: else conjugate gradients take too many products
+# least tol under "auto", which rounding allows, and least alpha times the largest cost in units
+# of the mean square length of rows. Below, conjugate gradients take too many products
+# (benchmarks/label_ranker.py)
 LEAST_TOL, TINY = 3e-4, 2e-6
 
 
@@ -98,17 +94,17 @@ class InteriorPoint(Solver):
     """An interior-point method for rankings under the max-min surrogate.
 
     A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"``, dense X and
-    ``penalty="l2"``, which ``solver="auto"`` takes by itself where there are more than a few items
-    and examples. Each pass is a step of Newton's method on the weights and on the games of all
-    examples at once, vectors of the processor holding several of them; some 10 to 30 passes reach
-    the tolerance. A fit begins at w = 0 whatever came before. Rounding may end it at gaps below
-    1e-4 of the objective at w = 0 under costs other than 0-1.
+    ``penalty="l2"``. ``solver="auto"`` takes it for more than a few items and examples. Each pass
+    is a step of Newton's method on the weights and on the games of all examples at once, several
+    games in each vector of the processor. About 10 to 30 passes reach the tolerance. A fit always
+    begins at w = 0. With costs other than 0-1, rounding may end it before gaps below 1e-4 of the
+    objective at w = 0.
 
     Parameters
     ----------
     max_products : int, default=500
-        Most products of conjugate gradients for each of the two systems of a pass. Where they are
-        more work than that the systems of later passes are factored.
+        Most products of conjugate gradients for each of the two systems of a pass. If factors of
+        the systems are less work, later passes use them.
 
     Examples
     --------
@@ -125,16 +121,16 @@ class InteriorPoint(Solver):
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
-    def check(self) -> None:
-        """As of `Solver`."""
+    def check(self):
+        """As in `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
-        """As of `Solver`."""
+    def refusal(self, problem):
+        """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("holds all data in memory")
+            return self.refused("needs all data in memory")
         if type(outputs) is not PermutationOutputs:
             return self.refused(f"is for LabelRanker, got {problem.taker}")
         if type(loss) is not MaxMin:
@@ -162,46 +158,44 @@ class InteriorPoint(Solver):
                 f"{counts.size}")
         return None
 
-    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
-        """Whether "auto" takes it: there are more than a few items, and systems are not too hard.
+    def cost(self, problem, options):
+        """As in `Solver`: `SHARE` times the work of steps of blocks, in the measured range.
 
-        And no other fit goes on from this one or came before it.
+        The range is more than a few items and examples, tolerances that rounding allows, and
+        systems that are not too ill-conditioned.
         """
-        if options.keep_dual or start or options.tol < LEAST_TOL:
-            return False
         outputs = problem.loss.outputs
         counts = outputs.layout.counts()
-        if counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS:
-            return False
+        if options.keep_dual or options.is_warm or options.tol < LEAST_TOL or (
+                counts[0] < ITEMS or counts.size * counts[0] ** 2 < NUMBERS):
+            return np.inf
         _, _, norms, _, _ = problem.features.arguments()
         unit = float(np.abs(outputs.cost_matrix).max())
         if outputs.mean_cost:
             unit /= counts[0]
-        return options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+        is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+        return np.inf if is_ill else SHARE * PASSES * pass_work(problem)
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
-        """As of `Solver`; max_iter counts steps.
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`. max_iter counts steps.
 
-        A fit begins at w = 0 whatever came before. Where steps get no further the solution has not
-        converged; under "auto" steps of blocks take over, from w = 0 again.
+        A fit always begins at w = 0. If steps stall, the solution has not
+        converged. Under "auto" steps of blocks then start from w = 0.
         """
         features = problem.features
-        checkpoint = current()
+        checkpoint = monitor.checkpoint
         if checkpoint is not None and checkpoint.solver == Driver.writes_as and options.auto:
-            return BlockFrankWolfe().solve(problem, options)  # which had taken over
-        run = _Run(self.max_products, problem, options)
-        interrupted = False
+            return BlockFrankWolfe().solve(problem, options, None, monitor)  # which had taken over
+        run = _Run(self.max_products, problem, options, monitor)
         with one_blas_thread():
-            try:
-                run.solve(checkpoint)
-            except KeyboardInterrupt:
-                if run.certificate is None:
-                    raise
-                interrupted = True
+            with monitor.running(run):
+                run.solve()
+            if monitor.interrupted:
                 run.finish()
-        if run.is_stuck and options.auto and not interrupted:
+        if run.is_stuck and options.auto and not monitor.interrupted:
             features.clear()
-            return BlockFrankWolfe().solve(problem, options)
+            return BlockFrankWolfe().solve(
+                problem, options, None, Monitor.of(options, checkpoint))
         state = features.state()
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
@@ -209,9 +203,15 @@ class InteriorPoint(Solver):
         certificate = with_exact_primal(
             run.certificate, problem.loss, features, run.p, options.alpha)
         return Solution(
-            mu=run.games.points().ravel(), certificate=certificate, n_iter=run.n_steps,
-            history=run.history.arrays(), converged=certificate.gap <= options.gap,
-            interrupted=interrupted)
+            State.of(
+                options.alpha, run.games.points().ravel(), concave=certificate.concave),
+            certificate, run.n_steps, monitor.arrays(), converged=certificate.gap <= options.gap,
+            interrupted=monitor.interrupted)
+
+
+# of the state of a run
+NUMBERS_OF_RUN = (
+    "n_steps", "n_products", "is_expensive", "least", "at_least", "best_primal", "best_dual")
 
 
 class _Run:
@@ -219,10 +219,9 @@ class _Run:
 
     writes_as = "interior_point"
 
-    def __init__(self, max_products, problem, options):
+    def __init__(self, max_products, problem, options, monitor):
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, tol, max_iter = options.alpha, options.gap, options.max_iter
-        callback, progress = options.callback, Progress(options.verbose, max_iter, tol)
         outputs = surrogate.outputs
         X, rows, _, k, constant = features.arguments()
         M = int(outputs.layout.counts()[0])
@@ -231,8 +230,8 @@ class _Run:
         unit = cost[0, 1] if is_zero_one else np.abs(cost).max()
         self.scale = unit / M if outputs.mean_cost else unit
         self.alpha, self.tol = alpha * self.scale, tol / self.scale
-        self.p, self.max_iter, self.callback = np.asarray(weights), max_iter, callback
-        self.max_products, self.progress, self.history = max_products, progress, History()
+        self.p, self.max_iter = np.asarray(weights), max_iter
+        self.max_products, self.monitor = max_products, monitor
         table = np.column_stack([
             np.asarray(X[rows], dtype=np.float64), np.full(len(rows), float(constant))])
         self.cost = cost / unit
@@ -245,7 +244,7 @@ class _Run:
         self.moments = np.linalg.eigh((table.T * self.p) @ table)
         self.w, self.n_steps = np.zeros(self.truth.shape), 0
         # of the last step, and whether one has had too many: systems become ever harder
-        self.n_products, self.is_dear = 0, False
+        self.n_products, self.is_expensive = 0, False
         self.certificate, self.is_stuck = None, False
         # the best weights that were certified, w = 0 among them, and the best dual value
         self.best, self.best_primal, self.best_dual = self.w.copy(), self.at_zero, 0.0
@@ -254,7 +253,7 @@ class _Run:
     # ------------------------------------------------------------------------- certificates
 
     def look(self):
-        """What is left of the equations of w, and the objective and dual value here."""
+        """Compute the objective and the dual value; returns the residual of the equations of w."""
         games = self.games
         games.spread(self.w)
         self.upper, self.lower = games.bounds()
@@ -277,7 +276,7 @@ class _Run:
         return self.alpha * self.w - pull
 
     def certify(self):
-        """Certify where the steps stand; what is left of the equations, and whether they end."""
+        """Certify; returns the residual of the equations of w, and whether the run ends."""
         left = self.look()
         ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
         if ends:
@@ -287,7 +286,7 @@ class _Run:
         return left, self.told()
 
     def told(self):
-        """Make the certificate known; whether the run ends."""
+        """Report the certificate, and return whether the run ends."""
         s = self.scale
         primal, dual, gap = self.best_primal, self.best_dual, self.gap
         if not np.isfinite(gap):
@@ -296,45 +295,34 @@ class _Run:
             primal=s * primal, dual=s * dual, gap=s * gap, block_gaps=np.zeros(self.p.size),
             concave=s * self.lower, norm=s * s * float(np.sum(self.best * self.best)),
             bound=s * dual, height=s * self.height)
-        row = self.history.add(
-            self.n_steps, self.certificate, self.n_steps * self.p.size, 0.0, 0, "interior_point")
-        self.progress.update(row)
-        stop = self.callback is not None and bool(self.callback(row))
+        stop = self.monitor.report(
+            self.n_steps, self.certificate, "interior_point", self.n_steps * self.p.size)
         return stop or not self.gap > self.tol or self.n_steps >= self.max_iter
 
     # ------------------------------------------------------------------------- steps
 
-    def solve(self, checkpoint):
-        try:
-            if checkpoint is not None and checkpoint.resume(self, self.history):
-                left, ends = self.look(), False
-            else:
-                left, ends = self.certify()
-            while not ends and self.step(left):
-                left, ends = self.certify()
-                if checkpoint is not None and not ends:
-                    checkpoint.keep(self, self.history)
+    def solve(self):
+        if self.monitor.resume(self):
+            left, ends = self.look(), False
+        else:
+            left, ends = self.certify()
+        while not ends and self.step(left):
+            left, ends = self.certify()
             if not ends:
-                self.is_stuck = True
-                self.finish()
-        finally:
-            self.progress.close()
+                self.monitor.keep(self)
+        if not ends:
+            self.is_stuck = True
+            self.finish()
 
     def state(self):
-        """What later steps depend on: a flat dict of arrays."""
-        numbers = (
-            self.n_steps, self.n_products, self.is_dear, self.least, self.at_least,
-            self.best_primal, self.best_dual)
+        """A flat dict of arrays for `restore`."""
         return {
-            "numbers": np.array(numbers), "games": self.games.state_of_games(), "w": self.w,
-            "best": self.best}
+            "numbers": packed(self, NUMBERS_OF_RUN), "games": self.games.state_of_games(),
+            "w": self.w, "best": self.best}
 
     def restore(self, state):
         """Bring back what `state` gave."""
-        (steps, products, dear, self.least, at_least, self.best_primal, self.best_dual) = (
-            state["numbers"].tolist())
-        self.n_steps, self.n_products, self.is_dear = int(steps), int(products), bool(dear)
-        self.at_least = int(at_least)
+        unpack(self, NUMBERS_OF_RUN, state["numbers"])
         self.games.restore(checked(self.games.state_of_games(), "games", state))
         self.w, self.best = (checked(self.w, name, state) for name in ("w", "best"))
 
@@ -345,7 +333,7 @@ class _Run:
         self.told()
 
     def step(self, left):
-        """One step; whether it got further."""
+        """One step; returns whether it made progress."""
         games, p = self.games, self.p
         products, mass = games.products(), float(p.sum())
         behind = float(np.sum(left * left)) / (2.0 * self.alpha)
@@ -374,7 +362,7 @@ class _Run:
         games.spread(dw)
         games.move(target, True, True)
         lengths = np.minimum(1.0, TO_BOUNDARY * games.boundaries())
-        size = float(np.quantile(lengths, SHORT_WHERE_DEAR if self.is_dear else SHORT))
+        size = float(np.quantile(lengths, SHORT_IF_EXPENSIVE if self.is_expensive else SHORT))
         if not (size > SHORTEST and np.all(np.isfinite(dw))):
             return False
         games.advance(np.minimum(lengths, size), size, LEAST_SLACK)
@@ -382,10 +370,10 @@ class _Run:
         return True
 
     def precondition(self):
-        """Take up the preconditioner of this step; whether there is one."""
-        self.is_dear = self.is_dear or self.n_products > self.products_of_matrix()
+        """Compute the preconditioner of this step; returns whether there is one."""
+        self.is_expensive = self.is_expensive or self.n_products > self.products_of_matrix()
         self.factor = None
-        if self.is_dear:
+        if self.is_expensive:
             matrix = self.matrix()
             if np.all(np.isfinite(matrix)):
                 try:
@@ -402,7 +390,7 @@ class _Run:
         return True
 
     def products_of_matrix(self):
-        """How many products take as long as the matrix and its factors."""
+        """The number of products that cost as much as the matrix and its factors."""
         n, d, size = self.p.size, self.w.shape[0], self.size
         if d * size > MOST_UNKNOWNS:
             return np.inf
@@ -442,11 +430,11 @@ class _Run:
         return self.alpha * found + self.games.responded(found)
 
     def conjugate_gradients(self, right, pairs, aim):
-        """The solution dw, of which little is left in the gap beside `aim`, and pairs.
+        """The solution dw and pairs. The residual adds little to the gap compared with `aim`.
 
-        Pairs are of conjugate directions, as rows, the products with the matrix, and the inverses
-        of their energies: of an earlier call with the same matrix they give a start, and correct
-        the preconditioner so that it is exact along them (the block form of BFGS).
+        Pairs are conjugate directions, as rows, their products with the matrix, and the inverses
+        of their energies. Pairs of an earlier call with the same matrix give a start, and correct
+        the preconditioner: it becomes exact along them (the block form of BFGS).
         """
         found, rest, shape = np.zeros(right.shape), right.copy(), right.shape
         start, kept = float(np.sum(right * self.conditioned(right))), []

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import Array, FloatArray
 
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
@@ -20,25 +13,22 @@ MEMORY = 10
 LEAST_CURVATURE = 1e-10
 
 
-def plus(state: dict[str, Any], factor: float, other: Any) -> dict[str, FloatArray]:
+def plus(state, factor, other):
     """state + factor other."""
     return {name: array + factor * other[name] for name, array in state.items()}
 
 
-def times(factor: float, state: dict[str, Any]) -> dict[str, FloatArray]:
+def times(factor, state):
     return {name: factor * array for name, array in state.items()}
 
 
-def inner(one: FloatArray, other: Any) -> float:
+def inner(one, other):
     """Summed by NumPy, whose bits depend on no number of threads."""
     return float(sum(np.sum(array * other[name]) for name, array in one.items()))
 
 
-def minimise(
-    objective: Callable[..., Any], w: dict[str, Array], max_iter: int,
-    on_iterate: Callable[..., Any],
-) -> dict[str, Array]:
-    """Descend from w; the value never rises.
+def minimise(objective, w, max_iter, on_iterate):
+    """Descend from w. The value never rises.
 
     Parameters
     ----------
@@ -49,8 +39,8 @@ def minimise(
     max_iter : int
         Most evaluations.
     on_iterate : callable
-        ``on_iterate(n_evaluations, w, value, gradient)``, called where the descent begins and after
-        each step; a true result ends it.
+        ``on_iterate(n_evaluations, w, value, gradient)``, called at the start and after
+        each step. A true result ends the descent.
 
     Returns
     -------
@@ -79,7 +69,7 @@ def minimise(
     return w
 
 
-def keep_pair(pairs: Any, moved: dict[str, Array], turned: dict[str, Array]) -> None:
+def keep_pair(pairs, moved, turned):
     """Append a step and the difference of the gradients at its ends, where that tells of a curve.
 
     Parameters
@@ -92,11 +82,8 @@ def keep_pair(pairs: Any, moved: dict[str, Array], turned: dict[str, Array]) -> 
         pairs.append((moved, turned, product))
 
 
-def direction(
-    gradient: dict[str, Array], pairs: Any, first: Callable[..., Any] | None = None,
-    cautious: bool = True,
-) -> dict[str, FloatArray]:
-    """Minus the gradient, times the inverse of the Hessian that the pairs tell of.
+def direction(gradient, pairs, first=None, cautious=True):
+    """Minus the inverse of the Hessian estimated by the pairs, times the gradient.
 
     Parameters
     ----------
@@ -104,11 +91,10 @@ def direction(
     pairs : deque of tuple
         Of `keep_pair`.
     first : callable, default=None
-        ``first(state)`` is the product with that inverse where nothing is told of it, up to a
-        factor; by default the state itself.
+        ``first(state)`` is the product with a first estimate of that inverse, up to a
+        factor. By default it is the state itself.
     cautious : bool, default=True
-        Whether the step is of no more than unit length, but for that factor, where no pairs tell
-        how long it may be.
+        Whether the step without pairs is limited to unit length, up to that factor.
     """
     step, shares = times(-1.0, gradient), []
     for moved, turned, product in reversed(pairs):

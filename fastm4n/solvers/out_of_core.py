@@ -12,17 +12,17 @@ from fastm4n.base.checks import (
 )
 from fastm4n.solvers.base import Solver
 from fastm4n.solvers.blocks.block_coordinate import solve_engine
-from fastm4n.solvers.blocks.driver import SAMPLINGS
-from fastm4n.solvers.chunks import LITTLE, ChunkedEngine
+from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
+from fastm4n.solvers.blocks.schedule import SAMPLINGS
+from fastm4n.solvers.chunks import NEGLIGIBLE_BESIDE_NEW, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray, StrPath
-    from fastm4n.solvers.base import Options, Solution
-    from fastm4n.solvers.chunks import Chunks
+    from fastm4n.base.types import StrPath
+    from fastm4n.solvers.base import Options, Solution, State
+    from fastm4n.solvers.history import Monitor
 
 STEPS = ("line_search", "exact")
 
@@ -94,7 +94,7 @@ class OutOfCore(Solver):
         self.accelerate = accelerate
 
     def check(self) -> None:
-        """As of `Solver`."""
+        """As in `Solver`."""
         check_number("memory", self.memory, low=0)
         check_choice("step", self.step, STEPS)
         check_choice("sampling", self.sampling, SAMPLINGS)
@@ -105,7 +105,7 @@ class OutOfCore(Solver):
             check_number("visits", self.visits, low=0, integer=True)
 
     def refusal(self, problem: Any) -> str | None:
-        """As of `Solver`."""
+        """As in `Solver`."""
         if problem.road == "partitions":  # members hold theirs in memory
             return None if self.work_folder is None else (
                 "solver=OutOfCore(work_folder=...) is not supported for data in partitions: use "
@@ -121,48 +121,35 @@ class OutOfCore(Solver):
                 "not have; use step='line_search'.")
         return None
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
-        """As of `Solver`."""
-        return problem.chunks.solve(
-            problem.weights, options.alpha, tol=options.gap, max_iter=options.max_iter,
-            seed=options.seed, n_jobs=options.n_jobs, verbose=options.verbose,
-            callback=options.callback)
+    def cost(self, problem: Any, options: Options) -> float:
+        """As in `Solver`: that of steps of blocks in memory."""
+        return PASSES * problem.weights.size * problem.features.visit_cost
 
-    @property
-    def chunk_bytes(self) -> float:
-        """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
-        return self.memory * 2**20 / 3
-
-    def solve_chunks(
-        self, chunks: Chunks, weights: FloatArray, alpha: float, *, tol: float, max_iter: int,
-        seed: int, n_jobs: int | None, verbose: int, callback: Callable[..., Any] | None,
-        left: dict[str, Any] | None = None, share: float = 1.0,
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
-        """Minimise until the gap is at most tol; arguments and result as of `solvers.solve`.
-
-        chunks : Chunks
-            With a `store`, which `close(done)` ends and, where that lasts, the `fingerprint` of the
-            fit. `keep_end(engine, solution)` is called before the engine is closed; `goes_on` says
-            whether it keeps what a later call needs.
-        left, share
-            As of `ChunkedEngine.go_on`, where it is to go on from there.
-        """
-        store, checkpoint = chunks.store, None
+        """As of `Solver`."""
+        chunks, done = problem.chunks, False
+        found = chunks.ended_solution(monitor.tol)
+        if found is not None:
+            chunks.close(True)
+            return found
+        store, (left, share) = chunks.store, chunks.left_before
         engine = ChunkedEngine(
-            chunks, weights, alpha, seed, store, SAMPLINGS[self.sampling], self.visits, n_jobs)
-        done = False
+            chunks, problem.weights, options.alpha, options.seed, store, SAMPLINGS[self.sampling],
+            self.visits, options.n_jobs)
         try:
             if store.is_lasting:
-                checkpoint = ChunkCheckpoint(store, chunks.fingerprint, not chunks.goes_on)
+                monitor.checkpoint = ChunkCheckpoint(
+                    store, chunks.fingerprint, not chunks.goes_on)
+            checkpoint = monitor.checkpoint
             if left is not None:
-                engine.negligible = LITTLE
+                engine.negligible = NEGLIGIBLE_BESIDE_NEW
             if left is not None and (checkpoint is None or checkpoint.found is None):
                 engine.go_on(left, share)
             solution = solve_engine(
-                engine, is_warm=left is not None, checkpoint=checkpoint, tol=tol,
-                max_iter=max_iter, verbose=verbose, callback=callback, keep_on_interrupt=True,
-                sampling=self.sampling, step=self.step, accelerate=bool(self.accelerate),
-                keep_best=True)
+                engine, monitor, is_warm=left is not None, sampling=self.sampling, step=self.step,
+                accelerate=bool(self.accelerate), keep_best=True)
             chunks.ended(engine)
             if not solution.interrupted:
                 chunks.keep_end(engine, solution)
@@ -171,3 +158,8 @@ class OutOfCore(Solver):
             engine.close()
             chunks.close(done)
         return solution
+
+    @property
+    def chunk_bytes(self) -> float:
+        """Bytes of a chunk: one is visited, the next one read, and of either parts are copied."""
+        return self.memory * 2**20 / 3

@@ -5,23 +5,23 @@ problem is solved with a quadratic term around a centre,
 
     w^{k+1} = argmin_w  P(w) + alpha a / 2 ||w - c_k||^2,
 
-a pass or a few for each centre, which then moves to w^{k+1} and a step beyond, by Nesterov's
-momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a, so that
-the engine runs as for any other penalty: only z is shifted.
+with one or a few passes for each centre, which then moves to w^{k+1} and a step beyond, by
+Nesterov's momentum [1]_.  Under that term the weights of a dual point are w = soft(z + a c, t) / a.
+The engine runs as for any other penalty, with z shifted.
 
-Weights of t_j = 0 have Omega_j = w_j^2 / 2, without which the dual would have a constraint for
+Weights of t_j = 0 have Omega_j = w_j^2 / 2. Without it the dual would have a constraint for
 each of them that no point meets exactly.
 
-The dual of the problem itself asks for |z_j(mu)| <= t_j where t_j > 0.  Mixing mu with the truth,
+The dual of the problem itself requires |z_j(mu)| <= t_j for t_j > 0.  Mixing mu with the truth,
 s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
 
     D >= s sum_b p_b h_b(mu_b) - alpha / 2 sum_{t_j = 0} (s z_j)^2,   s <= min_j t_j / |z_j|,
 
-whatever mu is.  That is the bound that is reported.  The weight that is farthest from what it asks
-for sets s, so that the bound is loose at first: weights are mostly much better than it says.
+for any mu.  This is the reported bound.  The weight with the most violated constraint
+sets s, and the bound is loose in the first passes. Weights are mostly much better than it.
 
-With a quadratic term, m / 2 ||w||^2, the centre's has a - m, and momentum is no more than what is
-best for an objective of that convexity.  The dual is then smooth, and its bound sharp in the end.
+With a quadratic term, m / 2 ||w||^2, the centre's has a - m, and momentum is limited to the best
+value for an objective of that convexity.  The dual is then smooth, and its bound sharp in the end.
 
 References
 ----------
@@ -31,40 +31,31 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
-from fastm4n.solvers.base import Average, Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.blocks.block_coordinate import can_be_told
+from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
+from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.certificates import Certificate, certify, checked_gap
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
+from fastm4n.surrogates import Log
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.features._penalty import Penalty
-    from fastm4n.surrogates._base import Surrogate
-
-# a is so much of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass, over alpha
+# largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
+SMALL_MODULUS = 0.05
+# a, in units of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass over alpha
+# (benchmarks/elastic_net.py)
 SHARE = 0.007
-# most that a changes by from one centre to the next
+# largest factor of a from one centre to the next (benchmarks/elastic_net.py)
 FASTEST = 4.0
-# passes between two certificates
+# passes between two certificates (benchmarks/elastic_net.py)
 EVERY = 5
-# a fit is settled when the objective came down by less than SETTLED tol in so many passes
+# a fit is settled if the objective falls by less than this share of tol in so many passes
+# (benchmarks/elastic_net.py)
 SETTLED_PASSES, SETTLED = 20, 0.1
 TINY = np.finfo(float).tiny
-# most evaluations of the dual along the scale, beside that at one
+# most further evaluations of the dual along the scale, beyond that at one
 SEARCH = 8
-# shares of the largest feasible scale of z at which bounds may have the dual larger
+# shares of the largest feasible scale of z that are tried for the dual with bounds
 SCALES = (1.0, 0.99, 0.97, 0.93, 0.85, 0.7, 0.5, 0.25)
 
 
@@ -75,16 +66,11 @@ class Sparse:
     ----------
     penalties : dict of str to Penalty
     modulus : float, default=0.0
-        m; where it is zero, weights of threshold zero have 1.
+        m. If it is zero, weights of threshold zero have 1.
     """
 
-    penalties: dict[str, Penalty]
-    modulus: float
-    free_modulus: float
-    has_bounds: bool
-    has_free: bool
 
-    def __init__(self, penalties: dict[str, Any], modulus: float = 0.0) -> None:
+    def __init__(self, penalties, modulus=0.0):
         self.penalties, self.modulus = penalties, modulus
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
@@ -95,7 +81,7 @@ class Sparse:
             bool(np.any(np.asarray(penalty.threshold_rows()) == 0.0))
             for penalty in penalties.values())
 
-    def value(self, points: dict[str, FloatArray]) -> float:
+    def value(self, points):
         """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -104,11 +90,11 @@ class Sparse:
                 total += 0.5 * float(np.sum(self.quadratic(t) * w * w))
         return total
 
-    def quadratic(self, t: float) -> float:
+    def quadratic(self, t):
         """m_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|."""
         return np.where(t == 0.0, self.free_modulus, self.modulus)
 
-    def smooth(self, height: float, z: dict[str, FloatArray], alpha: float, s: float) -> Any:
+    def smooth(self, height, z, alpha, s):
         """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
         value, slope = s * height, height
         for name, penalty in self.penalties.items():
@@ -117,7 +103,7 @@ class Sparse:
             slope -= alpha * omega_slope
         return value, slope
 
-    def best_smooth(self, height: float, z: dict[str, FloatArray], alpha: float) -> Any:
+    def best_smooth(self, height, z, alpha):
         """The largest of those duals, nearly, and its s: by the secants of the slope."""
         low, high = 0.0, 1.0
         best, at = self.smooth(height, z, alpha, 1.0)
@@ -141,7 +127,7 @@ class Sparse:
                 high, slopes = s, [0.5 * slopes[0], slope]
         return found
 
-    def largest_scale(self, z: dict[str, FloatArray]) -> float:
+    def largest_scale(self, z):
         """The largest s <= 1 for which Omega*(s z) is finite."""
         worst = 1.0
         for name, penalty in self.penalties.items():
@@ -157,7 +143,7 @@ class Sparse:
                     np.divide(ratio, t, out=np.zeros(u.shape), where=t > 0.0), initial=0.0)))
         return 1.0 / worst
 
-    def conjugate(self, z: dict[str, FloatArray], scale: float) -> float:
+    def conjugate(self, z, scale):
         """Omega*(scale z), for a scale that is feasible."""
         total = 0.0
         for name, penalty in self.penalties.items():
@@ -176,7 +162,7 @@ class Sparse:
             total += float(np.sum(np.where(t == 0.0, u * w - 0.5 * w * w, best)))
         return total
 
-    def dual(self, height: float, z: dict[str, FloatArray], alpha: float) -> float:
+    def dual(self, height, z, alpha):
         """The best lower bound of the optimum that mu gives by scaling, and the scale."""
         if self.modulus > 0.0:
             return self.best_smooth(height, z, alpha)
@@ -191,8 +177,8 @@ class Sparse:
         return max(values)
 
 
-class ProximalPoints:
-    """The centre and the momentum; the feature map holds z + a c, less what is quadratic anyhow.
+class Centre:
+    """Centre and momentum. The feature map has z + a c minus the quadratic terms of the penalty.
 
     Parameters
     ----------
@@ -202,15 +188,8 @@ class ProximalPoints:
     centre : dict
     """
 
-    engine: Any
-    a: float
-    penalty: Sparse
-    centre: dict[str, Any]
-    last: dict[str, FloatArray]
-    theta: float
-    room: dict[str, FloatArray] | None
 
-    def __init__(self, engine: Any, penalty: Sparse, a: float, centre: dict[str, Any]) -> None:
+    def __init__(self, engine, penalty, a, centre):
         self.engine, self.penalty = engine, penalty
         self.a = max(a, self.least())
         self.centre = {name: np.array(c) for name, c in centre.items()}
@@ -219,21 +198,21 @@ class ProximalPoints:
         self.shift(self.a, 1.0)
         engine.features.set_modulus(self.a)
 
-    def least(self) -> float:
+    def least(self):
         """a is no less than the quadratic terms that there are."""
         penalty = self.penalty
         return max(penalty.modulus, penalty.free_modulus if penalty.has_free else 0.0)
 
-    def shift(self, a: float, sign: float) -> None:
-        """Add to z sign times what the centre adds to it, or take it away.
+    def shift(self, a, sign):
+        """Add sign times the term of the centre to z.
 
-        Free weights have the quadratic term that they have, which counts for one of a.
+        The quadratic term of free weights counts as part of a.
         """
         for name, (raw, _) in self.engine.features.live().items():
             for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
                 z += sign * (a - self.penalty.quadratic(t)) * c
 
-    def z(self) -> dict[str, FloatArray]:
+    def z(self):
         """z(mu), in arrays that the next call changes."""
         out = self.room = self.room or {
             name: np.empty_like(c) for name, c in self.centre.items()}
@@ -243,7 +222,7 @@ class ProximalPoints:
                 z -= (self.a - self.penalty.quadratic(t)) * c
         return out
 
-    def move(self, a: float, restart: bool = False) -> None:
+    def move(self, a, restart=False):
         """Move the centre to w and a step beyond, and a towards this one."""
         a = min(max(a, self.a / FASTEST), FASTEST * self.a)
         a = max(a, self.least())
@@ -265,7 +244,7 @@ class ProximalPoints:
         self.a = a
         self.engine.features.set_modulus(a)
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """z afresh from mu, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
@@ -274,55 +253,62 @@ class ProximalPoints:
         engine.features.set_modulus(self.a)
 
 
-def solve_proximal(
-    surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-    mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-    average: Average | None = None, sampling: Any = "gap", step: Any = "line_search",
-    accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
-    cache_nu: float = 0.01, auto: bool = False, tol: float = 1e-3, max_iter: int = 1000,
-    seed: int = 0, n_jobs: int | None = 1, verbose: int = 0,
-    callback: Callable[..., Any] | None = None, keep_on_interrupt: bool = False,
-    keep_dual: bool = True, modulus: float = 0.0,
-) -> Solution:
-    """`solve` for Omega(w) = modulus / 2 ||w||^2 + sum_j t_j |w_j|.
+def small_modulus(problem, options):
+    """The quadratic share of the penalty if `ProximalPoints` solve the problem, else None.
 
-    Without modulus, weights of t_j = 0 have w_j^2 / 2.
+    They are the only solver without a quadratic term, and the faster one for sparse CRFs with a
+    small one.
+    """
+    if problem.modulus == 0.0:
+        return 0.0
+    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
+    is_plain = type(problem.loss) is Log and options.auto
+    return problem.modulus if small and is_plain else None
+
+
+class ProximalPoints(Solver, register=False):
+    """Proximal points around steps of blocks, for little or no quadratic term in the penalty.
+
+    Without one, weights of t_j = 0 have w_j^2 / 2. A fit ends at a certified gap of tol, or when it
+    is settled: the objective fell by less than a tenth of tol in 20 passes, and the
+    proximal problem is solved too. With a quadratic term only the gap counts.
 
     Parameters
     ----------
-    features : FeatureMap
-        With penalties of any modulus, which is not used.
-    tol : float
-        The fit ends at a certified gap of this, or where it is settled: the objective has come
-        down by less than a tenth of it in 20 passes, and the proximal problem is solved as well;
-        with a modulus only the gap tells.
-    keep_dual : bool
-        Whether a dual point is returned: see `can_be_told`.
-    modulus : float
-    average : Average
-        Of an earlier solution, with `a` as its curvature.
-    surrogate, weights, alpha, mu, concave, shrink, step, cache, cache_F, cache_nu, auto, max_iter,\
-            seed, n_jobs, verbose, callback, keep_on_interrupt
-        As in `solve`.
-    sampling, accelerate
-        Not used: blocks come in random order, and there is no acceleration but the momentum.
-
-    Returns
-    -------
-    solution : Solution
-        `converged` where settled as well.
+    inner : BlockFrankWolfe
     """
-    if step == "fixed":
-        raise ValueError("step='fixed' is not supported with l1_ratio=1; use 'line_search'.")
-    is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
-    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, seed, is_told=is_told)
-    if mu is not None:
-        engine.set_mu(mu, concave, shrink)
-    options = dict(
-        sampling="permutation", step=step, n_jobs=n_jobs, cache=cache, cache_F=cache_F,
-        cache_nu=cache_nu, auto=auto)
-    return _Fit(engine, options, average, tol, n_jobs, modulus).run(
-        max_iter, verbose, callback, keep_on_interrupt, current())
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def refusal(self, problem):
+        """As in `Solver`."""
+        if self.inner.step == "fixed" and problem.modulus == 0.0:
+            return (
+                f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
+                "have. Use step='line_search'.")
+        return self.inner.refusal(problem)
+
+    def cost(self, problem, options):
+        """As in `Solver`: passes are those of `inner`."""
+        return self.inner.cost(problem, options)
+
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`, with `converged` for settled fits too. Blocks come in random order."""
+        loss, features, of_inner = problem.loss, problem.features, self.inner.options()
+        is_told = not options.keep_dual and start is None and dual_on_demand(
+            loss, features, of_inner["step"], of_inner["cache"])
+        engine = begin(
+            loss, features, problem.weights, options.alpha, start, options.seed,
+            with_average=False, is_told=is_told)
+        driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
+            **of_inner, "sampling": "permutation", "accelerate": False})
+        return _Fit(driver, start, small_modulus(problem, options), monitor).run()
+
+
+# of the state of a fit
+NUMBERS = (
+    "n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
 
 
 class _Fit:
@@ -330,17 +316,19 @@ class _Fit:
 
     writes_as = "proximal_points"
 
-    def __init__(self, engine, options, average, tol, n_jobs, modulus):
-        self.engine, self.tol, self.n_jobs = engine, tol, n_jobs
-        self.driver = Driver(engine, **options)
+    def __init__(self, driver, start, modulus, monitor):
+        engine, self.driver, self.monitor = driver.engine, driver, monitor
+        self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.certifier.n_jobs
         features = engine.features
         self.penalty = Sparse(features.penalties(), modulus)
         shapes = {name: array.shape for name, array in features.state().items()}
-        if average is not None and shapes == {n: w.shape for n, w in average.weights.items()}:
-            centre, a = average.weights, average.curvature * average.alpha / engine.alpha
-        else:
-            centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
-        self.points = ProximalPoints(engine, self.penalty, a, centre)
+        average = None
+        if start is not None and start.average is not None and start["is_proximal"]:
+            average = start.average
+        centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
+        if average is not None and shapes == {n: w.shape for n, w in average.items()}:
+            centre, a = average, float(start["curvature"]) * float(start["alpha"]) / engine.alpha
+        self.points = Centre(engine, self.penalty, a, centre)
         self.is_new = average is None
         self.n_passes, self.inner, self.last = 0, np.inf, np.inf
         self.primals = []
@@ -357,18 +345,17 @@ class _Fit:
 
     def look_at_rest(self):
         """Take the weights nearest to zero for the best until others are better."""
-        features, here = self.engine.features, self.engine.features.state()
-        features.clear()
-        losses = certify(
-            self.engine, self.engine.mu, self.n_jobs, only_primal=True).block_losses
-        value = self.penalty.value(features.live())
-        self.primal = float(np.sum(np.asarray(self.engine.weights) * losses))
-        self.primal += self.engine.alpha * value
-        self.best = features.state(), self.points.a
-        features.restore(here)
+        engine, features = self.engine, self.engine.features
+        with weights_restored(features):
+            features.clear()
+            losses = certify(engine, engine.mu, self.n_jobs, only_primal=True).block_losses
+            value = self.penalty.value(features.live())
+            self.primal = float(np.sum(np.asarray(engine.weights) * losses))
+            self.primal += engine.alpha * value
+            self.best = features.state(), self.points.a
 
     def look(self):
-        """Certify where the passes stand; whether the objective has risen."""
+        """Certify the current point; returns whether the objective rose."""
         engine, penalty = self.engine, self.penalty
         # of the problem with the centre's term, whose values are not those of this one
         found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
@@ -413,14 +400,11 @@ class _Fit:
             before[-1] - value <= SETTLED * self.tol)
 
     def state(self):
-        """What later passes depend on: a flat dict of arrays."""
+        """A flat dict of arrays for `restore`."""
         points = self.points
-        numbers = (
-            self.n_passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a,
-            self.most, self.since, points.a, points.theta, self.best is not None)
         best = {} if self.best is None else flat("best", self.best[0])
         return {
-            "numbers": np.array(numbers, dtype=np.float64),
+            "numbers": packed(self, NUMBERS), "points": packed(points, ("a", "theta")),
             "best_a": np.array(0.0 if self.best is None else self.best[1]),
             "primals": np.array(self.primals, dtype=np.float64).reshape(-1, 2), **best,
             **flat("centre", points.centre), **flat("last", points.last),
@@ -432,27 +416,26 @@ class _Fit:
         """Bring back what `state` gave."""
         engine, points = self.engine, self.points
         form, of_blocks = engine.features.state(), np.array(engine.concave)
-        (passes, self.inner, self.last, self.primal, self.dual, self.slack, self.next_a, most,
-         since, a, points.theta, has_best) = state["numbers"].tolist()
-        self.n_passes, self.most, self.since = int(passes), int(most), int(since)
+        unpack(self, NUMBERS, state["numbers"])
+        unpack(points, ("a", "theta"), state["points"])
         self.primals = [(int(n), value) for n, value in state["primals"].tolist()]
         points.centre, points.last = (formed(form, name, state) for name in ("centre", "last"))
-        self.best = (formed(form, "best", state), float(state["best_a"])) if has_best else None
+        self.best = None
+        if part("best", state):
+            self.best = formed(form, "best", state), float(state["best_a"])
         for name in ("concave", "block_gaps"):
             setattr(self, name, checked(of_blocks, name, state) if name in state else None)
-        points.a = a
-        engine.features.set_modulus(a)
+        engine.features.set_modulus(points.a)
         self.driver.restore(part("driver", state))
 
-    def run(self, max_iter, verbose, callback, keep_on_interrupt, checkpoint):
-        engine, points = self.engine, self.points
-        history, progress = History(), Progress(verbose, max_iter, self.tol)
-        if checkpoint is not None:
-            checkpoint.resume(self, history)
-        finished, interrupted = self.n_passes >= max_iter, False
-        try:
+    def run(self):
+        engine, points, monitor = self.engine, self.points, self.monitor
+        max_iter = monitor.max_iter
+        monitor.resume(self)
+        finished = self.n_passes >= max_iter
+        with monitor.running():
             while not finished:
-                self.driver._pass(Sampling.PERMUTATION)
+                self.driver.run_pass()
                 self.n_passes += 1
                 self.since += 1
                 if self.n_passes == 1 and self.is_new:
@@ -460,27 +443,20 @@ class _Fit:
                     self.next_a = SHARE * engine.curvature * points.a / engine.alpha
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
-                    rose = self.look()
-                    row = history.add(
-                        self.n_passes, self.certificate(), engine.oracle_calls, 0.0,
-                        engine.cache_hits, self.driver.policy_name)
-                    progress.update(row)
-                    finished = finished or row["gap"] <= self.tol or self.is_settled()
-                    finished = (callback is not None and bool(callback(row))) or finished
+                    rose, found = self.look(), self.certificate()
+                    stopped = monitor.report(
+                        self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
+                        cache_hits=engine.cache_hits)
+                    finished = (
+                        finished or stopped or found.gap <= self.tol or self.is_settled())
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):
                     points.move(self.next_a, rose)
                     self.since = 0
-                if checkpoint is not None and not finished:
-                    checkpoint.keep(self, history)
-        except KeyboardInterrupt:
-            if not keep_on_interrupt:
-                raise
-            interrupted = True
-        finally:
-            progress.close()
-        if interrupted or not self.primals:
+                if not finished:
+                    monitor.keep(self)
+        if monitor.interrupted or not self.primals:
             points.rebuild()
             self.look()
         a = self.next_a
@@ -492,6 +468,9 @@ class _Fit:
             engine.features.restore(state)
         certificate = self.certificate()
         return Solution(
-            mu=engine.mu, certificate=certificate, n_iter=self.n_passes, history=history.arrays(),
-            converged=certificate.gap <= self.tol or self.is_settled(), interrupted=interrupted,
-            average=Average(engine.features.present(), a, engine.alpha, is_proximal=True))
+            State.of(
+                engine.alpha, engine.mu, concave=certificate.concave,
+                average=engine.features.present(), curvature=a, is_proximal=True),
+            certificate, self.n_passes, monitor.arrays(),
+            converged=certificate.gap <= self.tol or self.is_settled(),
+            interrupted=monitor.interrupted)

@@ -5,14 +5,14 @@ With maxima smoothed at temperatures tau_b,
     F(w) = sum_b p_b [tau_b log sum_y exp((<v_b, phi(y)> + c_b(y)) / tau_b) - <v_b, phi(y_b)>]
            + alpha / 2 ||w||^2
 
-has the gradient alpha (w - w(mu)), mu being the marginals, and lies above P by no more than
+has the gradient alpha (w - w(mu)) with the marginals mu, and exceeds P by at most
 sum_b p_b tau_b H(mu_b).  Costs c_b are those of the true labels under the max-margin surrogate.
-Under max-min they are those of distributions nu of an adversary, which sweeps of exact steps
-make smallest: F is convex in w and nu together.  The log surrogate is smooth as it is.
+Under max-min they are expected costs under distributions nu of an adversary. Sweeps of exact steps
+in nu minimise F, which is convex in w and nu together.  The log surrogate is smooth as it is.
 
-L-BFGS minimises F, and the temperature is halved as it gets on.  Viterbi gives P(w) with each
-evaluation, and mixtures of the dual points that were met bound the optimum from below (`Planes`),
-so that the certificate is of the problem as posed, whatever the temperature.
+L-BFGS minimises F while the temperature is halved.  Viterbi gives P(w) with each
+evaluation, and mixtures of the dual points bound the optimum from below (`Planes`). So the
+certificate belongs to the problem without smoothing, whatever the temperature.
 
 References
 ----------
@@ -24,58 +24,38 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
-from fastm4n.base.threads import one_blas_thread
-from fastm4n.features import LinearFeatures
-from fastm4n.solvers.base import Solution, Solver
-from fastm4n.solvers.blocks._batch import Batch, TemperedBatch
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
-from fastm4n.solvers.blocks.planes import Planes
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
+from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
+from fastm4n.solvers.blocks.best import Planes
+from fastm4n.solvers.blocks.block_coordinate import begin
+from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
-from fastm4n.solvers.semismooth import LONGEST
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import CSR, FloatArray
-    from fastm4n.features._base import FeatureMap
-    from fastm4n.solvers.base import Options
-
-# of the line search: the share of the slope that a step must gain, most cuts of a step, and the
-# shares that are left of it
+# line search: share of the slope that a step must gain, cuts of a step, least and largest factor
+# of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
 SUFFICIENT, MOST_CUTS, SMALLEST_CUT, LARGEST_CUT = 1e-4, 20, 1e-3, 0.5
-# steps between two halvings of the temperature, at least, and its first and least value, beside
-# what the costs of a part count
+# least steps between two halvings of the temperature, and its first and least value in units of
+# the cost of a part (benchmarks/long_sequences.py)
 STEPS, FIRST, LEAST = 5, 1.0, 1e-9
-# the temperature is halved where F - P is above this share of the gap
+# share of the gap above which F - P halves the temperature (benchmarks/long_sequences.py)
 SMOOTHED = 0.5
-# sweeps of steps in nu an evaluation, at first; twice as many where a line search is long, at most
+# sweeps in nu of an evaluation, first and most. They double after a line search of more
+# evaluations than the last number (benchmarks/long_sequences.py)
 SWEEPS, MOST_SWEEPS, LONG_SEARCH = 1, 16, 4
-# columns of features whose second moments the first Hessian is made of, rows for each of
-# them, and what is added to the diagonal beside its mean
-MOST_COLUMNS, ROWS, RIDGE = 1000, 20, 0.01
-# numbers that pairs of L-BFGS and planes hold, at most, but for so many of each
+# most rows for each column in the second moments of the first Hessian, and the ridge as a share
+# of their mean diagonal (benchmarks/scales.py)
+ROWS, RIDGE = 20, 0.01
+# most numbers in pairs of L-BFGS and planes (8 bytes each, 512 MiB), and least pairs
 MOST_NUMBERS, FEWEST = 1 << 26, 10
-# outputs of so many parts on average are long, and few where they are no more than this share of
-# that: under the log surrogate, whose steps of whole blocks are good ones, and else
-LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
-# under mean costs so few parts for each weight can be told apart almost without mistakes, which
-# steps of whole blocks find sooner
-SEPARABLE = 1.0 / 3.0
-# features are out of scale where alpha n is less than this share of the mean over outputs of the
-# sum of squares of their parts' features
-OUT_OF_SCALE = 1e-6
-# multiply-adds of a pair or plane for each weight, in a pass
+# multiply-adds of a pair or plane for each weight, in a pass (benchmarks/long_sequences.py)
 PAIR_COST = 8.0
 
 
@@ -83,17 +63,17 @@ class QuasiNewton(Solver):
     """L-BFGS on smoothed maxima, for few and long outputs under the plain L2 penalty.
 
     A `solver` of `SequenceTagger`, and of the other estimators whose outputs have marginals, with
-    linear features: under "max_margin" and "log"; under "max_min" of sequences with the 0-1 cost.
-    Every pass looks at all examples, and makes one sweep of sum-product and one of Viterbi along
-    each. Where examples are many, `BlockFrankWolfe` gets on much faster; where they are few and
-    long, its steps of a whole example at a time are too coarse, and this one takes its place under
-    ``solver="auto"``. The gap is certified for the loss as it is, without smoothing.
+    linear features. It supports "max_margin" and "log", and "max_min" of sequences with the 0-1
+    cost. Every pass makes one sweep of sum-product and one of Viterbi along each example. For many
+    examples `BlockFrankWolfe` is much faster. For few and long ones its steps of a whole example at
+    a time are too coarse, and ``solver="auto"`` takes this solver. The gap is certified for the
+    loss without smoothing.
 
     Parameters
     ----------
     memory : int, default=60
-        Most steps that the Hessian is estimated by, and most dual points that certificates are
-        made of; fewer are kept where weights are very many.
+        Most steps that estimate the Hessian, and most dual points in certificates. Fewer are stored
+        if there are very many weights.
 
     Examples
     --------
@@ -110,16 +90,16 @@ class QuasiNewton(Solver):
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
-    def check(self) -> None:
-        """As of `Solver`."""
+    def check(self):
+        """As in `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
-        """As of `Solver`."""
+    def refusal(self, problem):
+        """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("holds all data in memory", "use solver='auto'")
+            return self.refused("needs all data in memory")
         if type(loss) not in (Log, MaxMargin, MaxMin):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
@@ -131,8 +111,8 @@ class QuasiNewton(Solver):
                 "instead")
         if isinstance(loss, MaxMin) and not outputs.has_tempered_game:
             return self.refused(
-                f"has no steps of the adversary for {said('surrogate', 'cost')} of "
-                f"{problem.outputs_in_words()}: sequences with the 0-1 cost have them")
+                f"supports 'max_min' for sequences with the 0-1 cost, got {said('cost')} and "
+                f"{problem.outputs_in_words()}")
         if problem.free_intercept is not None:
             return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
         if features.weight_norm() is None:
@@ -142,40 +122,30 @@ class QuasiNewton(Solver):
                 f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
         return None
 
-    def pays(self, problem: Any, options: Options, start: dict[str, Any]) -> bool:
-        """Whether "auto" takes it: steps of whole blocks are too coarse for few and long outputs.
+    def cost(self, problem, options):
+        """As in `Solver`: as many evaluations as blocks take passes, each with its pairs.
 
-        Or features are out of scale. Weights are not so many that steps take longer than
-        evaluations, and no other fit goes on from this one or came before it.
+        If there are many weights, fewer pairs are stored: their work is at most that of the
+        evaluation. Steps of blocks are for fits that start from another or that a later one starts
+        from, and `LabelNewton` is for single labels.
         """
-        if options.keep_dual or start:
-            return False
-        loss, features = problem.loss, problem.features
-        layout = loss.outputs.layout
-        if layout.max_parts > 1 and are_out_of_scale(features, options.alpha, layout.n_blocks):
-            return True
-        length = layout.n_parts_of_all / max(1, layout.n_blocks)
-        few = FEW_SMOOTH if isinstance(loss, Log) else FEW
-        if length < LONG or layout.n_blocks > few * length:
-            return False
-        size, is_mean = n_weights(features), loss.outputs.mean_cost
-        if is_mean and not isinstance(loss, Log) and layout.n_parts_of_all < SEPARABLE * size:
-            return False
-        work = layout.n_blocks * (features.visit_cost + loss.outputs.oracle_cost)
-        return PAIR_COST * FEWEST * size <= work
+        is_single = problem.loss.outputs.layout.max_parts == 1
+        if options.keep_dual or options.is_warm or is_single:
+            return np.inf
+        work = pass_work(problem)
+        return PASSES * (work + min(work, PAIR_COST * FEWEST * n_weights(problem.features)))
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
-        """As of `Solver`; max_iter counts passes over all blocks, which are evaluations."""
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`. max_iter counts evaluations, which are passes over all blocks."""
         features = problem.features
-        if start:
+        if start is not None:
             # w of an earlier dual point
-            engine = BlockCoordinateEngine(
-                problem.loss, features, problem.weights, options.alpha, 0)
-            engine.set_mu(start["mu"], start.get("concave"), start["shrink"])
+            begin(
+                problem.loss, features, problem.weights, options.alpha, start, 0,
+                with_average=False)
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
-        run = _Run(problem, options, min(self.memory, max(FEWEST, most)))
-        with one_blas_thread():
-            return run.solve(current())
+        run = _Run(problem, options, min(self.memory, max(FEWEST, most)), monitor)
+        return run.solve()
 
 
 @dataclass
@@ -210,18 +180,21 @@ def _point_of(name, form, n_blocks, state):
         checked(of_blocks, "losses", state), checked(of_blocks, "heights", state), gradient)
 
 
+# of the state of a run
+NUMBERS = "n_passes", "n_steps", "sweeps", "tau", "slack"
+
+
 class _Run:
     """One fit."""
 
     writes_as = "quasi_newton"
 
-    def __init__(self, problem, options, memory):
+    def __init__(self, problem, options, memory, monitor):
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
         self.surrogate, self.features = surrogate, features
         self.p, self.alpha = np.asarray(weights), alpha
-        self.callback, self.history = options.callback, History()
-        self.progress = Progress(options.verbose, self.max_iter, self.tol)
+        self.monitor = monitor
         self.is_smooth = isinstance(surrogate, Log)
         batch = Batch if self.is_smooth else TemperedBatch
         self.batch = batch(surrogate, features, weights)
@@ -258,10 +231,7 @@ class _Run:
         self.planes.add(
             point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
         self.certificate = self.certified(point, self.planes.bound())
-        row = self.history.add(
-            self.n_passes, self.certificate, self.n_passes, 0.0, 0, "quasi_newton")
-        self.progress.update(row)
-        stop = self.callback is not None and bool(self.callback(row))
+        stop = self.report(self.certificate)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
 
     def certified(self, point, dual):
@@ -275,34 +245,25 @@ class _Run:
             block_gaps=np.zeros(self.p.size), concave=point.heights, block_losses=best.losses,
             norm=inner(best.w, best.w), bound=dual, height=point.height)
 
-    def solve(self, checkpoint):
-        interrupted = False
-        try:
-            if checkpoint is None or not checkpoint.resume(self, self.history):
-                self.begin()
-            while not self.is_done:
-                self.step()
-                if checkpoint is not None and not self.is_done:
-                    checkpoint.keep(self, self.history)
-        except KeyboardInterrupt:
-            if self.certificate is None:
-                raise
-            interrupted = True
-        finally:
-            self.progress.close()
+    def report(self, certificate):
+        return self.monitor.report(self.n_passes, certificate, "quasi_newton", self.n_passes)
+
+    def solve(self):
+        monitor = self.monitor
+        monitor.follow(self)
         found = self.certificate
         if self.best.primal < found.primal:
             # an evaluation that was not certified is better
             found = self.certified(self.at, found.bound)
-            self.history.add(self.n_passes, found, self.n_passes, 0.0, 0, "quasi_newton")
+            self.report(found)
         self.features.restore(self.best.w)
         if isinstance(self.surrogate, MaxMin):
             found = with_exact_primal(found, self.surrogate, self.features, self.p, self.alpha)
         self.keep()
         return Solution(
-            mu=np.array(self.batch.mu), certificate=found, n_iter=self.n_passes,
-            history=self.history.arrays(), converged=found.gap <= self.tol,
-            interrupted=interrupted)
+            State.of(self.alpha, np.array(self.batch.mu), concave=found.concave), found,
+            self.n_passes, monitor.arrays(), converged=found.gap <= self.tol,
+            interrupted=monitor.interrupted)
 
     def begin(self):
         """Look at the weights that the passes begin at."""
@@ -339,22 +300,20 @@ class _Run:
         self.is_done = self.certify(moved)
 
     def state(self):
-        """What later steps depend on: a flat dict of arrays."""
-        c, batch = self.certificate, self.batch
-        numbers = self.n_passes, self.n_steps, self.sweeps, self.tau, self.slack, c.dual, c.bound
+        """A flat dict of arrays for `restore`."""
         return {
-            "numbers": np.array(numbers), **_flat_point("at", self.at),
-            **_flat_point("best", self.best), **flat("planes", self.planes.state()),
+            "numbers": packed(self, NUMBERS), "bound": np.array(self.certificate.bound),
+            **_flat_point("at", self.at), **_flat_point("best", self.best),
+            **flat("planes", self.planes.state()),
             **flat("pairs", listed({"moved": a, "turned": b} for a, b, _ in self.pairs)),
             **flat("outputs", self.surrogate.outputs.state()),
-            **({} if self.is_smooth else {"nu": np.array(batch.nu)}),
+            **({} if self.is_smooth else {"nu": np.array(self.batch.nu)}),
         }
 
     def restore(self, state):
         """Bring back what `state` gave."""
         form = self.features.state()
-        passes, steps, sweeps, self.tau, self.slack, _, bound = state["numbers"].tolist()
-        self.n_passes, self.n_steps, self.sweeps = int(passes), int(steps), int(sweeps)
+        unpack(self, NUMBERS, state["numbers"])
         n = self.p.size
         self.at = _point_of("at", form, n, state)
         self.best = _point_of("best", form, n, state)
@@ -365,10 +324,10 @@ class _Run:
             formed(self.surrogate.outputs.state(), "outputs", state))
         if not self.is_smooth:
             np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
-        self.certificate = self.certified(self.at, bound)
+        self.certificate = self.certified(self.at, float(state["bound"]))
 
     def is_too_smooth(self, point):
-        """Whether what smoothing adds is as much as what is left to gain at this temperature."""
+        """Whether the excess by smoothing is as large as the remaining gain at this temperature."""
         self.n_steps += 1
         if self.is_smooth or self.n_steps < STEPS or self.tau <= LEAST:
             return False
@@ -382,7 +341,7 @@ class _Run:
         return self.evaluate(point.w)
 
     def search(self, point):
-        """The next point, with its pair; None where none gains enough."""
+        """The next point, with its pair, or None if no step gains enough."""
         self.features.restore(direction(point.gradient, self.pairs, self.first))
         # without what is no weight of this map
         step = self.features.state()
@@ -414,41 +373,11 @@ class _Run:
                 "is_first": np.zeros(self.surrogate.n_blocks, dtype=np.uint8)})
 
 
-def rows_in_use(features: FeatureMap) -> CSR | FloatArray | None:
-    """The rows of X that blocks have, in its order; None for maps without X."""
-    X = getattr(features, "X", None)
-    if X is None:
-        return None
-    if type(features) is LinearFeatures:
-        rows = features.arguments()[1]
-    else:
-        starts, lengths = features.rows_of_blocks()
-        before = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-        rows = before + np.arange(before.size)
-    return X if rows.size == X.shape[0] else X[np.sort(rows)]
+def first_hessian(features):
+    """The inverse of an approximate Hessian, up to a factor, as a function of states, or None.
 
-
-def are_out_of_scale(features: FeatureMap, alpha: float, n_blocks: int) -> bool:
-    """Whether features are so large beside alpha that blocks undo each other's steps."""
-    X = rows_in_use(features)
-    if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or n_blocks == 0:
-        return False
-    values = X.data if sparse.issparse(X) else X
-    with np.errstate(over="ignore"):
-        squares = float(np.vdot(values, values)) / n_blocks
-    return alpha * n_blocks < OUT_OF_SCALE * squares and squares < LONGEST
-
-
-def n_weights(features: FeatureMap) -> int:
-    """Numbers of a state."""
-    return sum(array.size for array in features.held().values())
-
-
-def first_hessian(features: FeatureMap) -> Any:
-    """The inverse of a matrix like the Hessian, up to a factor, as a function of states; or None.
-
-    Of rows of weights that meet columns of features: of their second moments, or the diagonal of
-    these where features are many; of all others it is the identity.
+    Rows of weights that belong to columns of features use the second moments of these, or their
+    diagonal if there are many features. All other weights use the identity.
     """
     X = rows_in_use(features)
     if X is None or X.shape[0] == 0 or X.shape[1] == 0:

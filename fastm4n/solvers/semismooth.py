@@ -1,12 +1,12 @@
-"""Semismooth Newton steps on w for max-margin over single labels, where w has few numbers.
+"""Semismooth Newton steps on w for max-margin over single labels and few weights.
 
-Where alpha is small, steps of one block at a time undo each other, and it takes many passes until
-the labels are settled that each block's dual point has a share in. The proximal-point method takes
-all blocks at once: under the penalty sigma / 2 sum_b p_b ||mu_b - m_b||^2 around the last dual
-point m the dual problem becomes a smooth one in w, whose Newton steps take a system of as many
-unknowns as w has numbers, or as there are labels beyond the first of blocks that are at several.
-With sigma halved and m moved whenever that is solved well enough, some ten to thirty passes do for
-a gap of 1e-4. Each tells P(w) and D(mu).
+For small alpha, steps of one block undo those of others, and many passes are needed until
+the support of each block's dual point is settled. The proximal-point method takes
+all blocks at once. Under the penalty sigma / 2 sum_b p_b ||mu_b - m_b||^2 around the last dual
+point m, the dual problem becomes smooth in w. Its Newton steps need a system with an unknown for
+each weight, or for each label beyond the first in the supports of all blocks.
+Sigma is halved and m moves when that problem is solved well enough. About ten to thirty passes
+reach a gap of 1e-4. Each computes P(w) and D(mu).
 
 References
 ----------
@@ -18,132 +18,45 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastm4n.base.threads import one_blas_thread
-from fastm4n.features._linear import LinearFeatures
-from fastm4n.outputs._simplex import SimplexOutputs
-from fastm4n.solvers._semismooth import SmoothedBlocks, is_plain_dense
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine
+from fastm4n.solvers._semismooth import SmoothedBlocks
 from fastm4n.solvers.certificates import checked_gap, objective_at_zero
-from fastm4n.surrogates._max_margin import MaxMargin
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.certificates import Best, Certificate
-
-# a factorisation of all of H may take as many multiply-adds as so many passes
-MOST_PASSES = 12
-# passes of steps of one block before the first
-FIRST_PASSES = 8
-# then the systems of so many directions are to be less work than the passes that are left: so many,
-# and so many times as many as at the rate until now, as gaps fall ever more slowly
-DIRECTIONS, MORE_PASSES, SLOWER = 12.0, 2.0, 2.0
-# labels with such a share are in those systems: less is what earlier steps have left
-SHARE = 0.01
-# most of the square length of a row: H, and its factors, are to be finite
-LONGEST = 1e100
-# sigma at first, times the largest loss of w = 0, what it is multiplied by at each new centre, and
-# the least, times the first
+# first sigma in units of the largest loss at w = 0, its factor at each new centre, and the least
+# sigma in units of the first (benchmarks/semismooth.py)
 FIRST_SIGMA, LESS, LEAST = 0.5, 0.5, 1e-4
-# passes of one centre after which sigma is halved, and those, or a step of no length, after which
-# it is made so many times larger, the centre staying
+# most passes of one centre after which sigma falls, passes after which it rises while the centre
+# stays, and the factor of the rise (benchmarks/semismooth.py)
 FEW_TRIED, MOST_TRIED, MORE = 8, 20, 4.0
-# of the gap, what may be left of the problem under sigma when the centre moves
+# the centre moves when the problem under sigma is solved to this share of the gap
+# (benchmarks/semismooth.py)
 SOLVED = 0.1
-# the share of the slope that a step has to come down by, and the shortest step
+# share of the slope that a step must gain, and the shortest step
 ARMIJO, SHORTEST = 1e-4, 1e-3
-# of a step that was too long, the shares that the next one may have
+# least and largest factor of a step that was too long
 LEAST_SHORTER, MOST_SHORTER = 0.1, 0.8
 
 
-def pays(engine: Any) -> bool:
-    """Whether Newton steps are there for the blocks of this engine, and are not much work."""
-    features, surrogate = engine.features, engine.surrogate
-    if not (
-        type(engine) is BlockCoordinateEngine and type(surrogate) is MaxMargin
-        and type(surrogate.outputs) is SimplexOutputs and type(features) is LinearFeatures
-        and is_plain_dense(features)
-    ):
-        return False
-    if features.arguments()[2].max(initial=0.0) > LONGEST:
-        return False
-    return passes_of_system(engine, surrogate.n_blocks * (surrogate.max_size - 1)) <= MOST_PASSES
-
-
-def passes_of_system(engine: Any, n_columns: int) -> float:
-    """How many passes are as much work as the equations of one direction.
-
-    With labels `n_columns` beyond the first in the mixtures of all blocks.
-    """
-    features, surrogate = engine.features, engine.surrogate
-    depth, k = features.n_features + 1, surrogate.max_size
-    by_columns = 0.5 * n_columns**2 * (depth + k) + n_columns**3 / 6.0
-    by_weights = (depth * k)**3 / 6.0
-    return min(by_columns, by_weights) / (surrogate.n_blocks * features.visit_cost)
-
-
-def is_time(engine: Any, n_passes: int, gap: float, tol: float) -> bool:
-    """Whether systems of Newton steps are less work than what is left of steps of one block.
-
-    Passes of Newton steps are as many, or fewer, and each takes half as long.
-
-    Parameters
-    ----------
-    engine : BlockCoordinateEngine
-        For which they pay, after `n_passes` that began at phi(y).
-    gap : float
-        The sum of all gaps, about.
-    tol : float
-    """
-    if n_passes < FIRST_PASSES or gap <= tol:
-        return False
-    if tol <= 0.0:
-        return True
-    begun = objective_at_zero(engine.surrogate, engine.features, engine.weights)
-    fallen = np.log(begun / gap)
-    left = MORE_PASSES + SLOWER * n_passes * np.log(gap / tol) / fallen if fallen > 0.0 else np.inf
-    n_columns = max(0, np.count_nonzero(engine.mu > SHARE) - engine.surrogate.n_blocks)
-    return left > DIRECTIONS * passes_of_system(engine, n_columns)
-
-
 class SemismoothNewton:
-    """Newton steps on one engine, from where it stands; in the place of its `Acceleration`.
+    """Newton steps on one engine from its current point, with the interface of `Acceleration`.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        For which it `pays`, holding w to begin with; from here on it holds w, and w(mu) beside it.
+        With `newton_pays`. Its feature map has w, and from here on w(mu) too.
 
     Attributes
     ----------
     primal, dual : float
         P(w) and D(mu) at the last pass.
     work : float
-        Multiply-adds of all directions, about.
+        Approximate multiply-adds of all directions.
     """
 
-    engine: Any
-    alpha: float
-    zero: float
-    first: float
-    blocks: Any
-    primal: float
-    dual: float
-    work: float
-    value: float | None
-    n_tried: int
-    length: float
-    slope: float
-    last_slope: float
-    left: float
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine):
         self.engine, self.alpha = engine, engine.alpha
         self.zero = objective_at_zero(engine.surrogate, engine.features, engine.weights)
         start = engine.features.state()
@@ -159,7 +72,7 @@ class SemismoothNewton:
         self.n_tried = 0  # passes with this centre and sigma
         self.length = 0.0  # of the step that is being tried
 
-    def run_pass(self) -> None:
+    def run_pass(self):
         """One pass over all blocks: where it begins, or at a step along the Newton direction."""
         blocks = self.blocks
         if self.value is None:
@@ -202,8 +115,8 @@ class SemismoothNewton:
         """A pass at w: the objective under sigma, P and D."""
         self.value, self.primal, self.dual, self.left = self.blocks.run(w_is_new)
 
-    def offer(self, best: Best, keep_dual: bool) -> float:
-        """Let `best` take notice of the last pass; returns what is left of the gap."""
+    def offer(self, best, keep_dual):
+        """Compare the last pass with `best`; returns the gap."""
         if self.primal < best.primal:
             best.primal, best.kept = self.primal, self.average()
         if self.dual > best.dual:
@@ -215,31 +128,31 @@ class SemismoothNewton:
 
     # ---------------------------------------------------------- in the place of `Acceleration`
 
-    def after_pass(self) -> None:
-        """Nothing is left to do."""
+    def after_pass(self):
+        """Do nothing."""
 
-    def told(self, gap: FloatArray) -> None:
+    def told(self, gap):
         """Certificates are of no other point than those that passes tell of."""
 
-    def is_dual_ahead(self, certificate: Certificate) -> bool:
+    def is_dual_ahead(self, certificate):
         """w(mu) is not looked at."""
         return False
 
-    def average(self) -> dict[str, FloatArray]:
+    def average(self):
         """A copy of w, as a state of the feature map."""
         return {"weights": self.blocks.w().copy()}
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """Build w(mu) afresh."""
         self.engine.rebuild_weights(self.engine.mu)
 
     mend = rebuild
 
-    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
+    def certified(self, certify):
         """The certificate of w and mu."""
         w, z = self.blocks.w(), self.blocks.z()
         return certify((0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))))
 
-    def finish(self) -> None:
+    def finish(self):
         """Leave the feature map with w alone."""
         self.blocks.join()

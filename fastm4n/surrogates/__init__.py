@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n.surrogates._base import Surrogate
-from fastm4n.surrogates._log import Log
-from fastm4n.surrogates._max_margin import MaxMargin
-from fastm4n.surrogates._max_min import MaxMin, MaxMinMirrorProx
+from fastm4n.surrogates._base import Log, MaxMargin, MaxMin, MaxMinMirrorProx, Surrogate
 
 if TYPE_CHECKING:
     from typing import Literal

@@ -1,14 +1,22 @@
-"""What the solver asks of a surrogate.
-
-A surrogate knows the concave function h_b of its loss on the marginal polytope of each block b,
-and makes its oracle of what the outputs offer.  It never sees features: it is given the scores v
-of a block.  It is written once, over any outputs; which of the optional parts it has is declared
-by `has_line_search`, `has_block_step`, `has_natural_step`, `has_points` and `has_labellings`.
-"""
+"""Surrogate losses: max-margin, max-min and log."""
 
 import numpy as np
 
+from libc.math cimport INFINITY, fabs
+from libc.string cimport memcpy, memset
+
+from fastm4n._simd._loops cimport loops_for
 from fastm4n.base.interrupts cimport look
+from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+
+
+# What the solver asks of a surrogate.
+#
+# A surrogate knows the concave function h_b of its loss on the marginal polytope of each block b,
+# and makes its oracle of what the outputs offer.  It never sees features: it is given the scores v
+# of a block.  It is written once, over any outputs; which of the optional parts it has is declared
+# by `has_line_search`, `has_block_step`, `has_natural_step`, `has_points` and `has_labellings`.
 
 # error of an oracle's value, relative to it, that rounding excuses
 cdef double CHECKED = 1e-9
@@ -230,3 +238,692 @@ cdef int missing(Surrogate surrogate, const char* name, const char* flag) except
         raise NotImplementedError(
             f"{type(surrogate).__name__} declares {flag.decode()} but has no method "
             f"`{name.decode()}`: implement it, or leave {flag.decode()} False.")
+
+
+# The structural SVM (M3N) over any outputs: h_b(mu) = E L(y_b, y) under mu, which is linear.
+
+cdef class MaxMargin(Surrogate):
+    """Max-margin surrogate: the oracle is the best output with costs added to its scores.
+
+    Parameters
+    ----------
+    outputs : Outputs
+    """
+
+    def __init__(self, outputs):
+        super().__init__(outputs)
+        self.has_labellings = not outputs.has_relaxation
+        self.has_block_step = outputs.has_projection
+
+    def closed_largest(self):
+        return self.outputs.largest_cost()
+
+    cdef int concave(
+        self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
+        value[0] = self.outputs.expected_cost(b, mu)
+        return 0
+
+    cdef int best_labelling(
+        self, Py_ssize_t b, Workspace work, label_t* labels, double* value) except -1 nogil:
+        self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        return self.outputs.best(
+            b, &work.scratch[0], &work.scores[0] + self.outputs.layout.behind(b), work, labels,
+            value)
+
+    cdef int relaxed(
+        self, Py_ssize_t b, Workspace work, bint certify, double* lower,
+        double* upper) except -1 nogil:
+        """The oracle over the outputs' larger polytope."""
+        self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        return self.outputs.relaxed(
+            b, &work.scratch[0], &work.scores[0] + self.outputs.layout.behind(b), work, certify,
+            lower, upper)
+
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.outputs.has_relaxation:
+            return self.relaxed(b, work, True, lower, upper)
+        return self.oracle(b, work, lower, upper)
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.outputs.has_relaxation:
+            return self.relaxed(b, work, False, lower, upper)
+        self.best_labelling(b, work, &work.labels[0], upper)
+        lower[0] = upper[0]
+        self.outputs.indicator(b, &work.labels[0], &work.atom[0])
+        return 0
+
+    cdef double labelling_height(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
+        return self.outputs.cost_of(b, labels)
+
+    cdef int block_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        """Projection of (v + costs) / curvature + mu on the polytope."""
+        cdef Py_ssize_t j
+        self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        for j in range(self.size(b)):
+            work.scratch[j] += curvature * mu[offset + j]
+        return self.outputs.project(b, work, curvature)
+
+
+# M4N over any outputs: h_b(mu) = min over outputs y' of the expected L(., y') under mu.
+#
+# The oracle is a closed form where the outputs have one, and else column generation between their
+# max oracle and the adversary's best answer.
+
+cdef enum:
+    # labellings of each player that a block keeps between visits
+    KEPT = 16
+    # most calls of the max oracle in a visit, and in a certificate
+    VISIT_CALLS = 30
+    BOUND_CALLS = 100
+    # visits of a block without labellings, once its mixtures have come to be of too many
+    DENSE_VISITS = 8
+
+# the oracle of a visit stops when its error is this share of the block's gap; that of a
+# certificate at the second share
+cdef double VISIT_SLACK = 0.3
+cdef double BOUND_SLACK = 0.001
+
+cdef double ROUNDING = 1e-13
+
+# calls of the max oracle in an oracle of column generation, about
+cdef double MAX_MIN_CALLS = 8.0
+
+
+cdef class MaxMin(Surrogate):
+    """Max-min surrogate.
+
+    Where its oracle is column generation, each block keeps the labellings that its last mixtures
+    were made of.
+
+    Parameters
+    ----------
+    outputs : Outputs
+    by_columns : bool, default=False
+        Whether the oracle is column generation even where outputs have a closed form: its mixtures
+        are of labellings, which those over a larger polytope are not.
+    """
+
+    cdef bint closed
+    # label of part t of labelling c of a block whose parts begin at `first`:
+    # columns[(first + t) * KEPT + c]
+    cdef unsigned short[::1] columns
+    cdef unsigned short[::1] rows
+    cdef unsigned char[::1] n_columns, n_rows
+    # visits that a block still makes without labellings
+    cdef unsigned char[::1] dense
+
+    def __init__(self, Outputs outputs, by_columns=False):
+        super().__init__(outputs)
+        self.closed = outputs.has_max_min and not by_columns
+        self.has_block_step = self.closed and outputs.has_max_min_step
+        if not self.closed:
+            n_parts, n = outputs.layout.n_parts_of_all, self.n_blocks
+            self.columns = np.zeros(n_parts * KEPT, dtype=np.uint16)
+            self.rows = np.zeros(n_parts * KEPT, dtype=np.uint16)
+            self.n_columns = np.zeros(n, dtype=np.uint8)
+            self.n_rows = np.zeros(n, dtype=np.uint8)
+            self.dense = np.zeros(n, dtype=np.uint8)
+
+    @property
+    def oracle_cost(self):
+        return (1.0 if self.closed else MAX_MIN_CALLS) * self.outputs.oracle_cost
+
+    def closed_largest(self):
+        return self.outputs.largest_adversary()
+
+    def check(self):
+        # column generation asks for the max oracle; labellings that it keeps are not touched here
+        MaxMargin(self.outputs).check()
+
+    def kept(self):
+        """What is kept between visits: views by name."""
+        if self.closed:
+            return {}
+        return {
+            "columns": np.asarray(self.columns), "rows": np.asarray(self.rows),
+            "n_columns": np.asarray(self.n_columns), "n_rows": np.asarray(self.n_rows),
+            "dense": np.asarray(self.dense),
+        }
+
+    def state(self):
+        return {**super().state(), **{name: array.copy() for name, array in self.kept().items()}}
+
+    def restore(self, state):
+        layout = self.outputs.layout
+        if not self.closed:
+            # a square block has as many labels as parts
+            counts = layout.counts()
+            most = layout.n_labels if layout.stride else np.repeat(counts, counts * KEPT)
+            for numbers, labels in (("n_columns", "columns"), ("n_rows", "rows")):
+                if np.any(state[numbers] > KEPT) or np.any(state[labels] >= most):
+                    raise ValueError(f"{labels} are no labellings of the blocks.")
+        super().restore(state)
+        for name, array in self.kept().items():
+            array[:] = state[name]
+
+    def workspace(self, Py_ssize_t size):
+        cdef Workspace work
+        if self.closed:
+            return self.outputs.max_min_workspace(size)
+        work = super().workspace(size)
+        work.game = self.outputs.game()
+        return work
+
+    cdef double factor(self, Py_ssize_t b) noexcept nogil:
+        """Costs of the block over those of its game, which are means over parts."""
+        return self.outputs.share(b) * self.outputs.layout.n_parts(b)
+
+    cdef const double* game_scores(self, Py_ssize_t b, Workspace work) noexcept nogil:
+        """The scores under which the game of mean costs is that of the block, over `factor`."""
+        cdef Py_ssize_t j
+        cdef double factor = self.factor(b), inverse
+        if factor == 1.0:
+            return &work.scores[0]
+        inverse = 1.0 / factor
+        for j in range(self.size(b)):
+            work.scratch[j] = inverse * work.scores[j]
+        return &work.scratch[0]
+
+    cdef void begin_game(self, Py_ssize_t b, const double* v, MaxMinScratch game) noexcept nogil:
+        """The game of block b under the scores v, NULL where only h is asked for."""
+        game.begin_block(b, v, self.outputs.layout.n_parts(b))
+        game.part_weights = self.outputs.weights_of(b)
+
+    cdef int concave(
+        self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
+        if self.closed:
+            value[0] = self.outputs.adversary(b, mu, work)
+        else:
+            self.begin_game(b, NULL, work.game)
+            value[0] = self.factor(b) * work.game.concave_of(mu)
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.closed:
+            return self.outputs.max_min(b, work, lower, upper)
+        self.generate(b, work, False, lower, upper)
+        work.game.packed_mixture(&work.atom[0])
+        return 0
+
+    cdef int certified(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.closed:
+            return self.outputs.max_min(b, work, lower, upper)
+        self.generate(b, work, True, lower, upper)
+        work.game.packed_mixture(&work.atom[0])
+        return 0
+
+    cdef int bound(self, Py_ssize_t b, Workspace work, double* upper) except -1 nogil:
+        cdef double lower
+        if self.closed:
+            return self.outputs.max_min(b, work, &lower, upper)
+        return self.generate(b, work, True, &lower, upper, work.tolerance > 0.0)
+
+    cdef int block_step(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature) except -1 nogil:
+        return self.outputs.max_min_step(b, mu, offset, work, curvature)
+
+    cdef int generate(
+        self, Py_ssize_t b, Workspace work, bint certify, double* lower, double* upper,
+        bint only_upper=False) except -1 nogil:
+        """Column generation from the labellings of the last time; keeps those in use."""
+        cdef Py_ssize_t t, c, kept, T = self.outputs.layout.n_parts(b)
+        cdef Py_ssize_t first = self.outputs.layout.first_part(b)
+        cdef double factor = self.factor(b), current = work.current / factor
+        # without a point of its own a block's oracle goes by the tolerance alone
+        cdef double tol = ROUNDING * (1.0 + (fabs(current) if current < INFINITY else 0.0))
+        cdef int* labels = &work.game.labels[0]
+        tol = max(tol, work.tolerance / factor)
+        self.begin_game(b, self.game_scores(b, work), work.game)
+        for c in range(self.n_columns[b]):
+            for t in range(T):
+                labels[t] = self.columns[(first + t) * KEPT + c]
+            work.game.add_column(labels)
+        for c in range(self.n_rows[b]):
+            for t in range(T):
+                labels[t] = self.rows[(first + t) * KEPT + c]
+            work.game.add_row(labels)
+        work.game.expect_dense = self.dense[b] > 0
+        work.game.only_upper = only_upper
+        work.game.generate(
+            current, BOUND_SLACK if certify else VISIT_SLACK, tol,
+            # where certificates are coarse, all that visits have to gain may lie beyond their calls
+            BOUND_CALLS if certify else VISIT_CALLS,
+            BOUND_CALLS if certify or work.tolerance > 0.0 else VISIT_CALLS, lower, upper)
+        if work.game.is_dense:
+            self.dense[b] = <unsigned char> (self.dense[b] - 1 if self.dense[b] else DENSE_VISITS)
+        kept = 0
+        for c in range(work.game.n_columns - 1, -1, -1):
+            if kept < KEPT and (work.game.best_p[c] > 0.0 or work.game.p[c] > 0.0):
+                for t in range(T):
+                    self.columns[(first + t) * KEPT + kept] = (
+                        <unsigned short> work.game.columns[t * work.game.capacity + c])
+                kept += 1
+        self.n_columns[b] = <unsigned char> kept
+        kept = 0
+        for c in range(work.game.n_rows - 1, -1, -1):
+            if kept < KEPT and work.game.q[c] > 0.0:
+                for t in range(T):
+                    self.rows[(first + t) * KEPT + kept] = (
+                        <unsigned short> work.game.rows[t * work.game.capacity + c])
+                kept += 1
+        self.n_rows[b] = <unsigned char> kept
+        lower[0] *= factor
+        upper[0] *= factor
+        return 0
+
+
+cdef class MaxMinMirrorProx(MaxMin):
+    """M4N with the published oracle, for comparison with the exact ones.
+
+    Saddle-point mirror prox with a fixed number of iterations.  The certificate does not
+    depend on it: `bound` is that of `MaxMin`.
+
+    Parameters
+    ----------
+    outputs : Outputs
+    n_iter : int, default=None
+        Iterations of mirror prox a visit; what the outputs say by default.
+    warm_start : bool, default=False
+        Whether a visit starts from where the block's last one ended, or from uniform points.
+    """
+
+    cdef Py_ssize_t n_iter
+    cdef bint warm_start
+    cdef double[::1] theta, log_nu
+    # where the natural parameters of each block begin
+    cdef Py_ssize_t[::1] begin
+
+    def __init__(self, Outputs outputs, n_iter=None, bint warm_start=False):
+        super().__init__(outputs)
+        cdef MaxMinScratch game = outputs.game(True)
+        cdef Py_ssize_t b
+        # an exact step would leave the oracle that was asked for out
+        self.has_block_step = False
+        self.n_iter = outputs.mirror_prox_iterations() if n_iter is None else n_iter
+        self.warm_start = warm_start
+        self.begin = np.zeros(self.n_blocks + 1, dtype=np.intp)
+        most = 0
+        for b in range(self.n_blocks):
+            game.begin_block(b, NULL, outputs.layout.n_parts(b))
+            self.begin[b + 1] = self.begin[b] + game.n_natural()
+            most = max(most, game.n_natural())
+        size = self.begin[self.n_blocks] if warm_start else most
+        self.theta = np.zeros(max(1, size))
+        self.log_nu = np.zeros(max(1, size))
+
+    def arguments(self):
+        return self.outputs, self.n_iter, self.warm_start
+
+    def kept(self):
+        if not self.warm_start:
+            return super().kept()
+        return {
+            **super().kept(), "theta": np.asarray(self.theta), "log_nu": np.asarray(self.log_nu)}
+
+    def workspace(self, Py_ssize_t size):
+        cdef Workspace work = super().workspace(size)
+        work.mirror = self.outputs.game(True)
+        return work
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        cdef Py_ssize_t T = self.outputs.layout.n_parts(b)
+        cdef Py_ssize_t at = self.begin[b] if self.warm_start else 0
+        if not self.warm_start:
+            memset(&self.theta[0], 0, self.theta.shape[0] * sizeof(double))
+            memset(&self.log_nu[0], 0, self.log_nu.shape[0] * sizeof(double))
+        self.begin_game(b, self.game_scores(b, work), work.mirror)
+        work.mirror.published(
+            self.n_iter if self.n_iter > 0 else 10 * T, self.warm_start, &self.theta[at],
+            &self.log_nu[at], &work.atom[0], lower, upper)
+        lower[0] *= self.factor(b)
+        upper[0] *= self.factor(b)
+        return 0
+
+
+# The CRF over any outputs: h_b = entropy in nats; the oracle is the outputs' sum-product.
+#
+# With a temperature tau, and with costs added to the scores ([1]_, equation 10; the softmax-margin
+# of [2]_), h_b(mu) = tau H(mu) + E L(y_b, y) under mu: the oracle is the sum-product of the
+# tempered scores u = (v + costs) / tau, and its value is tau times their log-partition.  The max-
+# margin loss is the limit of tau to 0.
+#
+# Where the entropy follows from marginals the dual point is all there is.  Elsewhere the tempered
+# scores theta are kept whose marginals it is: in single precision where they are many.  What a
+# step proposes is rounded before its marginals, entropy and gain are computed, in double
+# precision: dual points are those of the scores that are kept, feasible, and their values exact,
+# and the step that is made is as far from the best one as scores are rounded, which costs the
+# square of that.  So dual points need not be held beside scores in single precision, where their
+# marginals may be had again.
+#
+# References
+# ----------
+# .. [1] C. Cortes, V. Kuznetsov, M. Mohri, S. Yang (2016). Structured prediction theory based on
+#    factor graph complexity. NIPS.
+# .. [2] K. Gimpel, N. A. Smith (2010). Softmax-margin CRFs: training log-linear models with cost
+#    functions. NAACL.
+
+# A step that is small, as the curvature is large, goes by this share further than is best for its
+# block alone: as in over-relaxation of coordinate descent, the blocks that follow make up for it
+cdef double RELAXATION = 0.5
+
+# the first theta gives the true label of a part this probability, by itself
+cdef double FIRST_PROBABILITY = 0.99
+# from so many numbers on theta is in single precision
+MANY_SCORES = 1 << 22
+cdef double LOG_2 = 0.6931471805599453
+# scores in single precision are no larger than that
+cdef double LARGEST_SHORT = 3e38
+
+
+cdef void swap(double* a, double* b, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t j
+    cdef double kept
+    for j in range(n):
+        kept = a[j]
+        a[j] = b[j]
+        b[j] = kept
+
+
+cdef class Log(Surrogate):
+    """Log surrogate.
+
+    Without `has_entropy` of the outputs, theta, of the shape of v, are the tempered scores whose
+    marginals the dual points are.  A step moves theta towards u.  The first step of a block goes
+    from phi(y_b), whose theta would be infinite: the smaller it is, the larger the scores of the
+    true labels that it starts from.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        With `has_marginals`.
+    cost_augmented : bool, default=False
+        Whether the costs are added to the scores.
+    temperature : float, default=1.0
+        tau > 0, what the entropy is multiplied by.
+    """
+
+    def __init__(self, Outputs outputs, bint cost_augmented=False, double temperature=1.0):
+        super().__init__(outputs)
+        if not 0.0 < temperature < INFINITY:
+            raise ValueError(f"temperature must be a finite number > 0, got {temperature!r}.")
+        self.cost_augmented = cost_augmented
+        self.temperature = temperature
+        self.is_plain = not cost_augmented and temperature == 1.0
+        if not outputs.has_marginals:
+            raise NotImplementedError(
+                f"surrogate='log' needs the marginals of outputs, and {type(outputs).__name__} "
+                "has none: implement `sum_product`, and set has_marginals.")
+        self.loops = loops_for(outputs.layout.n_labels)
+        if outputs.has_entropy:
+            self.has_line_search = True
+        else:
+            self.keep_theta()
+            self.has_points = self.is_short and outputs.has_steady_marginals
+
+    def keep_theta(self):
+        """Have natural steps: dual points go with scores theta."""
+        self.has_natural_step = True
+        cdef Layout layout = self.outputs.layout
+        cdef Py_ssize_t b, t, at
+        self.first_score = np.log(
+            FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, layout.n_labels - 1))
+        self.is_short = layout.n_numbers >= MANY_SCORES
+        if self.is_short:
+            unscored, more = self.outputs.unscored(), layout.size(0) - layout.behind(0)
+            if unscored is not None:
+                self.n_unscored = len(unscored)
+                self.unscored = np.ascontiguousarray(unscored, dtype=np.intp)
+                self.scored = np.setdiff1d(np.arange(more), unscored).astype(np.intp)
+            self.short_theta = np.zeros(
+                layout.n_numbers - self.n_unscored * self.n_blocks, dtype=np.float32)
+        else:
+            self.theta = np.zeros(layout.n_numbers)
+        for b in range(self.n_blocks):
+            for t in range(layout.n_parts(b)):
+                at = t * layout.row(b) + self.outputs.y[layout.first_part(b) + t]
+                if self.is_short:
+                    self.short_theta[self.short_offset(b) + at] = self.first_score
+                else:
+                    self.theta[self.offset(b) + at] = self.first_score
+        self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
+
+    def arguments(self):
+        return self.outputs, self.cost_augmented, self.temperature
+
+    def kept_under(self):
+        if self.is_plain:
+            return {}
+        return {
+            "cost_augmented": self.cost_augmented, "temperature": self.temperature,
+            "cost_matrix": self.outputs.kept_cost() if self.cost_augmented else None}
+
+    def closed_largest(self):
+        if self.cost_augmented:
+            return None
+        largest = self.outputs.largest_entropy()
+        return None if largest is None else self.temperature * largest
+
+    def workspace(self, Py_ssize_t size):
+        cdef Workspace work = self.outputs.workspace(size, True)
+        if self.has_points:
+            work.point = np.zeros(size)
+        return work
+
+    def state(self):
+        if not self.has_natural_step:
+            return super().state()
+        theta = self.whole() if self.n_unscored else np.array(self.held())
+        return {**super().state(), "theta": theta, "is_first": np.array(self.is_first)}
+
+    def held(self):
+        """theta as it is held, a view."""
+        return np.asarray(self.short_theta) if self.is_short else np.asarray(self.theta)
+
+    def whole(self):
+        """theta of all scores, as they lie in dual points."""
+        cdef Py_ssize_t b, j
+        cdef double[::1] scores = np.zeros(self.max_size)
+        theta = np.empty(self.outputs.layout.n_numbers, dtype=np.float32)
+        cdef float[::1] out = theta
+        for b in range(self.n_blocks):
+            self.load(b, &scores[0])
+            for j in range(self.size(b)):
+                out[self.offset(b) + j] = <float> scores[j]
+        return theta
+
+    def restore(self, state):
+        cdef Py_ssize_t b, j
+        cdef double[::1] scores
+        cdef const float[::1] whole
+        super().restore(state)
+        if not self.has_natural_step:
+            return
+        np.asarray(self.is_first)[:] = state["is_first"]
+        if not self.n_unscored:
+            self.held()[:] = state["theta"]
+            return
+        scores = np.zeros(self.max_size)
+        whole = np.ascontiguousarray(state["theta"], dtype=np.float32)
+        if whole.shape[0] != self.outputs.layout.n_numbers:
+            raise ValueError("theta is of other outputs.")
+        for b in range(self.n_blocks):
+            for j in range(self.size(b)):
+                scores[j] = whole[self.offset(b) + j]
+            self.keep(b, &scores[0])
+
+    def rest(self):
+        cdef Workspace work
+        cdef Py_ssize_t b
+        if not self.has_natural_step:
+            return
+        self.is_first[:] = 0
+        work = self.workspace(self.max_size)
+        work.scores[:] = 0.0
+        for b in range(self.n_blocks):
+            work.scratch[:] = 0.0
+            if self.cost_augmented:
+                self.temper(b, work)
+            self.keep(b, &work.scratch[0])
+
+    cdef void load(self, Py_ssize_t b, double* scores) noexcept nogil:
+        """scores = theta of block b."""
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
+        if not self.is_short:
+            memcpy(scores, &self.theta[self.offset(b)], k * sizeof(double))
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+        for j in range(n):
+            scores[j] = self.short_theta[offset + j]
+        if self.n_unscored:
+            memset(scores + n, 0, (k - n) * sizeof(double))
+            for j in range(self.scored.shape[0]):
+                scores[n + self.scored[j]] = self.short_theta[offset + n + j]
+
+    cdef void keep(self, Py_ssize_t b, const double* scores) noexcept nogil:
+        """theta of block b = scores."""
+        cdef Py_ssize_t j, n = self.size(b), offset = self.short_offset(b)
+        if not self.is_short:
+            memcpy(&self.theta[self.offset(b)], scores, n * sizeof(double))
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+            for j in range(self.scored.shape[0]):
+                self.short_theta[offset + n + j] = <float> scores[n + self.scored[j]]
+        for j in range(n):
+            self.short_theta[offset + j] = <float> scores[j]
+
+    cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
+        """work.scratch = u, the tempered scores of work.scores."""
+        cdef Py_ssize_t j
+        memcpy(&work.scratch[0], &work.scores[0], self.size(b) * sizeof(double))
+        if self.cost_augmented:
+            self.outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+        if self.temperature != 1.0:
+            for j in range(self.size(b)):
+                work.scratch[j] /= self.temperature
+
+    cdef int point(self, Py_ssize_t b, Workspace work, double* mu) except -1 nogil:
+        cdef double value
+        if self.is_first[b]:
+            self.truth(b, mu)
+            return 0
+        self.load(b, &work.scratch[0])
+        return self.outputs.sum_product(b, &work.scratch[0], work, mu, &value)
+
+    cdef int concave(
+        self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
+        if self.outputs.has_entropy:
+            value[0] = self.temperature * self.outputs.entropy(b, mu)
+            if self.cost_augmented:
+                value[0] += self.outputs.expected_cost(b, mu)
+        return 0
+
+    cdef int oracle(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        if self.is_plain:
+            self.outputs.sum_product(b, &work.scores[0], work, &work.atom[0], upper)
+        else:
+            self.temper(b, work)
+            # inexact oracles stop by these, which are of the value
+            work.current /= self.temperature
+            work.tolerance /= self.temperature
+            self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], upper)
+            work.current *= self.temperature
+            work.tolerance *= self.temperature
+            upper[0] *= self.temperature
+        lower[0] = upper[0]
+        return 0
+
+    cdef int line_search(
+        self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
+        double curvature, double* step) except -1 nogil:
+        if self.is_plain:
+            return self.outputs.entropy_search(b, mu, offset, work, curvature, step)
+        # the block's dual over the temperature, which is that of the entropy at scores u
+        self.temper(b, work)
+        swap(&work.scores[0], &work.scratch[0], self.size(b))
+        self.outputs.entropy_search(b, mu, offset, work, curvature / self.temperature, step)
+        swap(&work.scores[0], &work.scratch[0], self.size(b))
+        return 0
+
+    cdef int natural_size(
+        self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset
+        cdef double slope, best, along = 0.0
+        cdef const double* scores = &work.scores[0]
+        if not self.is_plain:
+            self.temper(b, work)
+            scores = &work.scratch[0]
+        if self.is_short:
+            offset = self.short_offset(b)
+            if self.n_unscored:
+                n = self.outputs.layout.behind(b)
+                for j in range(self.scored.shape[0]):
+                    along += self.short_theta[offset + n + j] * work.step[n + self.scored[j]]
+            for j in range(n):
+                along += self.short_theta[offset + j] * work.step[j]
+        else:
+            along = self.loops.dot(&self.theta[self.offset(b)], &work.step[0], k)
+        slope = self.temperature * (self.loops.dot(scores, &work.step[0], k) - along)
+        best = slope / (slope + curvature)
+        step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
+        return 0
+
+    cdef void move(
+        self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
+        """work.scratch = theta, a step towards scores, as it can be kept."""
+        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
+        cdef double score, keep = 1.0 - step
+        if self.is_first[b]:
+            # each further proposal halves the mass that leaves the true labels
+            keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
+            self.is_first[b] = min(200, self.is_first[b] + 1)
+        if not self.is_short:
+            offset = self.offset(b)
+            for j in range(k):
+                work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
+            return
+        if self.n_unscored:
+            n = self.outputs.layout.behind(b)
+        for j in range(n):
+            score = keep * self.short_theta[offset + j] + step * scores[j]
+            work.scratch[j] = <float> min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
+        if n == k:
+            return
+        # scores may be work.scratch itself
+        for j in range(self.scored.shape[0]):
+            score = keep * self.short_theta[offset + n + j] + step * scores[n + self.scored[j]]
+            work.scratch[n + self.scored[j]] = <float> min(
+                max(score, -LARGEST_SHORT), LARGEST_SHORT)
+        for j in range(self.n_unscored):
+            work.scratch[n + self.unscored[j]] = 0.0
+
+    cdef int propose(
+        self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
+        """The tempered scores that are proposed are left in work.scratch."""
+        cdef Py_ssize_t k = self.size(b)
+        cdef const double* scores = &work.scores[0]
+        if not self.is_plain:
+            self.temper(b, work)
+            scores = &work.scratch[0]
+        self.move(b, work, step, scores)
+        self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], concave)
+        concave[0] = self.temperature * max(
+            0.0, concave[0] - self.loops.dot(&work.scratch[0], &work.atom[0], k))
+        if self.cost_augmented:
+            concave[0] += self.outputs.expected_cost(b, &work.atom[0])
+        return 0
+
+    cdef int accept(self, Py_ssize_t b, Workspace work) except -1 nogil:
+        self.keep(b, &work.scratch[0])
+        self.is_first[b] = 0
+        return 0

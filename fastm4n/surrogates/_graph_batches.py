@@ -1,8 +1,7 @@
-"""Scores of graphs whose nodes lie end to end: checked, given to outputs, and taken back.
+"""Losses, marginals and decoding of a batch of graphs, at given scores.
 
-Nodes and edges are counted over all graphs here, and edges stand in any order: as networks have
-them.  Outputs want them counted within each graph, graph after graph.  What is said of a mistake
-goes by the numbers that the caller gave.
+As in neural networks, nodes and edges are numbered over all graphs, and edges stand in any order.
+`Outputs` number them within each graph, graph after graph. Errors use the numbers of the caller.
 """
 
 from functools import cached_property
@@ -17,24 +16,24 @@ from fastm4n.surrogates import make_surrogate
 from fastm4n.surrogates._batches import (
     best_outputs_of,
     heights_of,
+    losses_of,
     put_tables,
     sum_products_of,
     take_tables,
     tangents_of,
 )
-from fastm4n.surrogates._losses import losses_of
 
-# oracles that are recursions over trees
+# oracles by recursions over trees
 FORESTS = ("nodes", "forest")
 UNKNOWN = -1
-# a pair whose scores draw to the same label by less than -SLACK of their size is not attractive
+# a pair is not attractive if equal labels score less than others, by SLACK of their size
 SLACK = 1e-13
-# sums of scores are no larger
+# bound of sums of scores
 LARGEST = 1e300
 
 
 class GraphLosses(NamedTuple):
-    """Losses of all graphs, and the gradient of `value`, as `fastm4n.losses.Losses` has them."""
+    """Losses of all graphs, and the gradient of `value`, as in `fastm4n.losses.Losses`."""
 
     value: np.ndarray
     upper: np.ndarray
@@ -43,7 +42,7 @@ class GraphLosses(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the caller calls the scores of nodes, and their true labels."""
+    """Names in errors: of the scores of nodes, and of their true labels."""
 
     scores: str = "scores"
     labels: str = "y"
@@ -55,15 +54,14 @@ class GraphBatch:
     Parameters
     ----------
     scores : ndarray of shape (n_nodes, n_labels)
-        Of the labels of the nodes of all graphs, one graph after the other.
+        Scores of the labels at the nodes of all graphs, one graph after the other.
     edges : ndarray of int of shape (n_edges, 2)
         First and second node of each edge: rows of `scores`.
     pairwise : ndarray
-        Of shape (n_labels, n_labels) or (n_edges, n_labels, n_labels), what the labels of an edge's
-        first and second node score together; or () or (n_edges,), what two nodes score that have
-        the same label.
+        Joint scores of the labels of an edge's first and second node, of shape (n_labels, n_labels)
+        or (n_edges, n_labels, n_labels). Or the score of equal labels, () or (n_edges,).
     sizes : ndarray of int of shape (n_graphs,)
-        Nodes of each graph.
+        Number of nodes of each graph.
     names : Names
     """
 
@@ -90,7 +88,7 @@ class GraphBatch:
         self.local_edges = (self.edges - starts[self.graph_of_edge, np.newaxis])[self.order]
 
     def part(self):
-        """Have what edges share for each edge by itself."""
+        """Replace scores that edges share by one for each edge."""
         if self.is_shared:
             shape = (len(self.edges), *self.pairwise.shape)
             self.pairwise, self.is_shared = np.broadcast_to(self.pairwise, shape), False
@@ -99,8 +97,7 @@ class GraphBatch:
     # ------------------------------------------------------------------------- checks
 
     def _check_sizes(self):
-        if (self.sizes < 1).any():
-            b = int(np.argmax(self.sizes < 1))
+        if (b := _first(self.sizes < 1)) is not None:
             raise ValueError(f"sizes[{b}] is {self.sizes[b]}: a graph has at least one node.")
         if self.sizes.sum() != self.n_nodes:
             raise ValueError(
@@ -116,13 +113,11 @@ class GraphBatch:
                 f"edges[{e}, {side}] is {edges[e, side]}: nodes are 0 ... {n - 1}, the rows of "
                 f"{self.names.scores}.")
         first, second = edges[:, 0], edges[:, 1]
-        if (first == second).any():
-            e = int(np.argmax(first == second))
+        if (e := _first(first == second)) is not None:
             raise ValueError(
                 f"edges[{e}] joins node {first[e]} to itself: add its scores to the node's.")
         one, other = self.graph_of_node[first], self.graph_of_node[second]
-        if (one != other).any():
-            e = int(np.argmax(one != other))
+        if (e := _first(one != other)) is not None:
             raise ValueError(
                 f"edges[{e}], {self._pair(e)}, joins the graphs {one[e]} and {other[e]}: an edge "
                 "joins nodes of the same graph.")
@@ -130,47 +125,42 @@ class GraphBatch:
         in_order = np.sort(pairs)
         if (in_order[1:] == in_order[:-1]).any():
             _, places, of = np.unique(pairs, return_index=True, return_inverse=True)
-            e = int(np.flatnonzero(places[of] != np.arange(pairs.size))[0])
+            e = _first(places[of] != np.arange(pairs.size))
             raise ValueError(
                 f"edges[{e}], {self._pair(e)}, joins the same nodes as edges[{places[of[e]]}]: add "
-                "up the scores of both, or, where each edge is given in both directions, leave one "
-                "out.")
+                "up the scores of both, or leave one out if edges come in both directions.")
 
     def _pair(self, e):
         return tuple(self.edges[e].tolist())
 
     def _check_numbers(self, name, values):
-        # NaN if one is
-        most = float(np.abs(values).max(initial=0.0))
+        most = float(np.abs(values).max(initial=0.0))  # NaN if one is
         if not most < np.inf:
             bad = np.isnan(values) | (values == np.inf)
             if bad.any():
                 raise ValueError(
-                    f"{_place(name, bad)} is {values[bad].flat[0]}: scores are finite, or -inf "
-                    "where labels are forbidden.")
+                    f"{_place(name, bad)} is {values[bad].flat[0]}: scores must be finite, or -inf "
+                    "for forbidden labels.")
             most = float(np.abs(values).max(initial=0.0, where=values > -np.inf))
         if most * max(1, self.n_nodes + len(self.edges)) > LARGEST:
-            bad = np.abs(values) >= most
-            bad &= values > -np.inf
+            bad = (np.abs(values) >= most) & (values > -np.inf)
             raise ValueError(
                 f"{_place(name, bad)} is {values[bad].flat[0]:g}: sums of such scores overflow "
                 "float64. Divide them by a number.")
 
     def _check_forbidden(self, is_possible):
-        """Refuse scores of -inf where they cannot be had."""
+        """Refuse scores of -inf unless they are possible."""
         for name, values in ((self.names.scores, self.scores), ("pairwise", self.given_pairs)):
             bad = values == -np.inf
             if not is_possible and bad.any():
                 raise ValueError(
-                    f"{_place(name, bad)} is -inf: labels can be forbidden for surrogate='log' on "
-                    "graphs without cycles. Elsewhere give them a low score, such as -1e4.")
+                    f"{_place(name, bad)} is -inf: forbidden labels need surrogate='log' and "
+                    "graphs without cycles. Use a low score instead, such as -1e4.")
 
     def _check_truth(self, y):
-        """Refuse true labels whose score is -inf."""
+        """Refuse true labels with a score of -inf."""
         name = self.names.labels
-        of_nodes = self.scores[np.arange(self.n_nodes), y] == -np.inf
-        if of_nodes.any():
-            i = int(np.argmax(of_nodes))
+        if (i := _first(self.scores[np.arange(self.n_nodes), y] == -np.inf)) is not None:
             raise ValueError(
                 f"{name}[{i}] is {y[i]}, a label of score -inf: the loss would be infinite.")
         first, second = y[self.edges].T
@@ -180,50 +170,61 @@ class GraphBatch:
             of_edges = tables[np.arange(len(tables)), first, second] == -np.inf
         else:
             of_edges = (first == second) & (self.pairwise == -np.inf)
-        if of_edges.any():
-            e = int(np.argmax(of_edges))
+        if (e := _first(of_edges)) is not None:
             raise ValueError(
                 f"edges[{e}], {self._pair(e)}, joins nodes of {name} {first[e]} and {second[e]}, a "
                 "pair of score -inf: the loss would be infinite.")
 
     def _check_labels(self, y, allowed):
         name, k = self.names.labels, self.n_labels
-        bad = (y < UNKNOWN) | (y >= k)
-        if bad.any():
-            i = int(np.argmax(bad))
+        if (i := _first((y < UNKNOWN) | (y >= k))) is not None:
             raise ValueError(f"{name}[{i}] is {y[i]}: labels are 0 ... {k - 1}.")
         if allowed is None:
             return
-        if not allowed.any(axis=1).all():
-            raise ValueError(f"allowed[{int(np.argmin(allowed.any(axis=1)))}] allows no label.")
-        bad = (y != UNKNOWN) & ~allowed[np.arange(self.n_nodes), y]
-        if bad.any():
-            i = int(np.argmax(bad))
+        if (i := _first(~allowed.any(axis=1))) is not None:
+            raise ValueError(f"allowed[{i}] allows no label.")
+        if (i := _first((y != UNKNOWN) & ~allowed[np.arange(self.n_nodes), y])) is not None:
             raise ValueError(f"{name}[{i}] is {y[i]}, which allowed[{i}] excludes.")
 
     def _check_attractive(self):
-        values = self.pairwise.reshape(-1)
+        values, size = self.pairwise.reshape(-1), 0.0
         if self.pairs == "tables":
             values = self.pairwise.reshape(-1, 2, 2)
             size = np.abs(values).sum(axis=(1, 2))
             values = values[:, 0, 0] + values[:, 1, 1] - values[:, 0, 1] - values[:, 1, 0]
-            bad = values < -SLACK * size
-        else:
-            bad = values < 0.0
-        if bad.any() and len(self.edges):
-            e = int(np.argmax(bad))
+        e = _first(values < -SLACK * size)
+        if e is not None and len(self.edges):
             where = "pairwise" if self.is_shared else f"pairwise[{e}]"
             raise ValueError(
-                f"{where} is not attractive: its scores of equal labels, less those of different "
-                f"ones, add up to {values[e]:.3g} < 0. Keep it >= 0, or take attractive=False.")
+                f"{where} is not attractive: its scores of equal labels minus its scores of "
+                f"different labels add up to {values[e]:.3g} < 0. Keep the sum >= 0, or use "
+                "attractive=False.")
+
+    def _refuse_first(self, bad, message):
+        """Raise for the first graph where bad is true."""
+        if (b := _first(bad)) is not None:
+            raise ValueError(message.format(b))
+
+    def _refuse_large(self, *found):
+        for values in found:
+            self._refuse_first(
+                ~np.isfinite(values), "the scores of graph {} are too large: sums of them overflow "
+                "float64. Divide them by a number.")
+
+    def _refuse_nothing(self, log_z):
+        self._refuse_first(
+            log_z == -np.inf, "no labelling of graph {} has a finite score, because of scores of "
+            "-inf.")
 
     @cached_property
     def graph_with_cycle(self):
         """Number of the first graph that has a cycle, or None."""
         return graph_with_cycle(self.sizes, self.local_edges, self.n_edges)
 
-    def closing_edge(self):
-        """Number of the first edge that closes a cycle in the first graph that has one."""
+    def _refuse_cycle(self):
+        """Refuse graphs with a cycle, by the first edge that closes one."""
+        if self.graph_with_cycle is None:
+            return
         roots = list(range(self.n_nodes))
 
         def root(i):
@@ -234,24 +235,16 @@ class GraphBatch:
         for e in np.flatnonzero(self.graph_of_edge == self.graph_with_cycle).tolist():
             one, other = map(root, self._pair(e))
             if one == other:
-                return e
+                raise ValueError(
+                    f"edges[{e}], {self._pair(e)}, closes a cycle in graph {self.graph_with_cycle}:"
+                    " inference='forest' is for graphs without cycles. Leave edges out, or use "
+                    "inference='auto'.")
             roots[one] = other
-        raise RuntimeError("the graph has no cycle.")
-
-    def _refuse_cycle(self):
-        """Refuse graphs that have one."""
-        if self.graph_with_cycle is None:
-            return
-        e = self.closing_edge()
-        raise ValueError(
-            f"edges[{e}], {self._pair(e)}, closes a cycle in graph {self.graph_with_cycle}: "
-            "inference='forest' is for graphs without cycles. Leave edges out, or take "
-            "inference='auto'.")
 
     # ------------------------------------------------------------------------ outputs
 
     def outputs(self, inference, surrogate, y=None, cost=None, cost_scale="sum", attractive=False):
-        """The name of an oracle, as `graph_outputs` chooses it, and the outputs that have it."""
+        """The name of an oracle, chosen by `graph_outputs`, and its outputs."""
         given = {
             "y": np.zeros(self.n_nodes, dtype=np.intp) if y is None else y,
             "n_nodes": self.sizes, "edges": self.local_edges, "n_edges": self.n_edges,
@@ -266,17 +259,17 @@ class GraphBatch:
             return name, outputs
         name = "forest" if len(self.edges) else "nodes"
         if name == "forest" and surrogate == "max_min" and self.n_labels == 2:
-            # other outputs stand in for it, which take cycles
+            # its outputs are roof duality's, which accept cycles
             self._refuse_cycle()
         try:
             return name, outputs_by(name, inference, surrogate, **given)
         except ValueError:
-            # planning is all that it takes to see a cycle; which one is looked up afterwards
+            # planning detects a cycle, and this finds it
             self._refuse_cycle()
             raise
 
     def _places(self, outputs):
-        """Where the rows of nodes begin in a flat array, and the scores of edges."""
+        """Starts of the rows of nodes, and of the scores of edges, in a flat array."""
         layout = outputs.layout
         ends = np.cumsum(layout.sizes())
         behind = ends - layout.sizes() + self.sizes * layout.stride
@@ -290,10 +283,10 @@ class GraphBatch:
         return nodes, pairs
 
     def flat(self, outputs, scores, pairwise):
-        """Numbers of nodes and edges in the form of the outputs' layout.
+        """Scores of nodes and edges in the form of the outputs' layout.
 
-        `pairwise` is of the shape of the batch's, or, where that is shared, may have one for each
-        graph if the outputs share them, too.
+        `pairwise` has the shape of the batch's. If that is shared, and the outputs share them, it
+        may also have one for each graph.
         """
         nodes, pairs = self._places(outputs)
         flat, stride = np.zeros(outputs.layout.n_numbers), outputs.layout.stride
@@ -306,7 +299,7 @@ class GraphBatch:
         return flat
 
     def parts(self, outputs, flat):
-        """What `flat` was made of: of nodes, and of edges, shared ones summed over each graph."""
+        """Inverse of `flat`: of nodes, and of edges, summed over each graph if shared."""
         nodes, pairs = self._places(outputs)
         k, stride = self.n_labels, outputs.layout.stride
         of_nodes = np.empty((self.n_nodes, 1, k))
@@ -321,16 +314,18 @@ class GraphBatch:
         return of_nodes[:, 0], of_pairs
 
     def _sums(self, values, counts):
-        """Sums of the rows of values, so many for each graph."""
+        """Sums of the rows of values, with a number of rows for each graph."""
         sums = np.zeros((self.n_graphs, *values.shape[1:]))
         starts, filled = np.cumsum(counts) - counts, counts > 0
         if filled.any():
             sums[filled] = np.add.reduceat(values, starts[filled], axis=0)
         return sums
 
-    def _in_threads(self, function, outputs, n_jobs):
+    def _in_threads(self, kernel, of, outputs, n_jobs, *given):
+        """kernel(of, start, stop, *given) on ranges of graphs."""
         in_threads(
-            function, self.n_graphs, 50.0 * outputs.layout.n_numbers, n_threads(n_jobs))
+            lambda start, stop: kernel(of, start, stop, *given), self.n_graphs,
+            50.0 * outputs.layout.n_numbers, n_threads(n_jobs))
 
     # ------------------------------------------------------------------------- losses
 
@@ -342,15 +337,15 @@ class GraphBatch:
         Parameters
         ----------
         y : ndarray of int of shape (n_nodes,)
-            True labels; -1: not known.
+            True labels, -1 if unknown.
         allowed : ndarray of bool of shape (n_nodes, n_labels), default=None
-            Which labels those may be that are not known.
+            Possible values of the unknown labels.
 
         Returns
         -------
         losses : GraphLosses
-            `of_nodes` of the shape of scores; `of_pairs` of that of pairwise, or, where that is
-            shared, with a row for each graph.
+            `of_nodes` has the shape of scores, and `of_pairs` of pairwise, with a row for each
+            graph if it is shared.
         """
         self._check_labels(y, allowed)
         unknown = y == UNKNOWN
@@ -362,8 +357,8 @@ class GraphBatch:
         self._check_forbidden(is_forest)
         if unknown.any():
             if not is_forest:
-                self._refuse_unknown(unknown, "graphs with cycles" if self.graph_with_cycle
-                                     is not None else f"inference={inference!r}")
+                self._refuse_unknown(unknown, "a cycle" if self.graph_with_cycle is not None
+                                     else f"inference={inference!r}")
             if cost_augmented:
                 self._refuse_unknown(unknown, "cost_augmented=True")
             return self._partial(outputs, self._clamped(y, allowed), temperature, n_jobs)
@@ -373,47 +368,46 @@ class GraphBatch:
         scores = self.flat(outputs, self.scores, self.pairwise)
         value, upper = np.zeros((2, self.n_graphs))
         slopes = np.empty_like(scores)
-        self._in_threads(
-            lambda start, stop: losses_of(
-                loss, start, stop, scores, tol, value, upper, slopes), outputs, n_jobs)
+        self._in_threads(losses_of, loss, outputs, n_jobs, scores, tol, value, upper, slopes)
         if surrogate == "log" and name == "decomposition":
-            # its oracle gives a point and the upper bound; the value is that of the point
+            # the oracle gives a point and the upper bound, and the value is the point's
             points, heights = slopes + outputs.truth(), np.zeros(self.n_graphs)
-            self._in_threads(
-                lambda start, stop: heights_of(loss, start, stop, points, heights), outputs, n_jobs)
+            self._in_threads(heights_of, loss, outputs, n_jobs, points, heights)
             along = self._sums(slopes * scores, outputs.layout.sizes())
             value = np.clip(heights + along, 0.0, upper)
         self._refuse_large(value, upper)
         return GraphLosses(value, upper, *self.parts(outputs, slopes))
 
-    def _refuse_unknown(self, unknown, where):
+    def _refuse_unknown(self, unknown, got):
         raise ValueError(
-            f"{self.names.labels}[{int(np.argmax(unknown))}] is {UNKNOWN}, not known: that is for "
-            "surrogate='log' on graphs without cycles, without costs, with inference 'auto' or "
-            f"'forest'; not for {where}.")
+            f"{self.names.labels}[{_first(unknown)}] is {UNKNOWN}, unknown: this needs "
+            "surrogate='log' on graphs without cycles, no cost_augmented, and inference='auto' or "
+            f"'forest' (got {got}).")
 
     def _clamped(self, y, allowed):
-        """Scores of the nodes, -inf where a label is not the true one."""
+        """Scores of the nodes, -inf for labels that cannot be true."""
         may_be = np.ones(self.scores.shape, dtype=bool) if allowed is None else allowed.copy()
         known = np.flatnonzero(y != UNKNOWN)
         may_be[known] = False
         may_be[known, y[known]] = True
         return np.where(may_be, self.scores, -np.inf)
 
+    def _sum_products(self, outputs, of_nodes, temperature, tol, n_jobs):
+        """log Z of all graphs, and flat marginals."""
+        scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
+        log_z, marginals = np.zeros(self.n_graphs), np.zeros(scores.shape)
+        self._in_threads(
+            sum_products_of, outputs, outputs, n_jobs, scores, tol / temperature, log_z, marginals)
+        return log_z, marginals
+
     def _partial(self, outputs, clamped, temperature, n_jobs):
-        """tau log Z - tau log Z of the labels that are left, and the difference of marginals."""
+        """tau log Z - tau log Z of the possible labellings, and the difference of marginals."""
         found = []
         for of_nodes in (clamped, self.scores):
-            scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
-            log_z, marginals = np.zeros(self.n_graphs), np.zeros(scores.shape)
-            self._in_threads(
-                lambda start, stop, scores=scores, log_z=log_z, marginals=marginals:
-                sum_products_of(outputs, start, stop, scores, 0.0, log_z, marginals),
-                outputs, n_jobs)
-            if (log_z == -np.inf).any():
-                raise ValueError(
-                    f"{self.names.labels} and allowed leave graph {int(np.argmin(log_z))} no "
-                    "labelling of finite score.")
+            log_z, marginals = self._sum_products(outputs, of_nodes, temperature, 0.0, n_jobs)
+            self._refuse_first(
+                log_z == -np.inf,
+                f"{self.names.labels} and allowed leave graph {{}} no labelling of finite score.")
             found.append((log_z, marginals))
         (low, some), (high, every) = found
         value = np.maximum(0.0, temperature * (high - low))
@@ -426,42 +420,24 @@ class GraphBatch:
         """Marginals of the nodes, and of the edges in the form of `parts`."""
         name, outputs = self.outputs(inference, "log")
         self._check_forbidden(name in FORESTS)
-        scores = self.flat(outputs, self.scores, self.pairwise) / temperature
-        log_z, found = np.zeros(self.n_graphs), np.zeros(scores.shape)
-        self._in_threads(
-            lambda start, stop: sum_products_of(
-                outputs, start, stop, scores, tol / temperature, log_z, found), outputs, n_jobs)
+        log_z, found = self._sum_products(outputs, self.scores, temperature, tol, n_jobs)
         self._refuse_nothing(log_z)
         self._refuse_large(log_z)
         return self.parts(outputs, found)
 
-    def _refuse_large(self, *found):
-        for values in found:
-            if not np.isfinite(values).all():
-                b = int(np.argmin(np.isfinite(values)))
-                raise ValueError(
-                    f"the scores of graph {b} are too large: sums of them overflow float64. Divide "
-                    "them by a number.")
-
-    def _refuse_nothing(self, log_z):
-        if (log_z == -np.inf).any():
-            raise ValueError(
-                f"no labelling of graph {int(np.argmin(log_z))} has a finite score: scores of "
-                "-inf leave none.")
-
     def tangent(self, of_nodes, of_pairs, *, y=None, allowed=None, cost=None, cost_scale="sum",
                 temperature=1.0, n_jobs=None):
-        """How the gradients of log losses, or marginals, change along a direction of scores.
+        """Change of the gradients of log losses, or of marginals, along a direction of scores.
 
         Parameters
         ----------
         of_nodes, of_pairs : ndarray
-            The direction, of the shapes of scores and pairwise; where that is shared, one for each
-            graph.
+            The direction, of the shapes of scores and pairwise, with one for each graph if
+            pairwise is shared.
         y, allowed
-            As in `losses`. Labels that are not known take away what the clamped marginals change.
+            As in `losses`. With unknown labels, the change of the clamped marginals is subtracted.
         cost : ndarray of shape (n_labels, n_labels), default=None
-            Costs that are added to the scores.
+            Costs to add to the scores.
 
         Returns
         -------
@@ -487,28 +463,29 @@ class GraphBatch:
     def _changes(self, outputs, of_nodes, along, temperature, n_jobs):
         scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
         log_z, change = np.zeros(self.n_graphs), np.zeros(scores.shape)
-        self._in_threads(
-            lambda start, stop: tangents_of(outputs, start, stop, scores, along, log_z, change),
-            outputs, n_jobs)
+        self._in_threads(tangents_of, outputs, outputs, n_jobs, scores, along, log_z, change)
         self._refuse_nothing(log_z)
         return change
 
     # ------------------------------------------------------------------------ decoding
 
     def best(self, *, inference="auto", attractive=False, n_jobs=None):
-        """Labels of the best labellings that are found, and their scores."""
+        """Labels of the best labellings found, and their scores."""
         name, outputs = self.outputs(inference, "max_margin", attractive=attractive)
         self._check_forbidden(name in FORESTS)
         scores = self.flat(outputs, self.scores, self.pairwise)
         labels, value = np.zeros(self.n_nodes, dtype=np.uint16), np.zeros(self.n_graphs)
-        self._in_threads(
-            lambda start, stop: best_outputs_of(outputs, start, stop, scores, labels, value),
-            outputs, n_jobs)
+        self._in_threads(best_outputs_of, outputs, outputs, n_jobs, scores, labels, value)
         self._refuse_nothing(value)
         return labels.astype(np.int64), value
 
 
+def _first(bad):
+    """The first index where bad is true, or None."""
+    return int(np.argmax(bad)) if bad.any() else None
+
+
 def _place(name, bad):
-    """The first place where bad is true, as Python writes it."""
+    """The first place where bad is true, in Python's notation."""
     where = np.argwhere(bad)[0].tolist()
     return f"{name}{where}" if where else name

@@ -1,15 +1,50 @@
-"""Predictions of outputs of any kind from any features: ranges of blocks, one thread each."""
-
-from fastm4n.base.interrupts cimport look
-from fastm4n.base.label_costs import dearest_of
-from fastm4n.features._base cimport FeatureMap
-from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
-from fastm4n.surrogates._base cimport Surrogate
+"""Predictions of many blocks at once."""
 
 import numpy as np
 
+from cpython.buffer cimport PyBUF_RECORDS_RO, PyBuffer_Release, PyObject_GetBuffer
+from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY, fabs
+from libc.string cimport memcpy, strcmp
 
+from fastm4n.base.interrupts cimport look
+from fastm4n.features._base cimport FeatureMap
+from fastm4n.features._positions cimport ChainFeatures
+from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.inference.chain cimport ChainMaxMin, ChainScratch
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.outputs._chain cimport AutomatonOutputs
+from fastm4n.surrogates._base cimport Surrogate
+
+from fastm4n.base.label_costs import dearest_of
+from fastm4n.features._pairs import place_of_both
+
+
+# Whether two arrays are the same numbers at the same place, asked at every prediction.
+
+def is_same_view(array, view):
+    """Whether both are the same numbers at the same place, arrays of numbers alone being so."""
+    cdef Py_buffer a, b
+    cdef int k
+    cdef bint same
+    if array is view:
+        return True
+    if not isinstance(array, np.ndarray) or array.dtype != view.dtype:
+        return False
+    PyObject_GetBuffer(array, &a, PyBUF_RECORDS_RO)
+    try:
+        PyObject_GetBuffer(view, &b, PyBUF_RECORDS_RO)
+        same = a.buf == b.buf and a.ndim == b.ndim and strcmp(a.format, b.format) == 0
+        if same:
+            for k in range(a.ndim):
+                same = same and a.shape[k] == b.shape[k] and a.strides[k] == b.strides[k]
+        PyBuffer_Release(&b)
+    finally:
+        PyBuffer_Release(&a)
+    return same
+
+
+# Predictions of outputs of any kind from any features: ranges of blocks, one thread each.
 
 cdef int check(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t stop) except -1:
     if features.n_blocks != layout.n_blocks or start < 0 or stop > layout.n_blocks:
@@ -177,3 +212,376 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
             value += outputs.cost_of(b, &work.labels[0])
             # not of the bound of outputs, which may lie below the relaxation
             gaps[b] = max(0.0, upper - value)
+
+
+# Predictions of sets of labels from scores, an example after the other.
+#
+# All examples have the graph of the first block of the outputs, and scores of their own for the
+# labels; pairs score the same for all.
+
+cdef class LabelDecoder:
+    """What a model of pairs of labels says of examples.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        Whose first block has a node of the labels 0 and 1 for each label.
+    pair_scores : ndarray of shape (n_pairs,)
+    has_factors : bool, default=False
+        Whether the outputs have factors: they take scores of -inf then.
+    """
+
+    cdef Outputs outputs
+    cdef Layout layout
+    cdef Workspace work
+    cdef const double[::1] pair_scores
+    # labels; numbers of a label's row, where pairs begin, where the first has that of both labels,
+    # and from one pair to the next
+    cdef Py_ssize_t n, row, behind, first, step
+    # more than any score, positive
+    cdef double most
+    cdef bint has_factors
+
+    def __init__(self, Outputs outputs, pair_scores, bint has_factors=False):
+        self.outputs, self.layout = outputs, outputs.layout
+        self.has_factors = has_factors
+        self.work = outputs.workspace(outputs.layout.max_size)
+        self.pair_scores = np.ascontiguousarray(pair_scores, dtype=np.float64)
+        self.n, self.row = self.layout.n_parts(0), self.layout.row(0)
+        self.behind = self.layout.behind(0)
+        cdef Py_ssize_t m = self.pair_scores.shape[0]
+        self.step = (self.layout.size(0) - self.behind) // m if m else 0
+        self.first = self.behind + place_of_both(self.row, self.step)
+
+    cdef void put(self, const double[::1] scores, Workspace work) noexcept nogil:
+        """work.scores = those of one example."""
+        cdef Py_ssize_t t, e
+        cdef double total = 1.0
+        for t in range(self.layout.size(0)):
+            work.scores[t] = 0.0
+        for t in range(self.n):
+            work.scores[t * self.row + 1] = scores[t]
+            total += fabs(scores[t])
+        for e in range(self.pair_scores.shape[0]):
+            work.scores[self.first + e * self.step] = self.pair_scores[e]
+            total += fabs(self.pair_scores[e])
+        self.most = min(2.0 * total, 0.25 * DBL_MAX)
+
+    cdef int best(self, double* value) except -1 nogil:
+        """The best set under work.scores, and its value or a bound of it."""
+        return self.outputs.best(
+            0, &self.work.scores[0], &self.work.scores[0] + self.behind, self.work,
+            &self.work.labels[0], value)
+
+    def best_sets(self, const double[:, ::1] scores):
+        """Sets of largest score, and bounds of how much the largest score exceeds what they score.
+
+        Without what factors score, which is part of the largest score, but for rounding.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_samples, n_labels)
+
+        Returns
+        -------
+        labels : ndarray of uint8 of shape (n_samples, n_labels)
+        excess : ndarray of shape (n_samples,)
+        """
+        cdef Py_ssize_t i, t, n = scores.shape[0]
+        cdef double value
+        cdef unsigned char[:, ::1] labels = np.zeros((n, self.n), dtype=np.uint8)
+        cdef double[::1] excess = np.zeros(n)
+        with nogil:
+            for i in range(n):
+                look()
+                self.put(scores[i], self.work)
+                self.best(&value)
+                for t in range(self.n):
+                    labels[i, t] = <unsigned char> self.work.labels[t]
+                excess[i] = value - self.outputs.score(
+                    0, &self.work.labels[0], &self.work.scores[0])
+        return np.asarray(labels), np.asarray(excess)
+
+    def margins(self, const double[:, ::1] scores):
+        """Best scores with each label on less those with it off, by exact oracles.
+
+        Infinite where factors leave a label no choice.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_samples, n_labels)
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples, n_labels)
+        """
+        cdef Py_ssize_t i, t, at
+        cdef double value, other, score
+        cdef double[:, ::1] margins = np.zeros((scores.shape[0], self.n))
+        cdef unsigned char[::1] first = np.zeros(self.n, dtype=np.uint8)
+        with nogil:
+            for i in range(scores.shape[0]):
+                look()
+                self.put(scores[i], self.work)
+                self.best(&value)
+                for t in range(self.n):
+                    first[t] = <unsigned char> self.work.labels[t]
+                for t in range(self.n):
+                    # the best of those where the label is the other
+                    at = t * self.row + first[t]
+                    score = self.work.scores[at]
+                    self.work.scores[at] = -INFINITY if self.has_factors else -self.most
+                    self.best(&other)
+                    self.work.scores[at] = score
+                    margins[i, t] = value - other if first[t] else other - value
+        return np.asarray(margins)
+
+    def points(self, Surrogate loss, const double[:, ::1] scores, double tol):
+        """Shares of labels, and of both labels of pairs, in the answers of the surrogate's oracle.
+
+        For "log" they are marginals under exp(score), for "max_min" those of the game.
+
+        Parameters
+        ----------
+        loss : Surrogate
+            Over the outputs; what it keeps between visits is left as it was.
+        scores : ndarray of shape (n_samples, n_labels)
+        tol : float
+            Error of the oracle's value that does no harm.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, n_labels)
+        pairs : ndarray of shape (n_samples, n_pairs)
+        """
+        cdef Workspace work = loss.workspace(self.layout.max_size)
+        cdef Py_ssize_t i, t, n = scores.shape[0]
+        cdef double lower, upper
+        cdef double[:, ::1] labels = np.zeros((n, self.n))
+        cdef double[:, ::1] pairs = np.zeros((n, self.pair_scores.shape[0]))
+        kept = loss.state()
+        for i in range(n):
+            # each example from the same start, whichever came before
+            loss.restore(kept)
+            self.put(scores[i], work)
+            work.current, work.tolerance = INFINITY, tol
+            loss.certified(0, work, &lower, &upper)
+            for t in range(self.n):
+                labels[i, t] = work.atom[t * self.row + 1]
+            for t in range(pairs.shape[1]):
+                pairs[i, t] = work.atom[self.first + t * self.step]
+        loss.restore(kept)
+        return np.asarray(labels), np.asarray(pairs)
+
+
+# Predictions of sequences from linear features: ranges of sequences, one thread each.
+#
+# All positions of the sequences lie one after the other, as the parts of the features' layout.
+
+cdef int block_scores(
+    ChainFeatures features, Py_ssize_t b, const double[:, ::1] forbidden,
+    double[::1] scores) except -1 nogil:
+    """Scores of sequence b, with `forbidden`, of 0 and -inf, added to them.
+
+    Its rows are the transitions out of each label, and then the first label; or it has none.
+    """
+    cdef Py_ssize_t i, j, R = features.n_labels
+    cdef double* row = &scores[0] + features.layout.behind(b)
+    cdef double* end = &scores[0] + features.layout.size(b)
+    features.scores(b, scores)
+    if forbidden.shape[0] == 0:
+        return 0
+    for j in range(R):
+        scores[j] += forbidden[R, j]
+    while row < end:
+        for i in range(R):
+            for j in range(R):
+                row[j] += forbidden[i, j]
+            row += features.stride
+    return 0
+
+
+cdef void copy_nodes(
+    Layout layout, Py_ssize_t b, const double[::1] point, double[:, ::1] out) noexcept nogil:
+    """The rows of the parts of sequence b in a point, into those of all positions."""
+    cdef Py_ssize_t t, first = layout.first_part(b)
+    for t in range(layout.n_parts(b)):
+        memcpy(&out[first + t, 0], &point[t * layout.stride], layout.n_labels * sizeof(double))
+
+
+def chain_decode_map(
+    ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
+    double[::1] scores, Py_ssize_t start, Py_ssize_t stop, int[::1] labels, double[::1] values):
+    """Viterbi labels of the sequences start ... stop - 1, and their scores."""
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, T
+    with nogil:
+        for b in range(start, stop):
+            look()
+            T = layout.n_parts(b)
+            block_scores(features, b, forbidden, scores)
+            scratch.viterbi(
+                &scores[0], T, &scores[0] + layout.behind(b), layout.pair_step, &values[b])
+            memcpy(&labels[layout.first_part(b)], &scratch.path[0], T * sizeof(int))
+
+
+def chain_marginals(
+    ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
+    double[::1] scores, double[::1] point, double temperature, Py_ssize_t start, Py_ssize_t stop,
+    double[:, ::1] out, double[::1] values):
+    """Node chain_marginals of the sequences start ... stop - 1, and log-partitions.
+
+    Of the scores over the temperature.
+    """
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, j, nodes
+    with nogil:
+        for b in range(start, stop):
+            look()
+            nodes = layout.behind(b)
+            block_scores(features, b, forbidden, scores)
+            if temperature != 1.0:
+                for j in range(layout.size(b)):
+                    scores[j] /= temperature
+            values[b] = 0.0
+            if scratch.sum_product(
+                    &scores[0], layout.n_parts(b), &scores[0] + nodes, layout.pair_step,
+                    &point[0], &point[0] + nodes, &values[b]) != 0:
+                values[b] = -INFINITY
+            copy_nodes(layout, b, point, out)
+
+
+def chain_max_min_nodes(
+    ChainFeatures features, ChainMaxMin max_min, bint of_sums, double[::1] scores,
+    double[::1] point, double tol, Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out):
+    """Node chain_marginals of the max-min oracle of the sequences start ... stop - 1.
+
+    The game is that of mean costs; that of sums has the same optima with scores over T. `tol` is
+    one of mean costs in either case.
+    """
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, T, j
+    cdef double lower, upper
+    with nogil:
+        for b in range(start, stop):
+            look()
+            T = layout.n_parts(b)
+            features.scores(b, scores)
+            if of_sums:
+                for j in range(layout.size(b)):
+                    scores[j] /= T
+            max_min.begin(&scores[0], T)
+            max_min.generate(INFINITY, 0.0, tol, 500, 500, &lower, &upper)
+            max_min.mixture(&point[0])
+            copy_nodes(layout, b, point, out)
+
+
+def chain_all_scores(
+    ChainFeatures features, const double[:, ::1] forbidden, double[::1] scores, Py_ssize_t b):
+    """Scores of sequence b: emissions (T, n_labels) and transitions (n_labels, n_labels).
+
+    Transitions (T - 1, n_labels, n_labels) where they depend on features.
+    """
+    cdef Layout layout = features.layout
+    with nogil:
+        block_scores(features, b, forbidden, scores)
+    T, R = layout.n_parts(b), layout.n_labels
+    rows = np.array(scores[:layout.size(b)]).reshape(-1, layout.stride)[:, :R]
+    return rows[:T], rows[T:].reshape(T - 1, R, R) if layout.pair_step else rows[T:]
+
+
+# Predictions of sequences whose labellings an automaton accepts: as `_chain_decoding`.
+
+def automaton_decode_map(
+    ChainFeatures features, AutomatonOutputs outputs, Workspace work, Py_ssize_t start,
+    Py_ssize_t stop, int[::1] labels, double[::1] values):
+    """Labels of largest score of the sequences start ... stop - 1, and their scores."""
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, t
+    with nogil:
+        for b in range(start, stop):
+            look()
+            features.scores(b, work.scores)
+            outputs.best(
+                b, &work.scores[0], &work.scores[0] + layout.behind(b), work, &work.labels[0],
+                &values[b])
+            for t in range(layout.n_parts(b)):
+                labels[layout.first_part(b) + t] = work.labels[t]
+
+
+def decode_rows(
+    AutomatonOutputs outputs, const double[:, ::1] rows, Workspace work, Py_ssize_t start,
+    Py_ssize_t stop, int[::1] labels, double[::1] values):
+    """The same, of scores of positions alone: rows of all positions, n_labels numbers each."""
+    cdef Layout layout = outputs.layout
+    cdef Py_ssize_t b, t, first
+    work.scores[:] = 0.0
+    with nogil:
+        for b in range(start, stop):
+            look()
+            first = layout.first_part(b)
+            for t in range(layout.n_parts(b)):
+                memcpy(
+                    &work.scores[t * layout.stride], &rows[first + t, 0],
+                    layout.n_labels * sizeof(double))
+            # work.atom is zero: nothing has a score beside positions
+            outputs.best(b, &work.scores[0], &work.atom[0], work, &work.labels[0], &values[b])
+            for t in range(layout.n_parts(b)):
+                labels[first + t] = work.labels[t]
+
+
+def automaton_marginals(
+    ChainFeatures features, AutomatonOutputs outputs, Workspace work, double temperature,
+    Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out, double[::1] values):
+    """Node automaton_marginals of the sequences start ... stop - 1, and log-partitions.
+
+    Of the scores over the temperature.
+    """
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, j
+    with nogil:
+        for b in range(start, stop):
+            look()
+            features.scores(b, work.scores)
+            for j in range(layout.size(b)):
+                work.scores[j] /= temperature
+            outputs.sum_product(b, &work.scores[0], work, &work.atom[0], &values[b])
+            copy_nodes(layout, b, work.atom, out)
+
+
+def automaton_max_min_nodes(
+    ChainFeatures features, AutomatonOutputs outputs, MaxMinScratch game, Workspace work,
+    double tol, Py_ssize_t start, Py_ssize_t stop, double[:, ::1] out, double[::1] values):
+    """Node automaton_marginals of the max-min oracle of the sequences start ... stop - 1.
+
+    As that of `_chain_decoding`; values are -inf where there is no labelling.
+    """
+    cdef Layout layout = features.layout
+    cdef Py_ssize_t b, j
+    cdef double lower, upper, inverse
+    with nogil:
+        for b in range(start, stop):
+            look()
+            features.scores(b, work.scores)
+            outputs.best(
+                b, &work.scores[0], &work.scores[0] + layout.behind(b), work, &work.labels[0],
+                &values[b])
+            if values[b] == -INFINITY:
+                continue
+            inverse = 1.0 / (outputs.share(b) * layout.n_parts(b))
+            for j in range(layout.size(b)):
+                work.scores[j] *= inverse
+            game.begin_block(b, &work.scores[0], layout.n_parts(b))
+            game.generate(INFINITY, 0.0, tol, 500, 500, &lower, &upper)
+            game.mixture(&work.atom[0])
+            copy_nodes(layout, b, work.atom, out)
+
+
+def automaton_all_scores(ChainFeatures features, double[::1] scores, Py_ssize_t b):
+    """Scores of sequence b: emissions (T, n_labels), and those of the automaton's features."""
+    cdef Layout layout = features.layout
+    with nogil:
+        features.scores(b, scores)
+    behind = layout.behind(b)
+    rows = np.array(scores[:behind]).reshape(-1, layout.stride)[:, : layout.n_labels]
+    return rows, np.array(scores[behind : layout.size(b)])

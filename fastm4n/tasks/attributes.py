@@ -4,18 +4,10 @@ A token that is a dict or a list of strings has attributes, any other numbers; t
 is not empty tells what all have to have.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy import sparse
 
 from fastm4n.data._sequences import Sequences
-from fastm4n.solvers.out_of_core import OutOfCore
-
-if TYPE_CHECKING:
-    from fastm4n.data._vectorizer import SequenceVectorizer
 
 NUMBERS, ATTRIBUTES, NOTHING = "numbers", "attributes", "nothing"
 
@@ -23,75 +15,27 @@ _PLAIN = {list, tuple, np.ndarray}
 _GIVE = "a dict or a list of strings for each position"
 
 
-class TakesAttributes:
-    """What `SequenceTagger` has for attributes in the place of features."""
-
-    vectorizer_: SequenceVectorizer | None
-
-    def _read(self, X, y, sample_weight=None, lengths=None, *args):
-        growing = self.__dict__.get("_growing")
-        if growing is None:
-            X, self.vectorizer_ = _learnt(X, lengths)
-        else:
-            self.vectorizer_ = growing[0].vectorizer
-        return X, y, sample_weight, lengths, *args
-
-    def _noted(self):
-        noted = super()._noted()
-        if "vectorizer_" in vars(self):
-            noted["vectorizer_"] = self.vectorizer_
-        return noted
-
-    def _keep(self, common, fitted):
-        super()._keep(common, fitted)
-        # partitions hold numbers, and read nothing here
-        vars(self).setdefault("vectorizer_", None)
-
-    def _features(self, X, lengths=None):
-        """X of predictions as features, where it holds attributes."""
-        vectorizer = vars(self).get("vectorizer_")
-        who = f"this {type(self).__name__}"
-        return _made(*looked_at(X, lengths), vectorizer, who)
-
-    def _read_more(self, X, before):
-        if before is None:
-            X, vectorizer = _learnt(X, None)
-            return X, None, vectorizer
-        (X, holds), known = looked_at(X, None), before.vectorizer
-        if known is None or holds != ATTRIBUTES:
-            return _made(X, holds, known, "earlier calls of partial_fit"), before, known
-        vectorizer = known._with_names(_new_vectorizer().fit(X).feature_names_)
-        if vectorizer is not known:
-            if isinstance(self.solver, OutOfCore):
-                raise ValueError(
-                    "X has attributes that earlier calls of partial_fit do not have, and calls out "
-                    "of core keep to the columns of the first: fit a SequenceVectorizer to all "
-                    "attributes that there will be, and give what its transform makes of X.")
-            before = before.widened(vectorizer)
-        return vectorizer.transform(X), before, vectorizer
-
-
-def _new_vectorizer():
+def new_vectorizer():
     # it needs scikit-learn's preprocessing, which takes long to import and others do without
     from fastm4n.data._vectorizer import SequenceVectorizer
 
     return SequenceVectorizer()
 
 
-def _learnt(X, lengths):
+def learnt(X, lengths):
     """Features of a fit, and the `SequenceVectorizer` that made them, or None of numbers."""
-    X, holds = looked_at(X, lengths)
+    X, holds = tokens_of(X, lengths)
     if holds == NUMBERS:
         return X, None
     if holds == NOTHING:
         raise ValueError(
             "X has nothing to learn from: all of its sequences, or of their positions, are empty."
             if len(X) else "X has no sequences.")
-    vectorizer = _new_vectorizer()
+    vectorizer = new_vectorizer()
     return vectorizer.fit_transform(X), vectorizer
 
 
-def _made(X, holds, vectorizer, who):
+def made(X, holds, vectorizer, who):
     """Features of what comes after a fit: X itself, where it holds numbers as that did."""
     if vectorizer is None:
         if holds == ATTRIBUTES:
@@ -116,7 +60,7 @@ def check_one_kind(X):
             "each.")
 
 
-def looked_at(X, lengths):
+def tokens_of(X, lengths):
     """X, as a list of sequences where it holds attributes or nothing, and what it holds."""
     if isinstance(X, Sequences):
         # rows on disk are not to be mapped for this

@@ -11,7 +11,7 @@ from fastm4n.inference._contexts import context_automaton, n_scores, observed_ng
 from fastm4n.inference.automaton import k_best
 from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
-from fastm4n.tasks import _automaton_decoding as decoding
+from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_predictions import ChainDecoder, forbidden_transitions
 from fastm4n.tasks.parameters import RISK_TOL
 
@@ -85,7 +85,7 @@ def _place(X, position):
     return b, int(position - X.offsets[b])
 
 
-class Within:
+class SequenceConstraints:
     """What the labellings of a fit are within, where they are not those of a plain chain.
 
     Parameters
@@ -226,7 +226,7 @@ class AutomatonDecoder(ChainDecoder):
         labels = np.zeros(self.n_tokens, dtype=np.intc)
         if self.places.size:
             outputs = self.outputs(allowed)
-            self._run(outputs, lambda work, start, stop, values: decoding.decode_map(
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_decode_map(
                 self.features, outputs, work, start, stop, labels, values))
         return labels
 
@@ -259,10 +259,10 @@ class AutomatonDecoder(ChainDecoder):
             return nodes
         outputs = self.outputs(allowed)
         if self.tagger.surrogate == "log":
-            self._run(outputs, lambda work, start, stop, values: decoding.marginals(
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
                 self.features, outputs, work, self.tagger.temperature, start, stop, nodes, values))
         else:
-            self._run(outputs, lambda work, start, stop, values: decoding.max_min_nodes(
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
                 self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,
                 values))
         return nodes
@@ -276,7 +276,7 @@ class AutomatonDecoder(ChainDecoder):
         automaton, work = self.outputs(allowed).automaton, np.zeros(self.features.size)
         starts = np.concatenate([[0], np.cumsum(self.layout.counts())])
         for b, place in enumerate(self.places):
-            unary, more = decoding.all_scores(self.features, work, b)
+            unary, more = decoding.automaton_all_scores(self.features, work, b)
             masks = self.masks
             if masks is not None:
                 masks = masks[starts[b] : starts[b + 1]].astype(bool)

@@ -10,7 +10,7 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
 from fastm4n.outputs import row_stride
 from fastm4n.tasks.attributes import check_one_kind
-from fastm4n.tasks.parameters import canonical
+from fastm4n.tasks.parameters import canonical, check_norms, not_finite
 from fastm4n.tasks.screening import screen
 
 # features that are copied to be counted
@@ -68,14 +68,9 @@ def as_features(X, lengths, n_features=None, first=0):
                 "of attribute strings."
             ) from error
     values = canonical(values) if sparse.issparse(values) else np.ascontiguousarray(values)
-    data = values.data if sparse.issparse(values) else values
-    if not np.isfinite(np.sum(data, dtype=np.float64)) and not np.isfinite(data).all():
-        bad = np.argwhere(~np.isfinite(data))[0]
-        if sparse.issparse(values):
-            row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
-            column, value = int(values.indices[bad[0]]), data[bad[0]]
-        else:
-            row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
+    found = not_finite(values)
+    if found is not None:
+        row, column, value = found
         b = int(np.searchsorted(X.offsets, row, side="right")) - 1
         raise ValueError(
             f"X[{first + b}] has {value} at position {row - X.offsets[b]}, feature {column}: "
@@ -124,20 +119,22 @@ def as_labels(y, X, lengths, first=0):
     return labels
 
 
-def encode(labels, examples="sequences", whole=None, known=None):
-    """The labels that occur, sorted where they can be, and the number of each label.
+def encode(labels, examples="sequences", census=None):
+    """The labels that occur, sorted if they can be, and the number of each label.
 
-    Those of all parts of the data where `whole` is what these say together; where they are known,
-    all that there are.
+    With the labels of a census these are all that there are.
     """
-    names = distinct(labels) if whole is None else whole.labels
-    if known is not None:
-        unknown = names - set(known.tolist())
+    names = distinct(labels)
+    if census is not None and census.labels is not None:
+        known = list(census.labels)
+        if isinstance(census.labels, np.ndarray):
+            known = census.labels.tolist()
+        unknown = names - set(known)
         if unknown:
             raise ValueError(
                 f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of "
                 "the first call of partial_fit: give all labels as `classes` there.")
-        names = known.tolist()
+        names = known
     try:
         names = sorted(names)
     except TypeError:  # of several types
@@ -247,15 +244,9 @@ def check_size(X, alpha, numbers, names=None):
     with np.errstate(over="ignore", invalid="ignore"):
         sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
         # what a step of a whole sequence changes w by, at most
-        norms = X.lengths[numbers] * sums[numbers] / alpha
-    large = np.flatnonzero(~np.isfinite(norms))
-    if large.size:
-        name = (numbers if names is None else names)[large[0]]
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of X[{name}] divided "
-            f"by alpha={alpha:g} overflows. Scale the features, for example with "
-            "SequenceScaler."
-        )
+        norms = X.lengths[numbers] * sums[numbers]
+    names = numbers if names is None else names
+    check_norms(norms, alpha, lambda large: f"X[{names[large[0]]}]", "SequenceScaler")
 
 
 class States(NamedTuple):

@@ -6,12 +6,11 @@ from scipy import sparse
 from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
 from fastm4n.base.threads import in_threads, n_threads
-from fastm4n.features._chain import ChainFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
-from fastm4n.inference._chain import ChainScratch
-from fastm4n.inference._chain_max_min import ChainMaxMin
+from fastm4n.inference.chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import Layout
-from fastm4n.tasks import _chain_decoding as decoding
+from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_input import columns_of
 from fastm4n.tasks.chain_weights import n_ngrams_of, packed_weights, weights_by_pairs
 from fastm4n.tasks.parameters import RISK_TOL
@@ -71,7 +70,7 @@ class ChainDecoder:
         values = np.zeros(self.places.size)
 
         def run(start, stop):
-            decoding.decode_map(
+            decoding.chain_decode_map(
                 self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
                 np.zeros(self.features.size), start, stop, labels, values,
             )
@@ -114,7 +113,7 @@ class ChainDecoder:
         def run(start, stop):
             scores, point = np.zeros(self.features.size), np.zeros(self.features.size)
             if is_log:
-                decoding.marginals(
+                decoding.chain_marginals(
                     self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
                     scores, point, self.tagger.temperature, start, stop, nodes, values,
                 )
@@ -122,7 +121,7 @@ class ChainDecoder:
                 game = ChainMaxMin(
                     self.tagger.cost_matrix_, self.layout.max_parts, False,
                     self.layout.pair_step != 0)
-                decoding.max_min_nodes(
+                decoding.chain_max_min_nodes(
                     self.features, game, self.tagger.cost_scale == "sum", scores, point, RISK_TOL,
                     start, stop, nodes,
                 )
@@ -149,7 +148,7 @@ class ChainDecoder:
         forbidden = forbidden_transitions(allowed, self.tagger.classes_)
         work = np.zeros(self.features.size if self.places.size else 0)
         for b, place in enumerate(self.places):
-            yield int(place), *decoding.all_scores(self.features, forbidden, work, b)
+            yield int(place), *decoding.chain_all_scores(self.features, forbidden, work, b)
 
     def emissions(self):
         """Scores of the labels at all positions, with those of the ends."""
@@ -157,7 +156,7 @@ class ChainDecoder:
             return np.zeros((0, self.n_labels))
         work, nothing = np.zeros(self.features.size), np.zeros((0, 0))
         rows = [
-            decoding.all_scores(self.features, nothing, work, b)[0]
+            decoding.chain_all_scores(self.features, nothing, work, b)[0]
             for b in range(self.places.size)
         ]
         return np.concatenate(rows)

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator
 
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
-from fastm4n.tasks._same_view import is_same_view
+from fastm4n.tasks._decoding import is_same_view
+from fastm4n.tasks.parameters import strongest
 from fastm4n.tasks.views import PACKED, PackedWeights
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class WeightsOfPairs(NamedTuple):
 class ChainWeights(PackedWeights):
     """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name in WEIGHTS:
             self._spread()
         elif name in OF_FIT and self.__sklearn_is_fitted__():
@@ -110,7 +111,7 @@ class ChainWeights(PackedWeights):
         # found now, or with the error that there was
         return super().__getattribute__(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name, value):
         if name in WEIGHTS:
             self._spread()  # or those by the pairs would still be what predictions go by
         super().__setattr__(name, value)
@@ -123,7 +124,7 @@ class ChainWeights(PackedWeights):
             self.__dict__.pop("_of_pairs", None)
 
     @property
-    def n_nonzero_(self) -> int:
+    def n_nonzero_(self):
         held = vars(self).get("_of_pairs")
         if held is None:
             return super().n_nonzero_
@@ -134,13 +135,13 @@ class ChainWeights(PackedWeights):
         held = vars(self).get("_of_pairs")
         return {} if held is None or held.edge_rows is not None else held.arrays()
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state):
         if "_of_pairs" in state:
             BaseEstimator.__setstate__(self, state)
         else:
             super().__setstate__(state)
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self):
         state = super().__getstate__()
         held = state.get("_of_pairs")
         if held is not None:  # by the pairs still, without what maps have made of them
@@ -313,7 +314,7 @@ def explained(tagger, feature_names, n_strongest):
     coef = tagger.coef_
     emissions = [
         (float(coef[i, j]), labels[i], feature_names[j])
-        for i, j in _strongest(coef, n_strongest)
+        for i, j in strongest(coef, n_strongest)
     ]
     # the ends are one more label, before the first and after the last position
     R = len(labels)
@@ -322,27 +323,17 @@ def explained(tagger, feature_names, n_strongest):
     table[R, :R], table[:R, R] = tagger.start_coef_, tagger.end_coef_
     sources, targets = [*labels, "(start)"], [*labels, "(end)"]
     transitions = [
-        (float(table[i, j]), sources[i], targets[j]) for i, j in _strongest(table, n_strongest)
+        (float(table[i, j]), sources[i], targets[j]) for i, j in strongest(table, n_strongest)
     ]
     if hasattr(tagger, "ngrams_") and len(tagger.ngrams_):
-        strongest = [k for k, in _strongest(tagger.ngram_coef_, n_strongest)]
+        places = [k for k, in strongest(tagger.ngram_coef_, n_strongest)]
         return Explanation(emissions, transitions, ngrams=[
             (float(tagger.ngram_coef_[k]), tuple(labels[c] for c in tagger.ngrams_[k] if c >= 0))
-            for k in strongest])
+            for k in places])
     if not hasattr(tagger, "transition_features_"):
         return Explanation(emissions, transitions)
     coef, columns = tagger.transition_feature_coef_, tagger.transition_features_
     return Explanation(emissions, transitions, [
         (float(coef[k, i, j]), labels[i], labels[j], feature_names[int(columns[k])])
-        for k, i, j in _strongest(coef, n_strongest)
+        for k, i, j in strongest(coef, n_strongest)
     ])
-
-
-def _strongest(weights, n):
-    """Indices of the n largest positive and the n smallest negative weights, largest first."""
-    flat = np.ascontiguousarray(weights).ravel()
-    n = min(n, flat.size)
-    largest, smallest = np.argpartition(-flat, n - 1)[:n], np.argpartition(flat, n - 1)[:n]
-    ends = np.sort(np.concatenate([largest[flat[largest] > 0], smallest[flat[smallest] < 0]]))
-    ends = ends[np.argsort(-flat[ends], kind="stable")]
-    return [tuple(map(int, np.unravel_index(k, weights.shape))) for k in ends]

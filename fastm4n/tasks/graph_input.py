@@ -11,7 +11,7 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.data._graphs import Graphs
 from fastm4n.features import row_norms
 from fastm4n.tasks.chain_input import encode
-from fastm4n.tasks.parameters import canonical
+from fastm4n.tasks.parameters import canonical, check_norms
 
 # the label of nodes that have none
 UNLABELLED = -1
@@ -69,23 +69,9 @@ def step_norms(X):
 
 
 def check_sizes(norms, alpha, numbers):
-    """Refuse features whose weights would overflow.
-
-    Parameters
-    ----------
-    norms : ndarray
-        What `step_norms` gives of each graph, none of them empty.
-    alpha : float
-    numbers : ndarray of int
-        Those of the graphs.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        large = np.flatnonzero(~np.isfinite(norms / alpha))
-    if large.size:
-        raise ValueError(
-            f"X has values too large for float64: the squared norm of X[{numbers[large[0]]}], its "
-            f"features of nodes and of edges, divided by alpha={alpha:g} overflows. Scale the "
-            "features, for example with StandardScaler.")
+    """Refuse features whose weights would overflow, by `step_norms` of graphs of these numbers."""
+    check_norms(
+        norms, alpha, lambda large: f"X[{numbers[large[0]]}], its features of nodes and of edges,")
 
 
 def _squares(values, offsets):
@@ -190,7 +176,7 @@ def as_node_labels(y, X, first=0):
     return labels
 
 
-def encoded(labels, types, n_types, whole=None):
+def encoded(labels, types, n_types, census=None):
     """Labels of nodes as numbers, each type of node having labels of its own.
 
     Parameters
@@ -198,8 +184,8 @@ def encoded(labels, types, n_types, whole=None):
     labels : list
     types : ndarray of shape (n_nodes,), or None
     n_types : int
-    whole : Whole, default=None
-        What all parts of the data say together, where these are of one.
+    census : Census, default=None
+        That of all pieces of the data.
 
     Returns
     -------
@@ -209,14 +195,14 @@ def encoded(labels, types, n_types, whole=None):
     codes : ndarray of shape (n_nodes,)
         Numbers in the row of the node's type.
     """
-    classes, codes = encode(labels, "graphs", whole)
+    classes, codes = encode(labels, "graphs", census)
     if n_types == 1:
         return classes, np.arange(classes.size)[np.newaxis], codes
     found = np.unique(types.astype(np.intp) * classes.size + codes)
-    if whole is not None:
+    if census is not None:
         number = {label: i for i, label in enumerate(classes.tolist())}
         found = np.array(sorted(
-            of_type * classes.size + number[label] for of_type, label in whole.typed))
+            of_type * classes.size + number[label] for of_type, label in census.typed))
     node_classes, numbers = labels_of_types(found, n_types, classes.size)
     return classes, node_classes, numbers[types, codes]
 

@@ -2,7 +2,6 @@
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy import sparse
 
 from fastm4n.base.label_costs import as_costs, as_kept, name_of, named_costs
 from fastm4n.factors import check_constraints, factor_scores
-from fastm4n.features._graph import GraphFeatures, LabelGraphFeatures
+from fastm4n.features._positions import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.choice import EXACT, graph_outputs
 from fastm4n.surrogates import Log, MaxMargin, MaxMin
@@ -18,7 +17,6 @@ from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import Rows, by_type
 from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL, cost_matrix, warn_of_order
-from fastm4n.tasks.problem import Problem
 
 # an integrality gap up to here is rounding
 ROUNDING = 1e-9
@@ -77,35 +75,6 @@ def integrality(gaps, weights):
         return {}
     gap = float(weights @ gaps)
     return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
-
-
-@dataclass
-class GraphProblem(Problem):
-    """The problem of a `GraphTagger`.
-
-    Attributes
-    ----------
-    shapes : WeightShapes
-    exact : bool
-        Whether best labellings are best.
-    """
-
-    shapes: WeightShapes
-    exact: bool
-
-    def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read."""
-        return self.shapes.fitted(
-            self.features.all_weights(), self.features.edges.all_weights())
-
-    def values(self):
-        """What is exact at the weights that the features hold."""
-        if self.exact:
-            return {}
-        gaps = (
-            integrality_gaps(self.loss, self.features) if self.chunks is None
-            else self.chunks.integrality_gaps)
-        return integrality(gaps, self.weights)
 
 
 class GraphModel(NamedTuple):

@@ -8,7 +8,8 @@ import numpy as np
 
 from fastm4n.outputs import row_stride
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks._same_view import is_same_view
+from fastm4n.tasks._decoding import is_same_view
+from fastm4n.tasks.parameters import strongest
 
 if TYPE_CHECKING:
     from typing import Any
@@ -218,12 +219,12 @@ def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
         coef = coef.reshape(1, -1)
     nodes = [
         (float(coef[r, f]), None if shapes.per_label else label(f // d, r), names[f])
-        for r, f in _strongest(coef, n_strongest)
+        for r, f in strongest(coef, n_strongest)
     ]
     weights = np.concatenate([tagger.edge_coef_, tagger.edge_intercept_])
     one = T == 1
     edges = []
-    for place in _strongest(weights, n_strongest):
+    for place in strongest(weights, n_strongest):
         first = second = None
         if shapes.pairs == "tables":
             # types of edges do not say which types of nodes they join
@@ -245,12 +246,3 @@ def _names(given, argument, n, n_types, noun):
     if n_types == 1:
         return list(given)
     return [f"{name}, {noun} {t}" for t in range(n_types) for name in given]
-
-
-def _strongest(weights, n):
-    """Places of the n largest positive and the n smallest negative weights, largest first."""
-    flat = np.asarray(weights).ravel()
-    order = np.argsort(-flat, kind="stable")
-    top = [i for i in order[:n] if flat[i] > 0]
-    bottom = [i for i in order[::-1][:n][::-1] if flat[i] < 0]
-    return [tuple(map(int, np.unravel_index(i, np.shape(weights)))) for i in top + bottom]

@@ -10,8 +10,7 @@ from sklearn.metrics.pairwise import KERNEL_PARAMS, PAIRWISE_KERNEL_FUNCTIONS, p
 from fastm4n.base.checks import check_number, is_number
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.features._base import NotPositiveSemidefinite
-from fastm4n.features._gaussian import gaussian
-from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._kernel import KernelFeatures, gaussian
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 

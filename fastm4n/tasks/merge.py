@@ -11,7 +11,7 @@ from scipy import sparse
 
 from fastm4n.data._graph_factors import all_contents
 from fastm4n.data._ragged import taken
-from fastm4n.features._hashes import hash_csr, hash_dense
+from fastm4n.features._base import hash_csr, hash_dense
 
 _CHUNK = 1 << 16
 

@@ -96,6 +96,49 @@ def as_weights(sample_weight, n, noun):
     return check_weights(weights)
 
 
+def check_norms(norms, alpha, name, scaler="StandardScaler"):
+    """Refuse squared norms of features that overflow over alpha.
+
+    Parameters
+    ----------
+    norms : ndarray
+    alpha : float
+    name : callable
+        The name of a row in errors, by the places of all that are too large.
+    scaler : str
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        large = np.flatnonzero(~np.isfinite(norms / alpha))
+    if large.size:
+        raise ValueError(
+            f"X has values too large for float64: the squared norm of {name(large)} divided by "
+            f"alpha={alpha:g} overflows. Scale the features, for example with {scaler}.")
+
+
+def not_finite(values):
+    """Row, column and value of the first entry that is not finite; None if all are."""
+    data = values.data if sparse.issparse(values) else values
+    with np.errstate(over="ignore", invalid="ignore"):
+        # a sum is cheap, but may overflow
+        if np.isfinite(np.sum(data, dtype=np.float64)) or np.isfinite(data).all():
+            return None
+    bad = np.argwhere(~np.isfinite(data))[0]
+    if sparse.issparse(values):
+        row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
+        return row, int(values.indices[bad[0]]), data[bad[0]]
+    return int(bad[0]), int(bad[1]), data[tuple(bad)]
+
+
+def strongest(weights, n):
+    """Places of the n largest positive and the n smallest negative weights, largest first."""
+    flat = np.ascontiguousarray(weights).ravel()
+    n = min(n, flat.size)
+    largest, smallest = np.argpartition(-flat, n - 1)[:n], np.argpartition(flat, n - 1)[:n]
+    ends = np.sort(np.concatenate([largest[flat[largest] > 0], smallest[flat[smallest] < 0]]))
+    ends = ends[np.argsort(-flat[ends], kind="stable")]
+    return [tuple(map(int, np.unravel_index(k, np.shape(weights)))) for k in ends]
+
+
 def warn_of_unknown(labels, classes, stacklevel=3):
     """Warn of labels to be scored that no prediction can match."""
     known = set(classes.tolist())

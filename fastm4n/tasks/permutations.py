@@ -1,24 +1,194 @@
-"""What the estimators of permutations share: surrogates, and predictions from scores."""
+"""Tasks of permutations: rankings, and matchings with features of pairs."""
+
+import math
 
 import numpy as np
+from scipy import sparse
 
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._rankings import read_rankings
+from fastm4n.data._sequences import Sequences
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.tasks.parameters import RISK_TOL
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.base import Census, Task
+from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
+from fastm4n.tasks.merge import merge_sequences
+from fastm4n.tasks.parameters import (
+    RISK_TOL,
+    as_weights,
+    check_norms,
+    cost_matrix,
+    not_finite,
+    summable,
+)
+from fastm4n.tasks.places import check_lengths
+from fastm4n.tasks.problem import Blocks, Problem
+from fastm4n.tasks.vectors import VectorProblem, VectorTask
 
 
-def permutation_loss(estimator, places, sizes, cost):
-    """An estimator's surrogate over these permutations."""
-    if estimator.surrogate == "log":
-        most = int(sizes.max(initial=0))
-        if most > MAX_SUBSET_ITEMS:
+class PermutationTask(Task):
+    """Base of the tasks whose outputs are permutations."""
+
+    def _loss_of(self, places, sizes, cost):
+        """The surrogate over these permutations."""
+        if self.surrogate == "log":
+            most = int(sizes.max(initial=0))
+            if most > MAX_SUBSET_ITEMS:
+                raise ValueError(
+                    f"surrogate='log' sums over the 2^M subsets of M items, for M of at most "
+                    f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
+                    "'max_margin', which take time O(M^3)."
+                )
+        return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale))
+
+
+class RankingProblem(VectorProblem):
+    """The problem of a `LabelRanker`: scores are matrices, row after row."""
+
+    def fitted(self, mu, alpha, intercepts=None):
+        M = self.common["items_"].size
+        return {
+            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
+            for name, rows in super().fitted(mu, alpha, intercepts).items()
+        }
+
+
+class RankingTask(PermutationTask, VectorTask):
+    """Rankings of the same items."""
+
+    problem_class = RankingProblem
+    each = "a ranking"
+
+    def _coef_shape(self, n_scores, n_features):
+        M = math.isqrt(n_scores)
+        return M, M, n_features
+
+    def _count(self, census, X, y, weights, kept):
+        places, items, form, base = read_rankings(y, self.form)
+        check_lengths(X, places, "a ranking")
+        census.same.update({"items": items, "rankings in the form": form, "ranks from": base})
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        y = pieces.y
+        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
+        places, items, form, base = read_rankings(y, self.form)
+        if places.shape[0] != X.shape[0]:
+            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
+        M = items.size
+        if M < 2:
+            raise ValueError("y ranks one item only; a ranker needs at least two.")
+        cost = cost_matrix(self.cost, M, "items")
+        rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
+
+        blocks = self._blocks(X, kept, outputs.ravel(), weights)
+        rankings = rankings[outputs.ravel()[blocks.first]]
+        loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost)
+        return self._made(
+            X, blocks, loss,
+            {"items_": items, "form_": form, "_base": base, "_cost_held": as_kept(cost)},
+            {"items": items, "cost_scale": self.cost_scale},
+        )
+
+
+class PairProblem(Problem):
+    """The problem of a `Matcher`."""
+
+    def fitted(self, mu, alpha):
+        if "X_fit_" not in self.common:
+            return {"coef_": self.features.coef()}
+        outputs = self.loss.outputs
+        p = np.repeat(self.weights / alpha, outputs.layout.sizes())
+        return {"dual_coef_": p * (outputs.truth() - mu)}
+
+
+class MatchingTask(PermutationTask):
+    """Permutations whose scores come from features of pairs."""
+
+    noun = "example"
+
+    def naming(self, problem):
+        return named_kernel(self.kernel)
+
+    def census(self, X, y, sample_weight=None):
+        """The `Census` of a piece."""
+        if y is None:
+            raise ValueError("y is missing: each example needs a matching.")
+        values, sizes = as_pairs(X)
+        as_matchings(y, sizes)
+        weights = as_weights(sample_weight, sizes.size, "example")
+        kept = weights > 0
+        same = {"columns": values.shape[1]}
+        if not isinstance(self.cost, str):
+            same["sizes"] = np.unique(sizes)
+        return Census(
+            int(kept.sum()), None, same, {"weight": weights.sum()},
+            size=int(sizes[kept].max(initial=0)))
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        y, sample_weight = pieces.y, pieces.sample_weight
+        values, sizes = as_pairs(pieces.X)
+        places = as_matchings(y, sizes)
+        weights = as_weights(sample_weight, sizes.size, "example")
+        kept = np.flatnonzero(weights)
+        starts = np.concatenate([[0], np.cumsum(sizes**2)])
+        # the pairs of an example are a sequence, labelled by the columns of their rows
+        pairs = Sequences(values, starts)
+        columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
+        weights = summable(weights[kept])
+        blocks = Blocks.of(
+            sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
+        if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
             raise ValueError(
-                f"surrogate='log' sums over the 2^M subsets of M items, for M of at most "
-                f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
-                "'max_margin', which take time O(M^3)."
+                "cost is a matrix, which needs examples of one size, but X has examples of "
+                f"{sizes.min()} to {sizes.max()} rows; use a name."
             )
-    return estimator._surrogate(PermutationOutputs(places, sizes, cost, estimator.cost_scale))
+        block_sizes = sizes[blocks.examples]
+        cost = cost_matrix(self.cost, int(block_sizes.max()), "columns")
+        loss = self._loss_of(
+            np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
+        features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
+        if census is not None and census.size > len(cost):
+            cost = cost_matrix(self.cost, census.size, "columns")
+        common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
+        if self.kernel != "linear":
+            common.update(X_fit_=points, _kernel_parameters=parameters)
+
+        task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
+        return PairProblem(loss, features, blocks, common, task)
+
+    def _features(self, pairs, blocks, layout):
+        """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
+        values = pairs.values
+        if self.kernel == "linear":
+            with np.errstate(over="ignore"):
+                norms = np.einsum("ij,ij->i", values, values)
+            check_norms(norms, self.alpha, lambda large: f"row {large[0]} of all pairs")
+            features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
+            resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
+            if resolved is not None:
+                features.set_penalty(
+                    resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))
+            return features, None, None
+        points, counts = pairs[blocks.examples].values, layout.sizes()
+        needed = 8.0 * len(points)**2 / 2.0**20
+        if needed > self.cache_size:
+            raise ValueError(
+                f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
+                f"{len(points)} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
+                "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
+            )
+        parameters = kernel_parameters(
+            self.kernel, points, np.repeat(blocks.weights / counts, counts), gamma=self.gamma,
+            kernel_params=self.kernel_params,
+        )
+        gram = gram_matrix(self.kernel, parameters, points)
+        checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
+        return PairKernelFeatures(gram, layout), points, parameters
 
 
 def best_permutations(scores):
@@ -47,3 +217,88 @@ def least_risk(marginals, scores, cost):
     # the adversary makes permutations equally risky, up to the oracle's tolerance
     level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
     return np.where(level[:, np.newaxis], first, places)
+
+
+def as_pairs(X):
+    """Features of all pairs, (n_pairs, n_features) in float64, and the examples' sizes."""
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        parts = [X]
+        if X.ndim != 4:
+            raise ValueError(
+                "X must have shape (n_examples, M, M, n_features), or be a list of arrays of "
+                f"shape (M_i, M_i, n_features); got shape {X.shape}."
+            )
+        if X.shape[0] == 0:
+            raise ValueError("X has no examples.")
+        shapes = [X.shape[1:]] * X.shape[0]
+    else:
+        if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__len__") or sparse.issparse(X):
+            raise ValueError("X must be an array, or a list with an array for each example.")
+        if len(X) == 0:
+            raise ValueError("X has no examples.")
+        parts = []
+        for b, part in enumerate(X):
+            try:
+                parts.append(np.asarray(part))
+            except ValueError as error:
+                raise ValueError(f"X[{b}] is not an array: {error}") from error
+        shapes = [part.shape for part in parts]
+    for b, shape in enumerate(shapes):
+        if len(shape) != 3 or shape[0] != shape[1]:
+            raise ValueError(
+                f"X[{b}] has shape {shape}; it must be (M, M, n_features): as many rows as columns."
+            )
+        if shape[0] == 0 or shape[2] == 0:
+            raise ValueError(f"X[{b}] has shape {shape}: it has no pairs or no features.")
+        if shape[2] != shapes[0][2]:
+            raise ValueError(f"X[{b}] has {shape[2]} features, but X[0] has {shapes[0][2]}.")
+    for b, part in enumerate(parts):
+        if part.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold real numbers, got {part.dtype} in X[{b}].")
+    sizes = np.array([shape[0] for shape in shapes], dtype=np.intp)
+    flat = [part.reshape(-1, shapes[0][2]) for part in parts]
+    values = flat[0] if len(flat) == 1 else np.concatenate(flat)
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    found = not_finite(values)
+    if found is not None:
+        row, feature, value = found
+        ends = np.cumsum(sizes**2)
+        b = int(np.searchsorted(ends, row, side="right"))
+        i, j = divmod(int(row - (ends[b] - sizes[b] ** 2)), int(sizes[b]))
+        raise ValueError(
+            f"X[{b}] has {value} at pair ({i}, {j}), feature {feature}: features "
+            "must be finite."
+        )
+    return values, sizes
+
+
+def as_matchings(y, sizes):
+    """A list of the examples' permutations, as intp arrays."""
+    if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+        raise ValueError("y must be a list with a permutation for each example.")
+    if hasattr(y, "__array__"):
+        y = np.asarray(y)  # data frames are iterated over by their columns
+    if len(y) != sizes.size:
+        raise ValueError(f"y has {len(y)} matchings, but X has {sizes.size} examples.")
+    places = []
+    for b, given in enumerate(y):
+        try:
+            part = np.asarray(given)
+        except ValueError as error:
+            raise ValueError(f"y[{b}] is not a permutation: {error}") from error
+        size = int(sizes[b])
+        if part.shape != (size,):
+            raise ValueError(
+                f"y[{b}] has shape {part.shape}, but X[{b}] has {size} rows: give the column "
+                "of each."
+            )
+        whole = part.dtype.kind in "iu" or (
+            part.dtype.kind == "f" and np.isfinite(part).all() and (part == part.round()).all()
+        )
+        if not whole or part.min() < 0 or part.max() >= size or np.unique(part).size != size:
+            raise ValueError(
+                f"y[{b}] is {part.tolist()}, which is not a permutation of 0 ... {size - 1}: every "
+                "row needs a column of its own."
+            )
+        places.append(part.astype(np.intp))
+    return places

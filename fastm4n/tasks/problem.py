@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.arrays import flat
+from fastm4n.solvers.base import State
 from fastm4n.solvers.certificates import objective_at_zero
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.base import Solution
 
 
 def _same(one, other):
@@ -54,10 +50,7 @@ class Blocks:
     total: float
 
     @classmethod
-    def of(
-        cls, n_examples: int, kept: NDArray[np.int64], weights: FloatArray,
-        first: NDArray[np.int64], block_weights: FloatArray, block_of: NDArray[np.int64],
-    ) -> Blocks:
+    def of(cls, n_examples, kept, weights, first, block_weights, block_of):
         """Blocks of examples with these weights, the last three being what merging gives."""
         total = block_weights.sum()
         if first.size == kept.size:
@@ -71,11 +64,11 @@ class Blocks:
             n_examples, kept, block_of, shares, first, block_weights / total, float(total))
 
     @property
-    def examples(self) -> NDArray[np.int32]:
+    def examples(self):
         """An example of each block."""
         return self.kept[self.first]
 
-    def spread(self, rows: FloatArray) -> FloatArray:
+    def spread(self, rows):
         """A row for each example, of those of the blocks: as much of it as its weight is."""
         of_examples = np.zeros((self.n_examples, rows.shape[1]))
         of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
@@ -120,26 +113,31 @@ class Problem:
     is_last = False
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self):
         return self.blocks.weights
 
     @property
-    def taker(self) -> str:
+    def solver(self) -> Any:
+        """The only solver of this problem, None if there are several."""
+        return None if self.chunks is None else self.chunks.solver
+
+    @property
+    def taker(self):
         """The class of the estimator, for errors."""
         return "these outputs" if self.owner is None else type(self.owner).__name__
 
-    def said(self, *names: str) -> str:
+    def said(self, *names):
         """These parameters as they were given, "surrogate='log', cost='zero_one'"."""
         given = {} if self.owner is None else self.owner.get_params()
         return ", ".join(
             f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
 
-    def outputs_in_words(self) -> str:
+    def outputs_in_words(self):
         """The outputs, with the oracle where there are several."""
         oracle = self.common.get("oracle_")
         return f"outputs of {self.taker}" + ("" if oracle is None else f" by oracle_={oracle!r}")
 
-    def features_in_words(self) -> str:
+    def features_in_words(self):
         """The form of X."""
         kernel = getattr(self.owner, "kernel", "linear")
         X = getattr(self.features, "X", None)
@@ -147,11 +145,11 @@ class Problem:
             f"kernel={reprlib.repr(kernel)}" if kernel != "linear" else
             "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
 
-    def scale(self) -> float:
+    def scale(self):
         """The objective at zero weights, from above: what tolerances are relative to."""
         return objective_at_zero(self.loss, self.features, self.weights)
 
-    def fitted(self, mu: FloatArray, alpha: float) -> Any:
+    def fitted(self, mu, alpha):
         """Fitted attributes that depend on alpha, `features` holding w.
 
         w is w(mu) where they do not hold weights. They are arrays, some of which may be views of
@@ -159,55 +157,56 @@ class Problem:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
 
-    def fitted_by(self, solution: Solution, alpha: float) -> Any:
+    def fitted_by(self, solution, alpha):
         """`fitted` of what a solver has left."""
         return self.fitted(solution.mu, alpha)
 
-    def drop_dual(self, solution: Solution) -> None:
+    def drop_dual(self, solution):
         """Let go of the dual point where fitted attributes are not made of it."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self):
         """Fitted attributes that are no arrays and depend on w, which `features` hold."""
         return {}
 
-    def warm(self, solution: Solution, alpha: float) -> dict[str, Any]:
+    def warm(self, solution, alpha):
         """What a later fit with `warm_start` starts from: plain data."""
         owner = np.full(self.blocks.n_examples, -1)
         owner[self.blocks.kept] = self.blocks.block_of
         return dict(
-            task=self.task, owner=owner, layout=self.loss.outputs.layout, mu=solution.mu,
-            concave=solution.certificate.concave, average=solution.average, alpha=float(alpha),
-            natural=self.loss.state() if self.loss.has_natural_step else None,
+            task=self.task, owner=owner, layout=self.loss.outputs.layout,
+            state=State(solution.state, **flat(
+                "surrogate", self.loss.state() if self.loss.has_natural_step else None)),
             kept_under=self.loss.kept_under(),
         )
 
-    def start(self, state: dict[str, Any], alpha: float) -> dict[str, FloatArray]:
-        """Arguments of `solve` that start from what `warm` gave, or none where it does not fit.
+    def start(self, state, alpha):
+        """The `State` to start from, by what `warm` gave, or None where it does not fit.
 
         For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for
         a larger one it is kept, and w shrinks. An example that had no weight starts from phi(y).
         """
-        loss = self.loss
+        loss, found = self.loss, state["state"]
         fits = (
             state["owner"].size == self.blocks.n_examples
             and _same(state["task"], self.task)
             and not (loss.has_natural_step and (
-                state["natural"] is None or not _same(state["kept_under"], loss.kept_under())))
+                "surrogate/theta" not in found
+                or not _same(state["kept_under"], loss.kept_under())))
         )
         if not fits:
-            return {}
+            return None
         owners = state["owner"][self.blocks.examples]
         known = owners >= 0
         to = loss.outputs.layout.numbers(known)
         source = state["layout"].numbers(owners[known])
         mu = loss.outputs.truth()
-        mu[to] = state["mu"][source]
-        start = dict(mu=mu, shrink=min(1.0, alpha / state["alpha"]), average=state["average"])
+        mu[to] = found["mu"][source]
+        start = State(found.without("surrogate").without("concave"), mu=mu)
         if loss.has_natural_step:
             # the dual point goes with scores that are kept block by block
             natural = loss.state()
-            natural["theta"][to] = state["natural"]["theta"][source]
-            natural["is_first"][known] = state["natural"]["is_first"][owners[known]]
+            natural["theta"][to] = found["surrogate/theta"][source]
+            natural["is_first"][known] = found["surrogate/is_first"][owners[known]]
             loss.restore(natural)
-            start["concave"] = np.where(known, state["concave"][owners], 0.0)
+            start["concave"] = np.where(known, found["concave"][owners], 0.0)
         return start

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any
-
 # what `coef_` and its like are views of
 PACKED = "_packed", "_packed_edges"
 
@@ -21,12 +16,12 @@ class PackedWeights:
         """
         raise NotImplementedError
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self):
         # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
         return {
             name: value for name, value in super().__getstate__().items() if name not in PACKED}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state):
         super().__setstate__(state)
         if hasattr(self, "coef_"):
             self.__dict__.update(self._repacked() or {})

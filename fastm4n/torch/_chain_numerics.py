@@ -1,44 +1,127 @@
-"""What operators of chains compute: losses, their derivatives, marginals, best labellings.
+"""Computations of the operators of chains: losses, derivatives, marginals, best labellings.
 
-Compiled kernels of `fastm4n.inference`, on arrays that share the memory of tensors of the CPU;
-those of a GPU are copied there and back, or stay where they are, in the tensor operations of
-`_native`.
-Nothing here records gradients: `_chain_ops` says what they are made of.
-
-A batch has `unary` (B, T, R), its sequences at the positions first ... first + length - 1, which
-are ndarrays of int64, `pair`, (R, R) for all edges or (B, T - 1, R, R), and `start` and `end`, (R,)
-or None.
+They use compiled kernels of `fastm4n.inference`, on arrays that share memory with tensors on the
+CPU. Tensors on a GPU are copied there and back, or stay on it with the operations of `_native`.
+Nothing here records gradients: see `_chain_ops`.
 """
+
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fastm4n.base.threads import in_threads
 from fastm4n.inference import chain_tangent, viterbi_kbest
 from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
 from fastm4n.torch import _native
-from fastm4n.torch._certified import ONCE, on_host
+from fastm4n.torch._base import TWICE, on_host
 
-# From so much work on, B R^2, the recursions stay on a GPU: below it they take as long as it takes
-# to launch them, a few operations a position whatever B and R are. Reckoned from launches of ten
-# microseconds and a core of 2.6e10 multiply-adds a second; benchmarks/torch_gpu.py measures it.
+# from this much work, B R^2, the recursions stay on a GPU. Below it a CPU is as fast as the launch
+# of a few operations per position, whatever B and R are. The figure assumes launches of ten
+# microseconds and a core with 2.6e10 multiply-adds per second, see benchmarks/torch_gpu.py
 NATIVE_WORK = 1 << 19
 POLICIES = ("auto", "cpu", "native")
 
 
+class Options(NamedTuple):
+    """Arguments of the loss that are no tensors, in the order of the operator."""
+
+    surrogate: str = "log"
+    temperature: float = 1.0
+    cost_scale: str = "sum"
+    tol: float = 1e-6
+    factor: float = 1.0  # of the total
+    total: bool = False
+    policy: str = "auto"
+
+
+class Chains(NamedTuple):
+    """Scores of a padded batch, and the positions first ... first + length - 1 of its sequences."""
+
+    unary: Tensor  # (B, T, R)
+    pair: Tensor  # (R, R) for all edges, or (B, T - 1, R, R)
+    start: Optional[Tensor]  # (R,)
+    end: Optional[Tensor]  # (R,)
+    first: np.ndarray  # (B,) of int64
+    length: np.ndarray  # (B,) of int64
+
+    @property
+    def is_shared(self):
+        return self.pair.dim() == 2
+
+    @property
+    def is_on_host(self):
+        return self.unary.device.type == "cpu"
+
+    def on_host(self, *more):
+        """The chains and further tensors on the CPU, in one list."""
+        host = on_host([*self[:4], *more])
+        return [Chains(*host[:4], *self[4:]), *host[4:]]
+
+    def by_way_of_host(self, function, *more, options=()):
+        """function(chains, *more, *options) on the CPU, results on the device of the scores."""
+        results = function(*self.on_host(*more), *options)
+        return tuple(part.to(self.unary.device, non_blocking=True) for part in results)
+
+    def is_native(self, policy, surrogate):
+        """Whether to use tensor operations on the device of the scores, not compiled kernels."""
+        if surrogate == "max_min" or policy != "auto":
+            return surrogate != "max_min" and policy == "native"
+        B, _, R = self.unary.shape
+        return not self.is_on_host and B * R**2 >= NATIVE_WORK
+
+    def arrays(self):
+        """The scores in the form of `solve`, without a copy if labels are contiguous."""
+        unary, pair = self.unary.detach().numpy(), self.pair.detach().numpy()
+        itemsize = unary.itemsize
+        if unary.strides[2] != itemsize:
+            unary = np.ascontiguousarray(unary)
+        if pair.strides[-1] != itemsize:
+            pair = np.ascontiguousarray(pair)
+        if pair.ndim == 2:
+            pair = pair[np.newaxis, np.newaxis]
+        return unary, pair, *(
+            np.zeros(0, unary.dtype) if scores is None
+            else np.ascontiguousarray(scores.detach().numpy())
+            for scores in (self.start, self.end))
+
+    def solve(self, what, **options):
+        return solve(what, *self.arrays(), self.first, self.length, spread=_spread, **options)
+
+    def rows(self, unary, start, end):
+        """Scores of all positions with scores of the ends added: packed rows in float64."""
+        found = [np.zeros((0, unary.shape[2]))]
+        for own, first, length in zip(unary, self.first, self.length, strict=True):
+            own = own[first : first + length].astype(np.float64)
+            if length:
+                own[0] += start if start is not None and start.size else 0.0
+                own[-1] += end if end is not None and end.size else 0.0
+            found.append(own)
+        return np.concatenate(found)
+
+    def edges(self, b):
+        """The edges between positions of sequence b, as a slice."""
+        return slice(self.first[b], self.first[b] + max(0, self.length[b] - 1))
+
+    def places(self, length=None):
+        """Index arrays of sequences and positions, of all positions or of `length` of each."""
+        length = self.length if length is None else length
+        rows = np.repeat(np.arange(len(length)), length)
+        ends = np.cumsum(length)
+        return rows, np.arange(length.sum()) - np.repeat(ends - length - self.first, length)
+
+
 def _spread(run, n, cost):
-    """Call run on ranges of 0 ... n in as many threads as PyTorch takes for its own operations."""
+    """Call run on ranges of 0 ... n, in the number of threads of PyTorch."""
     in_threads(run, n, cost, torch.get_num_threads())
 
 
-def is_native(unary, policy, surrogate):
-    """Whether tensor operations do it, on the device of the scores, or compiled kernels."""
-    if surrogate == "max_min" or policy == "cpu":
-        return False
-    if policy == "native":
-        return True
-    return unary.device.type != "cpu" and unary.shape[0] * unary.shape[2] ** 2 >= NATIVE_WORK
+def _like(tensor, array):
+    """An array as a tensor of the dtype of another one."""
+    return torch.from_numpy(array).to(tensor.dtype)
 
 
 def bounds(mask, lengths, n_sequences, n_positions):
@@ -49,8 +132,8 @@ def bounds(mask, lengths, n_sequences, n_positions):
         if hole is not None:
             b, t = hole
             raise ValueError(
-                f"mask[{b}] has a hole at position {t}: the positions of a sequence are in one "
-                "piece that begins at the first or ends at the last position. Pack the rows first.")
+                f"mask[{b}] has a hole at position {t}: a sequence must be one piece that begins "
+                "at the first or ends at the last position. Pack the rows first.")
     elif lengths is not None:
         found[1] = _host(lengths)
         wrong = (found[1] < 0) | (found[1] > n_positions)
@@ -64,147 +147,103 @@ def bounds(mask, lengths, n_sequences, n_positions):
 
 
 def _host(tensor):
-    if tensor.device.type != "cpu":
-        tensor, = on_host([tensor])
-    return tensor.detach().numpy()
+    return on_host([tensor])[0].detach().numpy()
 
 
-def _arrays(unary, pair, start, end):
-    """The scores as `solve` takes them, without a copy where labels are contiguous."""
-    unary, pair = unary.detach().numpy(), pair.detach().numpy()
-    itemsize = unary.itemsize
-    if unary.strides[2] != itemsize:
-        unary = np.ascontiguousarray(unary)
-    if pair.strides[-1] != itemsize:
-        pair = np.ascontiguousarray(pair)
-    if pair.ndim == 2:
-        pair = pair[np.newaxis, np.newaxis]
-    ends = [
-        np.zeros(0, unary.dtype) if scores is None
-        else np.ascontiguousarray(scores.detach().numpy())
-        for scores in (start, end)]
-    return unary, pair, *ends
+# -------------------------------------------------------------------------------------- losses
 
 
-def _with_ends(unary, start, end, first, length):
-    """Scores of positions with those of first and last labels added: packed rows in float64."""
-    rows = []
-    for b in range(unary.shape[0]):
-        own = unary[b, first[b] : first[b] + length[b]].astype(np.float64)
-        if length[b]:
-            own[0] += start if start.size else 0.0
-            own[-1] += end if end.size else 0.0
-        rows.append(own)
-    return np.concatenate(rows) if rows else np.zeros((0, unary.shape[2]))
+def chain_loss(chains, tags, allowed, cost, options):
+    """Losses and slopes on the device of the scores.
 
-
-def _edges_of(pair, first, length):
-    """Matrices of the edges between positions of sequences, one after another, in float64."""
-    found = [
-        pair[b, first[b] : first[b] + max(0, length[b] - 1)].astype(np.float64)
-        for b in range(pair.shape[0])]
-    return np.concatenate(found) if found else np.zeros((0, *pair.shape[2:]))
-
-
-def _places(first, length):
-    """Rows of (B, T) that hold positions: index arrays of sequences and of positions."""
-    rows = np.repeat(np.arange(len(length)), length)
-    ends = np.cumsum(length)
-    return rows, np.arange(length.sum()) - np.repeat(ends - length - first, length)
-
-
-def _by_blocks(unary, pair, start, end, tags, first, length, surrogate, cost, cost_scale, tol):
-    """Losses with inexact oracles: (values, uppers) and slopes of all positions and edges."""
-    B, T, R = unary.shape
-    some = length > 0
-    values, slope = np.zeros((2, B)), np.zeros((B, T, R))
-    edges = np.zeros((B, 1 if pair.shape[:2] == (1, 1) else pair.shape[1], R, R))
-    if not some.any():
-        return values, slope, edges
-    shared = pair.shape[:2] == (1, 1)
-    _check_ranges(unary, pair, start, end, tags, first, length)
-    rows, places = _places(first, length)
-    transitions = pair[0, 0].astype(np.float64)
-    if not shared:
-        transitions = _edges_of(pair, first, length)
-    found = chain_losses(
-        _with_ends(unary, start, end, first, length), transitions, tags[rows, places],
-        length[some], surrogate=surrogate, cost=cost, cost_scale=cost_scale, tol=tol,
-        n_jobs=torch.get_num_threads())
-    values[0, some], values[1, some] = found.value, found.upper
-    slope[rows, places] = found.gradient[0]
-    if shared:
-        edges[some, 0] = found.gradient[1]
-    else:
-        of_edges = np.maximum(length - 1, 0)
-        edges[_places(first, of_edges)] = found.gradient[1]
-    return values, slope, edges
-
-
-def _check_ranges(unary, pair, start, end, tags, first, length):
-    """The checks of `solve`, where another kernel goes on, by its cheapest call."""
-    solve(
-        "best", unary, pair, start, end, first, length, paths=np.zeros(unary.shape[:2], np.int64),
-        tags=tags, spread=_spread)
-
-
-def loss_on_host(unary, pair, start, end, tags, first, length, allowed, cost, surrogate,
-                 temperature, cost_scale, tol, factor, total):
-    """Losses of tensors of the CPU, with slopes and the upper bounds.
-
-    Returns value and upper, (B,) or with `total` the sums times factor, (); slopes of unary; of
-    pair, summed over the batch with `total`, else (B, R, R) where it is shared; of start and end,
-    (R,) with `total`, else (0,).
+    Returns value and upper, (B,) or with `total` the sums times factor, (). Then the slopes of
+    unary, of pair, summed over the batch with `total`, else (B, R, R) if it is shared, and of start
+    and end, (R,) with `total`, else (0,).
     """
-    dtype = unary.dtype
-    scores = _arrays(unary, pair, start, end)
-    shared, has_ends = pair.dim() == 2, start is not None or end is not None
-    tags = tags.numpy()
+    if cost is not None:
+        cost = cost.numpy()
+    options = Options(*options)
+    if not options.total:
+        options = options._replace(factor=1.0)
+    if chains.is_native(options.policy, options.surrogate):
+        with torch.no_grad():
+            return _native_loss(chains, tags, allowed, cost, options)
+    if chains.is_on_host:
+        return _loss_on_host(chains, tags, allowed, cost, options)
+    return chains.by_way_of_host(_loss_on_host, tags, allowed, options=(cost, options))
+
+
+def _loss_on_host(chains, tags, allowed, cost, options):
+    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    unary, tags = chains.unary, tags.numpy()
     B, T, R = unary.shape
-    if not total:
-        factor = 1.0
+    dtype, shared = unary.dtype, chains.is_shared
+    has_ends = chains.start is not None or chains.end is not None
+    d_start = d_end = torch.empty(0, dtype=dtype)
     if surrogate == "max_min":
-        (value, upper), slope, edges = _by_blocks(
-            *scores, tags, first, length, surrogate, cost, cost_scale, tol)
+        values, slope, edges = _by_blocks(chains, tags, cost, options)
         d_unary, d_pair = _like(unary, factor * slope), _like(unary, factor * edges)
-        d_start = d_end = torch.empty(0, dtype=dtype)
         if total:
-            value, upper = factor * value.sum(), factor * upper.sum()
+            values = np.array([factor * own.sum() for own in values])
             if has_ends:
-                d_start, d_end = sum_of_ends(d_unary, first, length)
+                d_start, d_end = sum_of_ends(d_unary, chains.first, chains.length)
         if shared:
             d_pair = d_pair.sum(dim=(0, 1)) if total else d_pair[:, 0]
-        return *_like(unary, np.stack([value, upper])).unbind(), d_unary, d_pair, d_start, d_end
+        return *_like(unary, values).unbind(), d_unary, d_pair, d_start, d_end
     d_unary = torch.empty_like(unary)
     if d_unary.stride(2) != 1:
         d_unary = torch.empty(unary.shape, dtype=dtype)
     d_pair = summed = ends = None
     if shared and total:
-        summed = np.empty((R, R), scores[0].dtype)
+        summed = np.empty((R, R), d_unary.numpy().dtype)
     else:
-        d_pair = np.empty((B, 1, R, R) if shared else pair.shape, scores[0].dtype)
+        d_pair = np.empty((B, 1, R, R) if shared else chains.pair.shape, d_unary.numpy().dtype)
     if total and has_ends:
-        ends = np.empty((2, R), scores[0].dtype)
-    value, sum_ = solve(
-        surrogate, *scores, first, length, tags=tags,
-        allowed=None if allowed is None else allowed.numpy().view(np.uint8), cost=cost,
-        mean_cost=cost_scale == "mean", temperature=temperature, factor=factor,
-        d_unary=d_unary.numpy(), d_pair=d_pair, summed=summed, ends=ends,
-        spread=_spread)
+        ends = np.empty((2, R), d_unary.numpy().dtype)
+    value, sum_ = chains.solve(
+        surrogate, tags=tags, allowed=None if allowed is None else allowed.numpy().view(np.uint8),
+        cost=cost, mean_cost=cost_scale == "mean", temperature=temperature, factor=factor,
+        d_unary=d_unary.numpy(), d_pair=d_pair, summed=summed, ends=ends)
     value = torch.scalar_tensor(sum_, dtype=dtype) if total else _like(unary, value)
     if summed is None:
         summed = d_pair[:, 0] if shared else d_pair
-    if ends is None:
-        d_start = d_end = torch.empty(0, dtype=dtype)
-    else:
+    if ends is not None:
         d_start, d_end = torch.from_numpy(ends).unbind()
     return value, value, d_unary, torch.from_numpy(summed), d_start, d_end
 
 
-def sum_of_ends(slope, first, length):
-    """Slopes of the scores of first and last labels, of those of positions: summed over sequences.
+def _by_blocks(chains, tags, cost, options):
+    """Losses with inexact oracles: (values, uppers), and slopes of all positions and edges."""
+    unary, pair, start, end = chains.arrays()
+    B, T, R = unary.shape
+    length, shared = chains.length, chains.is_shared
+    some = length > 0
+    values, slope = np.zeros((2, B)), np.zeros((B, T, R))
+    edges = np.zeros((B, 1 if shared else pair.shape[1], R, R))
+    if not some.any():
+        return values, slope, edges
+    _check_scores(chains, tags)
+    places, joined = chains.places(), chains.places(np.maximum(length - 1, 0))
+    transitions = pair[0, 0] if shared else pair[joined]
+    found = chain_losses(
+        chains.rows(unary, start, end), transitions.astype(np.float64), tags[places], length[some],
+        surrogate=options.surrogate, cost=cost, cost_scale=options.cost_scale, tol=options.tol,
+        n_jobs=torch.get_num_threads())
+    values[:, some] = found.value, found.upper
+    slope[places] = found.gradient[0]
+    edges[(some, 0) if shared else joined] = found.gradient[1]
+    return values, slope, edges
 
-    first and length are arrays or tensors; what an empty sequence has at its place is zero.
+
+def _check_scores(chains, tags=None):
+    """The checks of `solve`, by its cheapest call, before another kernel."""
+    chains.solve("best", paths=np.zeros(chains.unary.shape[:2], np.int64), tags=tags)
+
+
+def sum_of_ends(slope, first, length):
+    """Slopes of the scores of first and last labels, summed over sequences.
+
+    first and length are arrays or tensors. The slope is zero at the place of an empty sequence.
     """
     B, T, R = slope.shape
     if T == 0 or B == 0:
@@ -212,68 +251,65 @@ def sum_of_ends(slope, first, length):
     first, length = (torch.as_tensor(x, device=slope.device) for x in (first, length))
     rows = torch.arange(B, device=slope.device)
     last = (first + length - 1).clamp(min=0)
-    found = slope[rows, first], slope[rows, last]
-    return found[0].sum(0), found[1].sum(0)
+    return slope[rows, first].sum(0), slope[rows, last].sum(0)
 
 
-def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, surrogate,
-                 temperature, cost_scale, factor, total):
-    """`loss_on_host` in tensor operations, on whatever device."""
+def _native_loss(chains, tags, allowed, cost, options):
+    """`_loss_on_host` in tensor operations, on any device."""
+    unary, pair, start, end, *_ = chains
+    surrogate, temperature, cost_scale, _, factor, total, _ = options
     device, dtype = unary.device, unary.dtype
     B, T, R = unary.shape
-    shared = pair.dim() == 2
-    if not total:
-        factor = 1.0
-    (first, last), inside, joined = _on_device(unary, (first, length))
+    first, last, inside, joined = _on_device(chains)
     length = last - first + 1
-    # what is wrong is asked for once, at the end: the device is waited for no earlier
-    wrong = _wrong_scores(unary, pair, start, end, inside, joined)
+    # errors are looked at once, at the end, so that nothing waits for the device before
+    wrong = _wrong_scores(chains, inside, joined)
     least = -1 if surrogate == "log" and cost is None else 0
     wrong = wrong | (inside & ((tags < least) | (tags >= R))).any()
     known = torch.where(inside, tags, 0)
     target = known.clamp(0, R - 1)
     scores = torch.where(inside[:, :, None], _plus_ends(unary, start, end, first, last), 0.0)
-    hit = torch.nn.functional.one_hot(target, R).to(dtype) * inside[:, :, None]
+    hit = one_hot(target, R).to(dtype) * inside[:, :, None]
     augmented = scores
     if cost is not None:
         share = 1.0 / length.clamp(min=1) if cost_scale == "mean" else torch.ones_like(length)
         costs = torch.as_tensor(cost, device=device, dtype=dtype)[target]
         augmented = scores + costs * share.to(dtype)[:, None, None] * inside[:, :, None]
     partial = allowed is not None or (least < 0 and bool((known < 0).any()))
-    filled = length > 0
+    form = ("total" if total else "sum") if chains.is_shared else "full"
     if surrogate == "log":
-        wanted = ("total" if total else "sum") if shared else "full"
         log_z, nodes, edges = _native.sum_product(
-            augmented / temperature, pair / temperature, first, last, wanted)
+            augmented / temperature, pair / temperature, first, last, form)
         value = temperature * log_z
     else:
         paths, best = _native.viterbi(augmented, pair, first, last)
         value = best.double()
-        nodes = torch.nn.functional.one_hot(paths, R).to(dtype) * inside[:, :, None]
-        edges = _edges_of_labels(paths, joined, R, shared, total, dtype)
+        nodes = one_hot(paths, R).to(dtype) * inside[:, :, None]
+        edges = _edges_of_labels(paths, joined, R, form, dtype)
     if partial:
         free = (known < 0)[:, :, None] | hit.bool()
         if allowed is not None:
             free = free & allowed
         clamped = torch.where(free, augmented, -float("inf"))
         log_c, at_nodes, at_edges = _native.sum_product(
-            clamped / temperature, pair / temperature, first, last, wanted)
+            clamped / temperature, pair / temperature, first, last, form)
         truth = temperature * log_c
     else:
         truth = (torch.where(inside, scores.gather(2, target[:, :, None])[:, :, 0], 0.0)
                  .double().sum(1))
         if T > 1:
-            matrices = pair.expand(B, T - 1, R, R) if shared else pair
-            steps = matrices[
+            steps = pair.expand(B, T - 1, R, R)[
                 torch.arange(B, device=device)[:, None],
                 torch.arange(T - 1, device=device)[None], target[:, :-1], target[:, 1:]]
             truth = truth + torch.where(joined, steps, 0.0).double().sum(1)
-        at_nodes = hit
-        at_edges = _edges_of_labels(target, joined, R, shared, total, dtype)
-    if bool(wrong | (filled & ~(torch.isfinite(value) & torch.isfinite(truth))).any()):
-        _explain(
-            unary, pair, start, end, tags, first.cpu().numpy(), length.cpu().numpy(), allowed,
-            cost, surrogate, temperature, cost_scale, 1.0, 1.0, False)
+        at_nodes, at_edges = hit, _edges_of_labels(target, joined, R, form, dtype)
+    if bool(wrong | ((length > 0) & ~(torch.isfinite(value) & torch.isfinite(truth))).any()):
+        # the compiled kernels explain what is wrong
+        host = chains.on_host(tags, allowed)
+        _loss_on_host(*host, cost, options._replace(factor=1.0, total=False))
+        raise ValueError(
+            "emissions, transitions or tags are wrong, or sums of scores overflow, on "
+            f"{unary.device}.")
     value = (value - truth).clamp(min=0.0)
     d_unary, d_pair = factor * (nodes - at_nodes), factor * (edges - at_edges)
     d_start = d_end = unary.new_empty(0)
@@ -285,35 +321,25 @@ def _native_loss(unary, pair, start, end, tags, first, length, allowed, cost, su
     return value, value, d_unary, d_pair.to(dtype), d_start, d_end
 
 
-def _on_device(unary, found):
-    """First and last positions, which positions are no padding, and which edges join such."""
-    first, length = (torch.from_numpy(x).to(unary.device) for x in found)
+def _on_device(chains):
+    """First and last positions, and masks of positions and edges without padding."""
+    device, T = chains.unary.device, chains.unary.shape[1]
+    first, length = (torch.from_numpy(x).to(device) for x in chains[4:])
     last = first + length - 1
-    positions = torch.arange(unary.shape[1], device=unary.device)
-    inside = (positions >= first[:, None]) & (positions <= last[:, None])
-    return (first, last), inside, inside[:, 1:] & inside[:, :-1]
+    return first, last, *_native.masks(first, last, T)
 
 
-def _wrong_scores(unary, pair, start, end, inside, joined):
-    """Whether there is NaN or inf where a sequence is: a flag on the device."""
-    wrong = (inside[:, :, None] & ~(unary < float("inf"))).any()
-    if pair.dim() == 2:
-        wrong = wrong | ~(pair < float("inf")).all()
+def _wrong_scores(chains, inside, joined):
+    """Whether there is NaN or inf in a sequence: a flag on the device."""
+    wrong = (inside[:, :, None] & ~(chains.unary < float("inf"))).any()
+    if chains.is_shared:
+        wrong = wrong | ~(chains.pair < float("inf")).all()
     else:
-        wrong = wrong | (joined[:, :, None, None] & ~(pair < float("inf"))).any()
-    for scores in (start, end):
+        wrong = wrong | (joined[:, :, None, None] & ~(chains.pair < float("inf"))).any()
+    for scores in (chains.start, chains.end):
         if scores is not None:
             wrong = wrong | ~(scores < float("inf")).all()
     return wrong
-
-
-def _explain(unary, pair, start, end, tags, first, length, allowed, *options):
-    """Raise what the compiled kernels say of a batch that is wrong."""
-    host = on_host([unary, pair, start, end, tags, allowed])
-    loss_on_host(*host[:5], first, length, host[5], *options)
-    raise ValueError(
-        "emissions, transitions or tags are wrong, or sums of scores overflow, on "
-        f"{unary.device}.")
 
 
 def _plus_ends(unary, start, end, first, last):
@@ -325,251 +351,201 @@ def _plus_ends(unary, start, end, first, last):
     return unary
 
 
-def _edges_of_labels(labels, joined, R, shared, total, dtype):
-    """How often each transition occurs in labellings (B, T), as slopes of pair are laid out."""
+def _edges_of_labels(labels, joined, R, form, dtype):
+    """Counts of each transition in labellings (B, T), in the form of the slopes of pair."""
     B = labels.shape[0]
     codes = labels[:, :-1] * R + labels[:, 1:]
-    if not shared:
-        return (torch.nn.functional.one_hot(codes, R * R).to(dtype) * joined[:, :, None]).reshape(
-            B, -1, R, R)
+    if form == "full":
+        return (one_hot(codes, R * R).to(dtype) * joined[:, :, None]).reshape(B, -1, R, R)
     rows = torch.arange(B, device=labels.device)[:, None].expand_as(codes)
     found = torch.zeros(B * R * R, dtype=dtype, device=labels.device)
-    # places that are not joined add zeros: no values need be known on the host
+    # edges of padding add zeros, and so the host needs no values
     found.index_add_(0, (rows * R * R + codes).reshape(-1), joined.reshape(-1).to(dtype))
     found = found.reshape(B, R, R)
-    return found.sum(0) if total else found
+    return found.sum(0) if form == "total" else found
 
 
-def chain_loss(unary, pair, start, end, tags, found, allowed, cost, surrogate, temperature,
-               cost_scale, tol, factor, total, policy):
-    """Losses and slopes on the device of the scores; found is what `bounds` returns."""
-    first, length = found
-    if cost is not None:
-        cost = cost.numpy()
-    if is_native(unary, policy, surrogate):
-        with torch.no_grad():
-            return _native_loss(
-                unary, pair, start, end, tags, first, length, allowed, cost, surrogate,
-                temperature, cost_scale, factor, total)
-    options = (cost, surrogate, temperature, cost_scale, tol, factor, total)
-    if unary.device.type == "cpu":
-        return loss_on_host(
-            unary, pair, start, end, tags, first, length, allowed, *options)
-    host = on_host([unary, pair, start, end, tags, allowed])
-    results = loss_on_host(*host[:5], first, length, host[5], *options)
-    return tuple(part.to(unary.device, non_blocking=True) for part in results)
+# --------------------------------------------------------------------------------- derivatives
 
 
-def weighted(g, slopes, found, total, has_start, has_end):
-    """Slopes times what is passed back: of unary, pair, start and end."""
+def weighted(g, slopes, bounds, total, has_start, has_end):
+    """Slopes times the incoming gradient: of unary, pair, start and end."""
     d_unary, d_pair, d_start, d_end = slopes
     if total:
         return (
             g * d_unary, g * d_pair, g * d_start if has_start else None,
             g * d_end if has_end else None)
     of_unary = g[:, None, None] * d_unary
-    if d_pair.dim() == 3:
-        of_pair = torch.einsum("b,bij->ij", g, d_pair)
-    else:
-        of_pair = g[:, None, None, None] * d_pair
-    of_start, of_end = sum_of_ends(of_unary, *found)
-    return of_unary, of_pair, of_start if has_start else None, of_end if has_end else None
+    of_start, of_end = sum_of_ends(of_unary, *bounds)
+    return (
+        of_unary, _weighted_edges(g, d_pair), of_start if has_start else None,
+        of_end if has_end else None)
 
 
-def tangents(unary, pair, start, end, found, tags, allowed, temperature, directions):
-    """How marginals change along a direction of scores: Hessian of log Z times a vector.
+def _weighted_edges(g, edges):
+    """Edges of all sequences times weights, and their sum if edges are shared."""
+    if edges.dim() == 3:
+        return torch.einsum("b,bij->ij", g, edges)
+    return g[:, None, None, None] * edges
 
-    `directions` are those of unary, pair, start and end, or None for zeros; that of a shared pair
-    is (R, R), or (B, R, R) for one of each sequence.  With tags, and labels that are allowed, less
-    the change of the marginals within them.  Returns the changes of marginals of positions and of
-    edges, (B, R, R) where pair is shared.
+
+def tangents(chains, tags, allowed, temperature, directions):
+    """Changes of marginals along a direction of scores: Hessian of log Z times a vector.
+
+    `directions` belong to unary, pair, start and end, or are None for zeros. The direction of a
+    shared pair is (R, R), or (B, R, R) with one for each sequence. With tags, and allowed labels,
+    the change of the marginals within them is subtracted. Returns the changes of marginals of
+    positions and of edges, (B, R, R) if pair is shared.
     """
-    if unary.device.type != "cpu":
-        host = on_host([unary, pair, start, end, tags, allowed, *directions])
-        changes = tangents(
-            *host[:4], found, host[4], host[5], temperature, host[6:])
-        return tuple(part.to(unary.device) for part in changes)
-    first, length = found
+    if not chains.is_on_host:
+        return chains.by_way_of_host(
+            lambda chains, tags, allowed, *directions: tangents(
+                chains, tags, allowed, temperature, directions), tags, allowed, *directions)
+    first, length, shared = chains.first, chains.length, chains.is_shared
+    unary, pair, start, end = chains.arrays()
     B, T, R = unary.shape
-    scores = _arrays(unary, pair, start, end)
-    shared = pair.dim() == 2
     some = np.flatnonzero(length)
     nodes = np.zeros((B, T, R))
     edges = np.zeros((B, R, R) if shared else pair.shape)
     d_unary, d_pair, d_start, d_end = (
         None if part is None else part.detach().numpy().astype(np.float64) for part in directions)
     if not some.size:
-        return _like(unary, nodes), _like(unary, edges)
-    rows, places = _places(first, length)
-    theta = _with_ends(scores[0], *scores[2:], first, length) / temperature
-    none = np.zeros(0)
-    along = _with_ends(
-        np.zeros((B, T, R)) if d_unary is None else d_unary, none if d_start is None else d_start,
-        none if d_end is None else d_end, first, length)
-    matrices = scores[1].astype(np.float64) / temperature
+        return _like(chains.unary, nodes), _like(chains.unary, edges)
+    places = chains.places()
+    theta = chains.rows(unary, start, end) / temperature
+    along = chains.rows(np.zeros((B, T, R)) if d_unary is None else d_unary, d_start, d_end)
+    matrices = pair.astype(np.float64) / temperature
 
-    def added(theta, sign):
+    def add(theta, sign):
         if shared and (d_pair is None or d_pair.ndim == 2):
             own = chain_tangent(
                 theta, matrices[0, 0], along, d_pair, lengths=length[some], edges="sum")
-            nodes[rows, places] += sign * own.d_nodes
+            nodes[places] += sign * own.d_nodes
             edges[some] += sign * own.d_edges
             return
         starts = np.cumsum(length) - length
         for b in some.tolist():
             own = slice(starts[b], starts[b] + length[b])
-            of_edges = slice(first[b], first[b] + length[b] - 1)
+            at = b if shared else (b, chains.edges(b))
             change = chain_tangent(
-                theta[own], matrices[0, 0] if shared else matrices[b, of_edges], along[own],
-                None if d_pair is None else d_pair[b] if shared else d_pair[b, of_edges],
-                edges="sum" if shared else "full")
+                theta[own], matrices[0, 0] if shared else matrices[at], along[own],
+                None if d_pair is None else d_pair[at], edges="sum" if shared else "full")
             nodes[b, first[b] : first[b] + length[b]] += sign * change.d_nodes
-            if shared:
-                edges[b] += sign * change.d_edges
-            else:
-                edges[b, of_edges] += sign * change.d_edges
+            edges[at] += sign * change.d_edges
 
-    added(theta, 1.0)
+    add(theta, 1.0)
     if tags is not None:
-        labels = tags.numpy()[rows, places]
+        labels = tags.numpy()[places]
         free = (labels[:, np.newaxis] == np.arange(R)) | (labels < 0)[:, np.newaxis]
         if allowed is not None:
-            free &= allowed.numpy()[rows, places]
-        # one labelling is left of most sequences, whose marginals do not change
+            free &= allowed.numpy()[places]
+        # the marginals of a single labelling do not change
         if (free.sum(axis=1) > 1).any():
-            added(np.where(free, theta, -np.inf), -1.0)
-    return _like(unary, nodes / temperature), _like(unary, edges / temperature)
+            add(np.where(free, theta, -np.inf), -1.0)
+    return _like(chains.unary, nodes / temperature), _like(chains.unary, edges / temperature)
 
 
-def _like(tensor, array):
-    """An array as a tensor of the dtype of another one."""
-    return torch.from_numpy(array).to(tensor.dtype)
-
-
-def second(g, cotangents, inputs, slopes, found, options):
+def second(g, cotangents, chains, tags, allowed, cost, slopes, options):
     """Derivatives of `weighted` with respect to g, unary, pair, start and end.
 
-    cotangents are what is passed back to its four results, None for zeros.
+    cotangents are the incoming gradients of its four results, None for zeros.
     """
-    unary, pair, start, end, tags, allowed = inputs
-    surrogate, temperature, augmented, factor, total = options
+    surrogate, temperature, cost_scale, factor, total = options
     if surrogate != "log":
-        raise RuntimeError(ONCE)
-    if augmented is not None:
+        raise RuntimeError(f"{TWICE}.")
+    unary, pair, start, end, first, length = chains
+    if cost is not None:
         # costs are constants that are added to the scores of positions
-        unary = unary + augmented
-    c_unary, c_pair, c_start, c_end = cotangents
-    d_unary, d_pair, d_start, d_end = slopes
-    B = unary.shape[0]
+        own = cost.to(unary.device)[tags.clamp(0, cost.shape[0] - 1)]
+        if cost_scale == "mean":
+            own = own / torch.as_tensor(length, device=tags.device).clamp(min=1)[:, None, None]
+        unary = unary + own.to(unary.dtype)
     of_g = torch.zeros_like(g)
     if total:
         for c, d in zip(cotangents, slopes, strict=True):
             if c is not None and d.numel():
                 of_g = of_g + (c * d).sum()
     else:
-        direction = torch.zeros_like(d_unary) if c_unary is None else c_unary
-        of_g = of_g + (_plus_directions(direction, c_start, c_end, found) * d_unary).sum((1, 2))
+        c_unary, c_pair, *c_ends = cotangents
+        direction = torch.zeros_like(slopes[0]) if c_unary is None else c_unary
+        begin, n = (torch.as_tensor(x, device=direction.device) for x in (first, length))
+        direction = _plus_ends(direction, *c_ends, begin, begin + n - 1)
+        of_g = of_g + (direction * slopes[0]).sum((1, 2))
         if c_pair is not None:
-            of_g = of_g + (c_pair * d_pair).flatten(1).sum(1)
+            of_g = of_g + (c_pair * slopes[1]).flatten(1).sum(1)
     nodes, edges = tangents(
-        unary, pair, start, end, found, tags, allowed, temperature, cotangents)
-    weights = (g * factor).expand(B) if total else g
+        chains._replace(unary=unary), tags, allowed, temperature, cotangents)
+    weights = (g * factor).expand(unary.shape[0]) if total else g
     nodes = weights[:, None, None] * nodes
-    if pair.dim() == 2:
-        edges = torch.einsum("b,bij->ij", weights, edges)
-    else:
-        edges = weights[:, None, None, None] * edges
-    of_start, of_end = sum_of_ends(nodes, *found)
+    of_start, of_end = sum_of_ends(nodes, first, length)
     return (
-        of_g, nodes, edges, None if start is None else of_start, None if end is None else of_end)
+        of_g, nodes, _weighted_edges(weights, edges), None if start is None else of_start,
+        None if end is None else of_end)
 
 
-def _plus_directions(direction, c_start, c_end, found):
-    first, length = (torch.as_tensor(x, device=direction.device) for x in found)
-    return _plus_ends(direction, c_start, c_end, first, first + length - 1)
+# ------------------------------------------------------------------ marginals and best labellings
 
 
-def augmentation(cost, tags, found, cost_scale, like):
-    """The costs that are added to the scores of positions, (B, T, R); None without costs."""
-    if cost is None:
-        return None
-    length = torch.as_tensor(found[1], device=tags.device).clamp(min=1)
-    own = cost.to(like.device)[tags.clamp(0, cost.shape[0] - 1)]
-    if cost_scale == "mean":
-        own = own / length[:, None, None]
-    return own.to(like.dtype)
-
-
-def viterbi_of(unary, pair, start, end, found, policy):
+def viterbi_of(chains, policy):
     """Labels of the best labellings, (B, T), -1 at padding, and their scores (B,)."""
-    first, length = found
-    if is_native(unary, policy, "max_margin"):
+    unary, pair, start, end, *_ = chains
+    if chains.is_native(policy, "max_margin"):
         with torch.no_grad():
-            ends, inside, joined = _on_device(unary, found)
-            wrong = _wrong_scores(unary, pair, start, end, inside, joined)
+            first, last, inside, joined = _on_device(chains)
+            wrong = _wrong_scores(chains, inside, joined)
             labels, scores = _native.viterbi(
-                _plus_ends(unary, start, end, *ends), pair, *ends)
-            if bool(wrong | ((ends[1] >= ends[0]) & ~torch.isfinite(scores)).any()):
-                viterbi_of(*on_host([unary, pair, start, end]), found, "cpu")
+                _plus_ends(unary, start, end, first, last), pair, first, last)
+            if bool(wrong | ((last >= first) & ~torch.isfinite(scores)).any()):
+                viterbi_of(*chains.on_host(), "cpu")
             return torch.where(inside, labels, -1), scores.to(unary.dtype)
-    if unary.device.type != "cpu":
-        labels, scores = viterbi_of(*on_host([unary, pair, start, end]), found, "cpu")
-        return labels.to(unary.device), scores.to(unary.device)
+    if not chains.is_on_host:
+        return chains.by_way_of_host(viterbi_of, options=("cpu",))
     labels = np.empty(unary.shape[:2], np.int64)
-    scores, _ = solve(
-        "best", *_arrays(unary, pair, start, end), first, length, paths=labels,
-        spread=_spread)
+    scores, _ = chains.solve("best", paths=labels)
     return torch.from_numpy(labels), _like(unary, scores)
 
 
-def kbest_of(unary, pair, start, end, found, k):
-    """The k best labellings, (B, T, k), -1 at padding and where there are fewer, and scores."""
-    if unary.device.type != "cpu":
-        labels, scores = kbest_of(*on_host([unary, pair, start, end]), found, k)
-        return labels.to(unary.device), scores.to(unary.device)
-    first, length = found
-    B, T, _ = unary.shape
+def kbest_of(chains, k):
+    """The k best labellings, (B, T, k), -1 at padding and if there are fewer, and scores."""
+    if not chains.is_on_host:
+        return chains.by_way_of_host(kbest_of, options=(k,))
+    B, T, _ = chains.unary.shape
     labels = np.full((B, T, k), -1, dtype=np.int64)
     scores = np.full((B, k), -np.inf)
-    arrays = _arrays(unary, pair, start, end)
-    _check_ranges(*arrays, None, first, length)
-    rows = _with_ends(arrays[0], *arrays[2:], first, length)
-    begins = np.cumsum(length) - length
-    shared = pair.dim() == 2
-    for b in range(B):
-        matrices = arrays[1][0, 0] if shared else (
-            arrays[1][b, first[b] : first[b] + max(0, length[b] - 1)])
-        paths, found_scores = viterbi_kbest(
-            rows[begins[b] : begins[b] + length[b]], matrices.astype(np.float64), k)
-        labels[b, first[b] : first[b] + length[b], : len(paths)] = paths.T
-        scores[b, : len(paths)] = found_scores
-    return torch.from_numpy(labels), _like(unary, scores)
+    unary, pair, *ends = chains.arrays()
+    _check_scores(chains)
+    rows = np.split(chains.rows(unary, *ends), np.cumsum(chains.length)[:-1]) if B else []
+    for b, own in enumerate(rows):
+        matrices = pair[0, 0] if chains.is_shared else pair[b, chains.edges(b)]
+        paths, found = viterbi_kbest(own, matrices.astype(np.float64), k)
+        first = chains.first[b]
+        labels[b, first : first + chains.length[b], : len(paths)] = paths.T
+        scores[b, : len(paths)] = found
+    return torch.from_numpy(labels), _like(chains.unary, scores)
 
 
-def marginals_of(unary, pair, start, end, found, temperature, policy):
+def marginals_of(chains, temperature, policy):
     """The temperature times log-partitions (B,), marginals of positions (B, T, R) and of edges.
 
-    Edges are (B, T - 1, R, R) where pair is, and sums over edges (B, R, R) where it is shared.
+    Edges are (B, T - 1, R, R) like pair, or sums over edges (B, R, R) if it is shared.
     """
-    first, length = found
-    shared = pair.dim() == 2
-    if is_native(unary, policy, "log"):
+    unary, pair, start, end, *_ = chains
+    shared = chains.is_shared
+    if chains.is_native(policy, "log"):
         with torch.no_grad():
-            ends, inside, joined = _on_device(unary, found)
-            wrong = _wrong_scores(unary, pair, start, end, inside, joined)
+            first, last, inside, joined = _on_device(chains)
+            wrong = _wrong_scores(chains, inside, joined)
             log_z, nodes, edges = _native.sum_product(
-                _plus_ends(unary, start, end, *ends) / temperature, pair / temperature, *ends,
-                "sum" if shared else "full")
+                _plus_ends(unary, start, end, first, last) / temperature, pair / temperature,
+                first, last, "sum" if shared else "full")
             if bool(wrong | ~torch.isfinite(log_z).all()):
-                marginals_of(*on_host([unary, pair, start, end]), found, temperature, "cpu")
+                marginals_of(*chains.on_host(), temperature, "cpu")
             return (temperature * log_z).to(unary.dtype), nodes, edges
-    if unary.device.type != "cpu":
-        results = marginals_of(*on_host([unary, pair, start, end]), found, temperature, "cpu")
-        return tuple(part.to(unary.device) for part in results)
-    B, T, R = unary.shape
+    if not chains.is_on_host:
+        return chains.by_way_of_host(marginals_of, options=(temperature, "cpu"))
+    B, _, R = unary.shape
     nodes = torch.empty(unary.shape, dtype=unary.dtype)
     edges = torch.empty((B, 1, R, R) if shared else pair.shape, dtype=unary.dtype)
-    value, _ = solve(
-        "marginals", *_arrays(unary, pair, start, end), first, length, temperature=temperature,
-        d_unary=nodes.numpy(), d_pair=edges.numpy(), spread=_spread)
+    value, _ = chains.solve(
+        "marginals", temperature=temperature, d_unary=nodes.numpy(), d_pair=edges.numpy())
     return _like(unary, value), nodes, edges[:, 0] if shared else edges

@@ -1,8 +1,8 @@
 """Operators of chains with their gradients.
 
-Two doors lead to the same functions of `_chain_numerics`.  Plain tensors that are worked on at once
-go through `autograd.Function`, which takes a third of the time; whatever is traced
-(``torch.compile``, ``torch.export``, fake tensors) goes through operators of ``torch.library``.
+Both roads lead to the functions of `_chain_numerics`. Plain tensors with values go through
+`autograd.Function`, in a third of the time. Traced tensors (``torch.compile``, ``torch.export``,
+fake tensors) go through operators of ``torch.library``.
 """
 
 from typing import Optional, Tuple
@@ -11,31 +11,54 @@ import torch
 from torch import Tensor
 
 from fastm4n.torch import _chain_numerics as numerics
-from fastm4n.torch._checks import refuse_forward_mode
+from fastm4n.torch._base import TWICE, operator, refuse_forward_mode
+from fastm4n.torch._chain_numerics import Chains
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _at_once(*tensors):
-    """Whether these are tensors with values, and nothing is being traced."""
+    """Whether these are plain tensors with values, outside of tracing."""
     for tensor in tensors:
         if tensor is not None and type(tensor) not in _PLAIN:
             return False
     return not torch.compiler.is_compiling()
 
 
-def _found(bounds):
-    """Bounds (2, B) as the ndarrays that `_chain_numerics` takes."""
-    if bounds.device.type != "cpu":
-        bounds = bounds.cpu()
-    bounds = bounds.numpy()
-    return bounds[0], bounds[1]
+def _chains(unary, pair, start, end, bounds):
+    return Chains(unary, pair, start, end, *bounds.cpu().numpy())
+
+
+def _placed(parts, like):
+    """The parts, with an empty tensor for each None, which operators cannot return."""
+    return tuple(like.new_empty(0) if part is None else part for part in parts)
+
+
+def _present(parts, scores):
+    """The parts, with None for scores that are None."""
+    return tuple(
+        None if given is None else part for part, given in zip(parts, scores, strict=True))
+
+
+def _empty_ends(unary, *ends):
+    return tuple(unary.new_empty(0 if scores is None else unary.shape[2]) for scores in ends)
+
+
+def _empty_edges(unary, pair):
+    B, _, R = unary.shape
+    return unary.new_empty((B, R, R) if pair.dim() == 2 else pair.shape)
 
 
 # ------------------------------------------------------------------------------------- bounds
 
 
-@torch.library.custom_op("fastm4n::chain_bounds", mutates_args=())
+def _bounds_shapes(mask, lengths, n_sequences, n_positions):
+    given = mask if mask is not None else lengths
+    return torch.empty(
+        (2, n_sequences), dtype=torch.int64, device="cpu" if given is None else given.device)
+
+
+@operator("chain_bounds", _bounds_shapes)
 def _bounds_op(mask: Optional[Tensor], lengths: Optional[Tensor], n_sequences: int,
                n_positions: int) -> Tensor:
     found = torch.from_numpy(numerics.bounds(mask, lengths, n_sequences, n_positions))
@@ -43,85 +66,63 @@ def _bounds_op(mask: Optional[Tensor], lengths: Optional[Tensor], n_sequences: i
     return found if given is None else found.to(given.device)
 
 
-@_bounds_op.register_fake
-def _(mask, lengths, n_sequences, n_positions):
-    given = mask if mask is not None else lengths
-    return torch.empty(
-        (2, n_sequences), dtype=torch.int64, device="cpu" if given is None else given.device)
-
-
 def chain_bounds(mask, lengths, like):
     """First position and length of each sequence of emissions `like`.
 
-    An ndarray, or a tensor of shape (2, B) while something is traced.
+    An ndarray, or a tensor of shape (2, B) during tracing.
     """
-    if _at_once(mask, lengths, like):
-        return numerics.bounds(mask, lengths, *like.shape[:2])
-    return _bounds_op(mask, lengths, like.shape[0], like.shape[1])
+    at_once = _at_once(mask, lengths, like)
+    return (numerics.bounds if at_once else _bounds_op)(mask, lengths, *like.shape[:2])
 
 
 # --------------------------------------------------------------------------------------- losses
 
 
-@torch.library.custom_op("fastm4n::chain_loss", mutates_args=())
+def _loss_shapes(unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature,
+                 cost_scale, tol, factor, total, policy):
+    B, _, R = unary.shape
+    value = unary.new_empty(() if total else (B,))
+    ends = R if total and (start is not None or end is not None) else 0
+    of_pair = unary.new_empty((R, R)) if total and pair.dim() == 2 else _empty_edges(unary, pair)
+    return (
+        value, value.clone(), torch.empty_like(unary), of_pair, unary.new_empty(ends),
+        unary.new_empty(ends))
+
+
+@operator("chain_loss", _loss_shapes, autocast=True)
 def _loss_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor], tags: Tensor,
         bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
         temperature: float, cost_scale: str, tol: float, factor: float, total: bool,
         policy: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     value, upper, *slopes = numerics.chain_loss(
-        unary, pair, start, end, tags, _found(bounds), allowed, cost, surrogate, temperature,
-        cost_scale, tol, factor, total, policy)
-    # an operator's results share no memory
+        _chains(unary, pair, start, end, bounds), tags, allowed, cost,
+        (surrogate, temperature, cost_scale, tol, factor, total, policy))
+    # the results of an operator share no memory
     return value, upper.clone(), *(part.clone() for part in slopes)
 
 
-@_loss_op.register_fake
-def _(unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature, cost_scale,
-      tol, factor, total, policy):
-    B, T, R = unary.shape
-    value = unary.new_empty(() if total else (B,))
-    of_pair = (R, R) if total else (B, R, R)
-    of_ends = R if total and (start is not None or end is not None) else 0
-    return (
-        value, value.clone(), torch.empty_like(unary),
-        unary.new_empty(of_pair if pair.dim() == 2 else pair.shape), unary.new_empty(of_ends),
-        unary.new_empty(of_ends))
-
-
-@torch.library.custom_op("fastm4n::chain_loss_backward", mutates_args=())
+@operator("chain_loss_backward", lambda g, unary, pair, start, end, d_unary, *rest: (
+    torch.empty_like(d_unary), torch.empty_like(pair), *_empty_ends(unary, start, end)))
 def _backward_op(
         g: Tensor, unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         d_unary: Tensor, d_pair: Tensor, d_start: Tensor, d_end: Tensor, tags: Tensor,
         bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
         temperature: float, cost_scale: str, factor: float,
         total: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    # the scores are there for second derivatives alone
-    found = numerics.weighted(
-        g, (d_unary, d_pair, d_start, d_end), _found(bounds), total, start is not None,
-        end is not None)
-    return tuple(unary.new_empty(0) if part is None else part for part in found)
+    # the scores are only for second derivatives
+    return _placed(numerics.weighted(
+        g, (d_unary, d_pair, d_start, d_end), bounds.cpu().numpy(), total, start is not None,
+        end is not None), unary)
 
 
-@_backward_op.register_fake
-def _(g, unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed, cost,
-      surrogate, temperature, cost_scale, factor, total):
-    R = unary.shape[2]
+def _second_shapes(g, c_unary, c_pair, c_start, c_end, unary, pair, start, end, *rest):
     return (
-        torch.empty_like(d_unary), torch.empty_like(pair),
-        unary.new_empty(0 if start is None else R), unary.new_empty(0 if end is None else R))
+        torch.empty_like(g), torch.empty(unary.shape, dtype=unary.dtype, device=unary.device),
+        torch.empty_like(pair), *_empty_ends(unary, start, end))
 
 
-def _backward_context(ctx, inputs, output):
-    (g, unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed, cost,
-     surrogate, temperature, cost_scale, factor, total) = inputs
-    ctx.save_for_backward(
-        g, unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed, cost)
-    ctx.options = surrogate, temperature, cost_scale, factor, total
-    ctx.set_materialize_grads(False)
-
-
-@torch.library.custom_op("fastm4n::chain_loss_second", mutates_args=())
+@operator("chain_loss_second", _second_shapes)
 def _second_op(
         g: Tensor, c_unary: Optional[Tensor], c_pair: Optional[Tensor], c_start: Optional[Tensor],
         c_end: Optional[Tensor], unary: Tensor, pair: Tensor, start: Optional[Tensor],
@@ -129,74 +130,53 @@ def _second_op(
         tags: Tensor, bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor],
         surrogate: str, temperature: float, cost_scale: str, factor: float,
         total: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    found = _found(bounds)
-    parts = numerics.second(
-        g, (c_unary, c_pair, c_start, c_end), (unary, pair, start, end, tags, allowed),
-        (d_unary, d_pair, d_start, d_end), found,
-        (surrogate, temperature,
-         numerics.augmentation(cost, tags, found, cost_scale, unary), factor, total))
-    return tuple(unary.new_empty(0) if part is None else part for part in parts)
+    return _placed(numerics.second(
+        g, (c_unary, c_pair, c_start, c_end), _chains(unary, pair, start, end, bounds), tags,
+        allowed, cost, (d_unary, d_pair, d_start, d_end),
+        (surrogate, temperature, cost_scale, factor, total)), unary)
 
 
-@_second_op.register_fake
-def _(g, c_unary, c_pair, c_start, c_end, unary, pair, start, end, d_unary, d_pair, d_start,
-      d_end, tags, bounds, allowed, cost, surrogate, temperature, cost_scale, factor, total):
-    R = unary.shape[2]
-    return (
-        torch.empty_like(g), torch.empty(unary.shape, dtype=unary.dtype, device=unary.device),
-        torch.empty_like(pair), unary.new_empty(0 if start is None else R),
-        unary.new_empty(0 if end is None else R))
+def _backward_context(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:13])
+    ctx.options = inputs[13:]
+    ctx.set_materialize_grads(False)
 
 
-def _backward_backward(ctx, c_unary, c_pair, c_start, c_end):
-    (g, unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed,
-     cost) = ctx.saved_tensors
+def _backward_backward(ctx, *cotangents):
+    g, *saved = ctx.saved_tensors
     if ctx.options[0] != "log":
-        raise RuntimeError(numerics.ONCE)
-    of_g, of_unary, of_pair, of_start, of_end = _second_op(
-        g, c_unary, c_pair, None if start is None else c_start, None if end is None else c_end,
-        unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed, cost,
-        *ctx.options)
-    return (
-        of_g, of_unary, of_pair, None if start is None else of_start,
-        None if end is None else of_end, *[None] * 13)
-
-
-_backward_op.register_autograd(_backward_backward, setup_context=_backward_context)
+        raise RuntimeError(f"{TWICE}.")
+    scores = saved[:4]
+    of_g, *parts = _second_op(g, *_present(cotangents, scores), *saved, *ctx.options)
+    return (of_g, *_present(parts, scores), *[None] * 13)
 
 
 def _loss_context(ctx, inputs, output):
-    (unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature, cost_scale, _,
-     factor, total, _) = inputs
-    _, upper, d_unary, d_pair, d_start, d_end = output
-    ctx.mark_non_differentiable(upper, d_unary, d_pair, d_start, d_end)
-    ctx.save_for_backward(
-        unary, pair, start, end, d_unary, d_pair, d_start, d_end, tags, bounds, allowed, cost)
+    (*scores, tags, bounds, allowed, cost, surrogate, temperature, cost_scale, _, factor, total,
+     _) = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*scores, *output[2:], tags, bounds, allowed, cost)
     ctx.options = surrogate, temperature, cost_scale, factor, total
 
 
 def _loss_backward(ctx, g, *of_others):
-    unary, pair, start, end, *rest = ctx.saved_tensors
-    of_unary, of_pair, of_start, of_end = _backward_op(
-        g, unary, pair, start, end, *rest, *ctx.options)
-    return (
-        of_unary, of_pair, None if start is None else of_start, None if end is None else of_end,
-        *[None] * 11)
+    parts = _backward_op(g, *ctx.saved_tensors, *ctx.options)
+    return (*_present(parts, ctx.saved_tensors[:4]), *[None] * 11)
 
 
+_backward_op.register_autograd(_backward_backward, setup_context=_backward_context)
 _loss_op.register_autograd(_loss_backward, setup_context=_loss_context)
 
 
 class _Loss(torch.autograd.Function):
-    """`chain_loss` of plain tensors: what the operator does, in a third of its time."""
+    """`chain_loss` of plain tensors: the operator, in a third of its time."""
 
     @staticmethod
     def forward(ctx, unary, pair, start, end, given, options):
-        tags, found, allowed, cost = given
+        tags, bounds, allowed, cost = given
         value, _, *slopes = numerics.chain_loss(
-            unary, pair, start, end, tags, found, allowed, cost, *options)
-        # slopes are neither inputs nor outputs, so that they may be kept as they are, which takes
-        # less time than to save and unpack them
+            Chains(unary, pair, start, end, *bounds), tags, allowed, cost, options)
+        # slopes are neither inputs nor outputs: an attribute is faster than saving and unpacking
         ctx.slopes = slopes
         ctx.has_ends = start is not None, end is not None
         ctx.given, ctx.options = given, options
@@ -205,171 +185,135 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        tags, found, allowed, cost = ctx.given
+        tags, bounds, allowed, cost = ctx.given
         surrogate, temperature, cost_scale, _, factor, total, _ = ctx.options
         if not torch.is_grad_enabled():
-            parts = numerics.weighted(g, ctx.slopes, found, total, *ctx.has_ends)
+            parts = numerics.weighted(g, ctx.slopes, bounds, total, *ctx.has_ends)
             return *parts, None, None
         # to be differentiated again
-        unary, pair, start, end = ctx.saved_tensors
-        of_unary, of_pair, of_start, of_end = _backward_op(
-            g, unary, pair, start, end, *ctx.slopes, tags, torch.from_numpy(found), allowed, cost,
-            surrogate, temperature, cost_scale, factor, total)
-        return (
-            of_unary, of_pair, None if start is None else of_start, None if end is None else of_end,
-            None, None)
+        scores = ctx.saved_tensors
+        parts = _backward_op(
+            g, *scores, *ctx.slopes, tags, torch.from_numpy(bounds), allowed, cost, surrogate,
+            temperature, cost_scale, factor, total)
+        return *_present(parts, scores), None, None
 
 
-def chain_loss(unary, pair, start, end, tags, bounds, *, allowed=None, cost=None, surrogate="log",
-               temperature=1.0, cost_scale="sum", tol=1e-6, factor=1.0, total=False,
-               policy="auto"):
-    """Losses (B,) of a batch, or with `total` their sum times factor; see `_chain_numerics`."""
-    refuse_forward_mode(unary, pair, start, end)
-    options = surrogate, temperature, cost_scale, tol, factor, total, policy
-    if _at_once(unary, pair, start, end):
-        return _Loss.apply(unary, pair, start, end, (tags, bounds, allowed, cost), options)
-    return _loss_op(unary, pair, start, end, tags, bounds, allowed, cost, *options)[0]
+def chain_loss(batch, tags, allowed, cost, options):
+    """Losses (B,) of a batch, or with `total` their sum times factor."""
+    *scores, bounds = batch
+    refuse_forward_mode(*scores)
+    if _at_once(*scores):
+        return _Loss.apply(*scores, (tags, bounds, allowed, cost), options)
+    return _loss_op(*scores, tags, bounds, allowed, cost, *options)[0]
 
 
-def chain_certificate(unary, pair, start, end, tags, bounds, *, allowed=None, cost=None,
-                      surrogate="log", temperature=1.0, cost_scale="sum", tol=1e-6,
-                      policy="auto"):
+def chain_certificate(batch, tags, allowed, cost, options):
     """A lower and an upper bound of each loss (B,)."""
-    options = surrogate, temperature, cost_scale, tol, 1.0, False, policy
+    *scores, bounds = batch
     with torch.no_grad():
-        if _at_once(unary, pair, start, end):
+        if _at_once(*scores):
             return numerics.chain_loss(
-                unary, pair, start, end, tags, bounds, allowed, cost, *options)[:2]
-        return _loss_op(unary, pair, start, end, tags, bounds, allowed, cost, *options)[:2]
+                Chains(*scores, *bounds), tags, allowed, cost, options)[:2]
+        return _loss_op(*scores, tags, bounds, allowed, cost, *options)[:2]
 
 
 # ------------------------------------------------------------------------------------ marginals
 
 
-@torch.library.custom_op("fastm4n::chain_marginals", mutates_args=())
+@operator("chain_marginals", lambda unary, pair, *rest: (
+    unary.new_empty(unary.shape[:1]), unary.new_empty(unary.shape), _empty_edges(unary, pair)),
+    autocast=True)
 def _marginals_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, temperature: float, policy: str) -> Tuple[Tensor, Tensor, Tensor]:
     log_z, nodes, edges = numerics.marginals_of(
-        unary, pair, start, end, _found(bounds), temperature, policy)
+        _chains(unary, pair, start, end, bounds), temperature, policy)
     return log_z, nodes, edges.contiguous()
 
 
-@_marginals_op.register_fake
-def _(unary, pair, start, end, bounds, temperature, policy):
-    B, T, R = unary.shape
+def _tangent_shapes(of_log_z, of_nodes, of_edges, unary, pair, start, end, nodes, *rest):
     return (
-        unary.new_empty(B), unary.new_empty((B, T, R)),
-        unary.new_empty((B, R, R) if pair.dim() == 2 else pair.shape))
+        torch.empty_like(nodes), unary.new_empty(pair.shape), *_empty_ends(unary, start, end))
 
 
-@torch.library.custom_op("fastm4n::chain_tangent", mutates_args=())
+@operator("chain_tangent", _tangent_shapes)
 def _tangent_op(
         of_log_z: Optional[Tensor], of_nodes: Optional[Tensor], of_edges: Optional[Tensor],
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         nodes: Tensor, edges: Tensor, bounds: Tensor,
         temperature: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    found = _found(bounds)
+    chains = _chains(unary, pair, start, end, bounds)
     own = torch.zeros_like(nodes), torch.zeros_like(edges)
     if of_log_z is not None:
         own = of_log_z[:, None, None] * nodes, (
             of_log_z.reshape(-1, *[1] * (edges.dim() - 1)) * edges)
     if of_nodes is not None or of_edges is not None:
         change = numerics.tangents(
-            unary, pair, start, end, found, None, None, temperature,
-            (of_nodes, of_edges, None, None))
+            chains, None, None, temperature, (of_nodes, of_edges, None, None))
         own = own[0] + change[0], own[1] + change[1]
-    of_start, of_end = numerics.sum_of_ends(own[0], *found)
-    none = unary.new_empty(0)
-    return (
-        own[0], own[1].sum(0) if pair.dim() == 2 else own[1],
-        none if start is None else of_start, none.clone() if end is None else of_end)
-
-
-@_tangent_op.register_fake
-def _(of_log_z, of_nodes, of_edges, unary, pair, start, end, nodes, edges, bounds, temperature):
-    R = unary.shape[2]
-    return (
-        torch.empty_like(nodes), unary.new_empty(pair.shape),
-        unary.new_empty(0 if start is None else R), unary.new_empty(0 if end is None else R))
+    ends = numerics.sum_of_ends(own[0], chains.first, chains.length)
+    return own[0], own[1].sum(0) if chains.is_shared else own[1], *_placed(
+        _present(ends, (start, end)), unary)
 
 
 def _marginals_context(ctx, inputs, output):
-    unary, pair, start, end, bounds, temperature, _ = inputs
-    _, nodes, edges = output
-    ctx.save_for_backward(unary, pair, start, end, nodes, edges, bounds)
-    ctx.temperature = temperature
+    *scores, bounds, ctx.temperature, _ = inputs
+    ctx.save_for_backward(*scores, *output[1:], bounds)
     ctx.set_materialize_grads(False)
 
 
-def _marginals_backward(ctx, of_log_z, of_nodes, of_edges):
-    unary, pair, start, end, nodes, edges, bounds = ctx.saved_tensors
-    of_unary, of_pair, of_start, of_end = _tangent_op(
-        of_log_z, of_nodes, of_edges, unary, pair, start, end, nodes.detach(), edges.detach(),
-        bounds, ctx.temperature)
-    return (
-        of_unary, of_pair, None if start is None else of_start, None if end is None else of_end,
-        None, None, None)
+def _marginals_backward(ctx, *cotangents):
+    *scores, nodes, edges, bounds = ctx.saved_tensors
+    parts = _tangent_op(
+        *cotangents, *scores, nodes.detach(), edges.detach(), bounds, ctx.temperature)
+    return *_present(parts, scores), None, None, None
 
 
 def _refuse_third(ctx, *grads):
-    raise RuntimeError(
-        "marginals of chains have first derivatives alone: those of second order are not there.")
+    raise RuntimeError("marginals of chains have no second derivatives.")
 
 
 _marginals_op.register_autograd(_marginals_backward, setup_context=_marginals_context)
 _tangent_op.register_autograd(_refuse_third)
 
 
-def chain_marginals(unary, pair, start, end, bounds, *, temperature=1.0, policy="auto"):
+def chain_marginals(batch, temperature, policy):
     """Temperature times log-partitions, marginals of positions and of edges, differentiable."""
-    refuse_forward_mode(unary, pair, start, end)
+    *scores, bounds = batch
+    refuse_forward_mode(*scores)
     if not isinstance(bounds, Tensor):
         bounds = torch.from_numpy(bounds)
-    return _marginals_op(unary, pair, start, end, bounds, temperature, policy)
+    return _marginals_op(*scores, bounds, temperature, policy)
 
 
 # ------------------------------------------------------------------------------ best labellings
 
 
-@torch.library.custom_op("fastm4n::chain_viterbi", mutates_args=())
+@operator("chain_viterbi", lambda unary, *rest: (
+    unary.new_empty(unary.shape[:2], dtype=torch.int64), unary.new_empty(unary.shape[:1])),
+    autocast=True)
 def _viterbi_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, policy: str) -> Tuple[Tensor, Tensor]:
-    return numerics.viterbi_of(unary, pair, start, end, _found(bounds), policy)
+    return numerics.viterbi_of(_chains(unary, pair, start, end, bounds), policy)
 
 
-@_viterbi_op.register_fake
-def _(unary, pair, start, end, bounds, policy):
-    B, T, _ = unary.shape
-    return unary.new_empty((B, T), dtype=torch.int64), unary.new_empty(B)
-
-
-@torch.library.custom_op("fastm4n::chain_kbest", mutates_args=())
+@operator("chain_kbest", lambda unary, pair, start, end, bounds, k: (
+    unary.new_empty((*unary.shape[:2], k), dtype=torch.int64),
+    unary.new_empty((unary.shape[0], k))), autocast=True)
 def _kbest_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, k: int) -> Tuple[Tensor, Tensor]:
-    return numerics.kbest_of(unary, pair, start, end, _found(bounds), k)
+    return numerics.kbest_of(_chains(unary, pair, start, end, bounds), k)
 
 
-@_kbest_op.register_fake
-def _(unary, pair, start, end, bounds, k):
-    B, T, _ = unary.shape
-    return unary.new_empty((B, T, k), dtype=torch.int64), unary.new_empty((B, k))
-
-
-def chain_viterbi(unary, pair, start, end, bounds, *, k=None, policy="auto"):
+def chain_viterbi(batch, k, policy):
     """Best labellings (B, T) and their scores (B,), or the k best, (B, T, k) and (B, k)."""
+    *scores, bounds = batch
     if not isinstance(bounds, Tensor):
-        if k is None:
-            return numerics.viterbi_of(unary, pair, start, end, bounds, policy)
-        return numerics.kbest_of(unary, pair, start, end, bounds, k)
+        chains = Chains(*scores, *bounds)
+        return numerics.viterbi_of(chains, policy) if k == 1 else numerics.kbest_of(chains, k)
     with torch.no_grad():
-        if k is None:
-            return _viterbi_op(unary, pair, start, end, bounds, policy)
-        return _kbest_op(unary, pair, start, end, bounds, k)
-
-
-for _op in (_loss_op, _marginals_op, _viterbi_op, _kbest_op):
-    for _device in ("cpu", "cuda"):
-        _op.register_autocast(_device, torch.float32)
+        if k == 1:
+            return _viterbi_op(*batch, policy)
+        return _kbest_op(*batch, k)

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.tasks.chain_predictions import forbidden_transitions
 from fastm4n.torch import _chain_ops as ops
-from fastm4n.torch._chain_numerics import POLICIES
-from fastm4n.torch._checks import (
+from fastm4n.torch._base import (
     REDUCTIONS,
     WHOLES,
+    StructuredLoss,
     as_cost,
+    as_labels,
+    as_mask,
     as_scores,
     check_device,
     check_options,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Literal
-
-    from numpy.typing import ArrayLike
+from fastm4n.torch._chain_numerics import POLICIES, Options
 
 __all__ = ["ChainLoss", "CRF", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
-
 
 
 class Decoded(NamedTuple):
@@ -37,13 +34,13 @@ class Decoded(NamedTuple):
 
     Attributes
     ----------
-    tags : LongTensor of the shape of the batch's tags, or with one axis more, of length k
-        -1 at padding, and for labellings that there are not.
+    tags : LongTensor of the shape of the batch's tags, or with one more axis of length k
+        -1 at padding and for missing labellings.
     scores : Tensor of shape (B,) or (B, k)
-        -inf for labellings that there are not.
+        -inf for missing labellings.
     lengths : LongTensor of shape (B,)
     time_first : bool
-        Whether the axis of positions comes before that of sequences.
+        Whether the axis of positions comes before the axis of sequences.
     """
 
     tags: Tensor
@@ -52,7 +49,7 @@ class Decoded(NamedTuple):
     time_first: bool = False
 
     def tolist(self) -> Any:
-        """Labels of each sequence without padding: list of list of int, of the best labellings."""
+        """Best labels of each sequence without padding: list of list of int."""
         tags = self.tags[..., 0] if self.tags.dim() == 3 else self.tags
         rows = (tags.T if self.time_first else tags).tolist()
         if bool((self.lengths == len(rows[0]) if rows else self.lengths).all()):
@@ -61,19 +58,19 @@ class Decoded(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Checked scores, sequence first, and where sequences lie in them."""
+    """Checked scores, sequence first, and the places of the sequences in them."""
 
     unary: Tensor
     pair: Tensor
-    start: Optional[Tensor]
-    end: Optional[Tensor]
+    start: Tensor | None
+    end: Tensor | None
     bounds: object
 
 
 def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
     unary = emissions
     if type(unary) is not Tensor or unary.dtype is not torch.float32 or unary.dim() != 3:
-        unary = as_scores("emissions", emissions, 3)
+        unary = as_scores("emissions", emissions, (3,))
     R = unary.shape[2]
     if R == 0:
         raise ValueError("emissions have no labels: their last axis is of length 0.")
@@ -81,20 +78,13 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
         unary = unary.transpose(0, 1)
     B, T = unary.shape[:2]
     pair = _as_like("transitions", transitions, unary)
-    if pair.shape == (R, R):
-        pass
-    elif pair.dim() == 4:
-        if not batch_first:
-            pair = pair.transpose(0, 1)
-        if pair.shape != (B, max(0, T - 1), R, R):
-            first = f"({B}, {max(0, T - 1)}" if batch_first else f"({max(0, T - 1)}, {B}"
-            raise ValueError(
-                f"transitions must have shape ({R}, {R}) or {first}, {R}, {R}), got "
-                f"{tuple(transitions.shape)}.")
-    else:
+    if pair.dim() == 4 and not batch_first:
+        pair = pair.transpose(0, 1)
+    if pair.shape not in ((R, R), (B, max(0, T - 1), R, R)):
+        first = f"{B}, {max(0, T - 1)}" if batch_first else f"{max(0, T - 1)}, {B}"
         raise ValueError(
-            f"transitions must have shape ({R}, {R}), got {tuple(pair.shape)}: emissions have {R} "
-            "labels.")
+            f"transitions must have shape ({R}, {R}) or ({first}, {R}, {R}), got "
+            f"{tuple(transitions.shape)}: emissions have {R} labels.")
     ends = []
     for name, scores in (("start", start), ("end", end)):
         if scores is not None:
@@ -103,10 +93,9 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
                 raise ValueError(f"{name} must have shape ({R},), got {tuple(scores.shape)}.")
         ends.append(scores)
     if mask is not None:
-        mask = _as_mask("mask", mask, emissions.shape[:2])
+        mask = as_mask("mask", mask, emissions.shape[:2], unary)
         if lengths is not None:
-            raise ValueError("mask and lengths say the same: give one of them.")
-        check_device("mask", mask, unary, "emissions are")
+            raise ValueError("pass either mask or lengths, not both.")
         if not batch_first:
             mask = mask.transpose(0, 1)
     elif lengths is not None:
@@ -123,8 +112,7 @@ def _as_like(name, scores, unary):
     """Scores in the dtype of emissions, on their device."""
     if not isinstance(scores, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(scores).__name__}.")
-    if scores.device != unary.device:
-        check_device(name, scores, unary, "emissions are")
+    check_device(name, scores, unary)
     if scores.dtype is not unary.dtype:
         if not scores.dtype.is_floating_point:
             raise TypeError(f"{name} must be of a floating dtype, got {scores.dtype}.")
@@ -132,71 +120,32 @@ def _as_like(name, scores, unary):
     return scores
 
 
-def _as_mask(name, mask, shape):
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(mask).__name__}.")
-    if mask.shape != shape:
-        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(mask.shape)}.")
-    if mask.dtype == torch.uint8:
-        return mask.bool()
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"{name} must be of dtype torch.bool, got {mask.dtype}: write {name}.bool() if what is "
-            "not zero is meant.")
-    return mask
+def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_first):
+    """Tags and allowed labels, sequence first."""
+    tags = as_labels("tags", tags, emissions.shape[:2], batch.unary)
+    if allowed is not None:
+        if surrogate != "log" or cost_augmented:
+            raise ValueError(
+                "allowed_labels needs surrogate='log' without cost_augmented (got "
+                f"{surrogate!r}, cost_augmented={cost_augmented!r}).")
+        allowed = as_mask("allowed_labels", allowed, emissions.shape, batch.unary)
+        allowed = (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
+    return tags if batch_first else tags.transpose(0, 1), allowed
 
 
-def _as_tags(tags, batch, shape, batch_first):
-    if not isinstance(tags, Tensor):
-        raise TypeError(f"tags must be a torch.Tensor, got {type(tags).__name__}.")
-    if tags.shape != shape:
-        raise ValueError(
-            f"tags must have the shape of the first two axes of emissions, {tuple(shape)}, got "
-            f"{tuple(tags.shape)}.")
-    if tags.dtype is not torch.int64:
-        if tags.dtype not in WHOLES:
-            raise TypeError(f"tags must be of an integer dtype, got {tags.dtype}.")
-        tags = tags.long()
-    if tags.device != batch.unary.device:
-        check_device("tags", tags, batch.unary, "emissions are")
-    return tags if batch_first else tags.transpose(0, 1)
-
-
-def _n_positions(bounds):
-    """Positions of all sequences, at least one: a number, or a tensor that is being traced."""
-    return bounds[1].sum().clamp(min=1) if isinstance(bounds, Tensor) else max(1, bounds[1].sum())
-
-
-def _loss(batch, tags, allowed_labels, cost, surrogate, cost_augmented, reduction, temperature,
-          cost_scale, tol, policy):
-    own = dict(
-        allowed=allowed_labels, cost=cost if surrogate != "log" or cost_augmented else None,
-        surrogate=surrogate, temperature=temperature, cost_scale=cost_scale, tol=tol,
-        policy=policy)
+def _loss(batch, tags, allowed, cost, reduction, options):
     if reduction == "none":
-        return ops.chain_loss(*batch[:4], tags, batch.bounds, **own)
-    divisor = 1
+        return ops.chain_loss(batch, tags, allowed, cost, options)
+    bounds, divisor = batch.bounds, 1
+    is_traced = isinstance(bounds, Tensor)
     if reduction == "mean":
         divisor = max(1, batch.unary.shape[0])
     elif reduction == "token_mean":
-        divisor = _n_positions(batch.bounds)
-    if isinstance(batch.bounds, Tensor):
-        # sizes that are traced are no numbers
-        return ops.chain_loss(*batch[:4], tags, batch.bounds, total=True, **own) / divisor
-    return ops.chain_loss(
-        *batch[:4], tags, batch.bounds, total=True, factor=1.0 / divisor, **own)
-
-
-def _as_allowed_labels(allowed, batch, surrogate, cost_augmented, shape, batch_first):
-    if allowed is None:
-        return None
-    if surrogate != "log" or cost_augmented:
-        raise ValueError(
-            "allowed_labels, labels that are known in part, are for surrogate='log' without "
-            f"costs, got surrogate={surrogate!r}, cost_augmented={cost_augmented!r}.")
-    allowed = _as_mask("allowed_labels", allowed, shape)
-    check_device("allowed_labels", allowed, batch.unary, "emissions are")
-    return (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
+        divisor = bounds[1].sum().clamp(min=1) if is_traced else max(1, bounds[1].sum())
+    # traced sizes are no numbers: divide afterwards
+    options = options._replace(total=True, factor=1.0 if is_traced else 1.0 / divisor)
+    loss = ops.chain_loss(batch, tags, allowed, cost, options)
+    return loss / divisor if is_traced else loss
 
 
 def chain_loss(
@@ -210,67 +159,66 @@ def chain_loss(
 ) -> Tensor:
     """Losses of sequences of labels.
 
-    A labelling y of a sequence scores the sum of ``emissions[b, t, y_t]`` over its positions, of
-    ``transitions[y_t, y_{t+1}]`` between them, and ``start[y_first] + end[y_last]``.
+    The score of a labelling y of a sequence is the sum of ``emissions[b, t, y_t]`` over its
+    positions, ``transitions[y_t, y_{t+1}]`` between them, and ``start[y_first] + end[y_last]``.
 
     Parameters
     ----------
     emissions : Tensor of shape (B, T, n_labels)
-        Scores of the labels at each position, floating. -inf forbids a label. What stands at
-        padding is not read.
+        Scores of the labels at each position, floating. -inf forbids a label. Padding is ignored.
     tags : integer Tensor of shape (B, T)
-        True labels. For ``surrogate="log"`` -1 is a label that is not known.
+        True labels. For ``surrogate="log"`` -1 is an unknown label.
     transitions : Tensor of shape (n_labels, n_labels) or (B, T - 1, n_labels, n_labels)
-        Scores of transitions, from the label of the row to that of the column: the same for all
-        positions, or for the transition between each two positions of the padded batch, which may
-        depend on the input. -inf forbids a transition; for "max_min" in the first form alone.
+        Scores of transitions, from the label of the row to the label of the column. One matrix for
+        all positions, or one for each pair of neighbouring positions of the padded batch, which
+        may depend on the input. -inf forbids a transition, for "max_min" only in the first form.
     start, end : Tensor of shape (n_labels,), default=None
         Scores of first and last labels.
     mask : bool Tensor of shape (B, T), default=None
-        What is no padding: one piece of each row, which begins at its first or ends at its last
-        position. Everything by default.
+        Positions that are not padding: one piece of each row, which begins at its first or ends at
+        its last position. The default is all positions.
     lengths : LongTensor of shape (B,), default=None
-        In the place of a mask: lengths of sequences that begin at the first position.
+        Instead of a mask: lengths of sequences that begin at the first position.
     surrogate : {"log", "max_margin", "max_min"}, default="log"
         The loss of a CRF, of a structural SVM (M3N), or of a max-min margin Markov network (M4N).
     cost : Tensor of shape (n_labels, n_labels), default=None
-        cost[i, j]: cost of the label j at a position where i is true; 0-1 by default.
+        cost[i, j]: cost of the label j at a position with true label i. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
-        Whether costs are added up over positions, or averaged.
+        Whether to add up or to average costs over positions.
     cost_augmented : bool, default=False
-        Of "log": whether costs are added to the scores, as in the softmax-margin.
+        For "log": whether to add costs to the scores, as in the softmax-margin.
     temperature : float, default=1.0
-        Of "log": what the entropy is multiplied by; scores are divided by it.
+        For "log": the factor of the entropy and the divisor of scores.
     allowed_labels : bool Tensor of shape (B, T, n_labels), default=None
-        Of "log": labels that each position may truly have. The loss is then that of the set of
-        labellings within them: log Z less log Z within them, times the temperature.
+        For "log": possible true labels of each position. The loss is then the temperature times
+        the difference of log Z and log Z over the possible labellings.
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
         Mean over sequences, sum, mean over positions, or one loss for each sequence.
     batch_first : bool, default=True
-        False where the axes of positions come before that of sequences.
+        False if the axis of positions comes before the axis of sequences.
     tol : float, default=1e-6
-        Of "max_min": difference of the bounds at which its oracle stops. It may end before, at its
-        limit of calls: while scores are small beside costs, as of an untrained network, a loss is
-        known to about a hundredth, and takes some milliseconds.
+        For "max_min": its oracle stops at this difference of the bounds, or at its limit of calls.
+        If scores are small compared with costs, as in an untrained network, the error is about a
+        hundredth of the loss, after some milliseconds.
     device_policy : {"auto", "cpu", "native"}, default="auto"
-        Of tensors on a GPU: compiled kernels on the CPU, with one copy there and back, or the same
-        recursions in PyTorch's operations. "max_min" always goes to the CPU.
+        For tensors on a GPU: compiled kernels on the CPU, with one copy there and back, or the same
+        recursions with PyTorch's operations. "max_min" always runs on the CPU.
 
     Returns
     -------
     loss : Tensor of shape () or (B,)
-        Never negative. In float32 where emissions are in half precision.
+        Never negative. In float32 if emissions have half precision.
 
     Raises
     ------
     ValueError, TypeError
-        With the argument and the place that is wrong, before anything is computed.
+        With the wrong argument and place, before any computation.
 
     Notes
     -----
     O(B T n_labels^2). The gradient is mu - phi(y): the marginals of the surrogate's distribution
-    less the indicators of the true labels. For "max_min" it is that of the lower bound that
-    `ChainLoss.certificate` gives. "log" has second derivatives as well.
+    minus the indicators of the true labels. For "max_min" it is the gradient of the lower bound in
+    `ChainLoss.certificate`. "log" also has second derivatives.
 
     Examples
     --------
@@ -280,23 +228,16 @@ def chain_loss(
     >>> round(chain_loss(emissions, torch.tensor([[0, 1, 1]]), transitions).item(), 4)
     2.0794
     """
-    _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol,
-                   device_policy)
+    check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
+    check_choice("device_policy", device_policy, POLICIES)
     batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
-    shape = emissions.shape[:2]
-    tags = _as_tags(tags, batch, shape, batch_first)
-    allowed_labels = _as_allowed_labels(
-        allowed_labels, batch, surrogate, cost_augmented, emissions.shape, batch_first)
+    tags, allowed_labels = _as_truth(
+        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first)
+    cost = as_cost(cost, emissions.shape[2])
     return _loss(
-        batch, tags, allowed_labels, as_cost(cost, emissions.shape[2]), surrogate, cost_augmented,
-        reduction, float(temperature), cost_scale, tol, device_policy)
-
-
-def _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol, policy):
-    check_options(surrogate, reduction, temperature, cost_augmented)
-    check_choice("cost_scale", cost_scale, COST_SCALES)
-    check_number("tol", tol, low=0)
-    check_choice("device_policy", policy, POLICIES)
+        batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
+        reduction, Options(
+            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy))
 
 
 def chain_marginals(
@@ -310,15 +251,15 @@ def chain_marginals(
     Parameters
     ----------
     emissions, transitions, start, end, mask, lengths, temperature, batch_first, device_policy
-        As of `chain_loss`.
+        As in `chain_loss`.
 
     Returns
     -------
     nodes : Tensor of the shape of emissions
-        Probabilities of the labels at each position; zeros at padding.
+        Probabilities of the labels at each position, zero at padding.
     edges : Tensor of shape (B, n_labels, n_labels), or of the shape of transitions
-        Those of transitions, summed over the positions of each sequence where transitions are one
-        matrix.
+        Probabilities of transitions. If transitions are one matrix, their sum over the positions
+        of each sequence.
     log_partition : Tensor of shape (B,)
         Times the temperature.
 
@@ -333,8 +274,7 @@ def chain_marginals(
     check_number("temperature", temperature, low=0)
     check_choice("device_policy", device_policy, POLICIES)
     batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
-    log_z, nodes, edges = ops.chain_marginals(
-        *batch, temperature=float(temperature), policy=device_policy)
+    log_z, nodes, edges = ops.chain_marginals(batch, float(temperature), device_policy)
     if not batch_first:
         nodes = nodes.transpose(0, 1)
         edges = edges.transpose(0, 1) if edges.dim() == 4 else edges
@@ -347,20 +287,20 @@ def chain_viterbi(
     lengths: Tensor | None = None, batch_first: bool = True,
     device_policy: Literal["auto", "cpu", "native"] = "auto",
 ) -> Decoded:
-    """Best labellings of sequences.
+    """Find the best labellings of sequences.
 
     Parameters
     ----------
     emissions, transitions, start, end, mask, lengths, batch_first, device_policy
-        As of `chain_loss`.
+        As in `chain_loss`.
     k : int, default=1
-        How many labellings of each sequence.
+        Number of labellings per sequence.
 
     Returns
     -------
     decoded : Decoded
-        ``tags`` of shape (B, T), or (T, B), -1 at padding; with k > 1 the k best stand along one
-        more axis, best first. Ties go to the lower label, from the last position back.
+        ``tags`` of shape (B, T), or (T, B), -1 at padding. With k > 1 there is one more axis, best
+        labelling first. Ties go to the lower label, from the last position back.
 
     Examples
     --------
@@ -380,18 +320,16 @@ def chain_viterbi(
 
 
 def _decoded(batch, k, batch_first, policy):
-    tags, scores = ops.chain_viterbi(*batch, k=None if k == 1 else int(k), policy=policy)
+    tags, scores = ops.chain_viterbi(batch, int(k), policy)
     lengths = batch.bounds[1]
     if not isinstance(lengths, Tensor):
-        lengths = torch.from_numpy(lengths)
-        if tags.device.type != "cpu":
-            lengths = lengths.to(tags.device)
+        lengths = torch.from_numpy(lengths).to(tags.device)
     return Decoded(
         tags if batch_first else tags.transpose(0, 1), scores, lengths, not batch_first)
 
 
-class ChainLoss(nn.Module):
-    """Loss of sequences of labels, with scores of transitions as parameters.
+class ChainLoss(StructuredLoss):
+    """Loss of sequences of labels, with transition scores as parameters.
 
     The last layer of a network that scores the labels at each position. It has the loss of a CRF,
     of a structural SVM or of a max-min margin Markov network, and decodes.
@@ -401,17 +339,17 @@ class ChainLoss(nn.Module):
     n_labels : int
     surrogate : {"log", "max_margin", "max_min"}, default="log"
     cost : {"zero_one"} or array of shape (n_labels, n_labels), default="zero_one"
-        cost[i, j]: cost of the label j at a position where i is true.
+        cost[i, j]: cost of the label j at a position with true label i.
     cost_scale : {"sum", "mean"}, default="sum"
     cost_augmented : bool, default=False
     temperature : float, default=1.0
     batch_first : bool, default=True
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
     allowed : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-        Transitions that may be, in losses and when decoding: "bio" lets "I-x" follow "B-x" and
-        "I-x" only, and not come first.
+        Allowed transitions, in losses and for decoding. "bio" allows "I-x" only after "B-x" and
+        "I-x", and not as the first label.
     labels : sequence of str of length n_labels, default=None
-        Names of the labels; ``allowed="bio"`` needs them.
+        Names of the labels, for ``allowed="bio"``.
     start_end : bool, default=True
         Whether first and last labels have scores.
     tol : float, default=1e-6
@@ -420,16 +358,16 @@ class ChainLoss(nn.Module):
     Attributes
     ----------
     transitions : Parameter of shape (n_labels, n_labels)
-        From the label of the row to that of the column.
+        From the label of the row to the label of the column.
     start_transitions, end_transitions : Parameter of shape (n_labels,)
         None without `start_end`.
 
     See Also
     --------
-    chain_loss : The same as a function, with the parameters that are not described here.
+    chain_loss : As a function, with a description of the shared parameters.
     CRF : With the names and signs of pytorch-crf.
     fastm4n.SequenceTagger : Linear models, with a certified optimum.
-    from_tagger : A layer that begins with the transitions of such a model.
+    from_tagger : A layer with the transitions of a fitted model.
 
     Examples
     --------
@@ -447,10 +385,6 @@ class ChainLoss(nn.Module):
     torch.Size([2, 4])
     """
 
-    temperature: float
-    labels: list[str]
-    transitions: Tensor | None
-
     def __init__(
         self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
         cost: str | ArrayLike = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
@@ -460,30 +394,21 @@ class ChainLoss(nn.Module):
         start_end: bool = True, tol: float = 1e-6,
         device_policy: Literal["auto", "cpu", "native"] = "auto",
     ) -> None:
-        super().__init__()
         check_number("n_labels", n_labels, low=0, integer=True)
-        _check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol,
-                       device_policy)
-        for name, flag in (("batch_first", batch_first), ("start_end", start_end),
-                           ("cost_augmented", cost_augmented)):
-            check_flag(name, flag)
+        super().__init__(
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+        check_choice("device_policy", device_policy, POLICIES)
+        check_flag("batch_first", batch_first)
+        check_flag("start_end", start_end)
         self.n_labels = n_labels
-        self.surrogate = surrogate
-        self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = float(temperature)
         self.batch_first = batch_first
-        self.reduction = reduction
         self.start_end = start_end
-        self.tol = tol
         self.device_policy = device_policy
-        # costs are constants of the CPU's kernels: they do not move with the module
-        self._cost = as_cost(cost, n_labels)
         self.labels = _as_names(labels, n_labels)
-        # transitions that may not be, and in a last row labels that may not be first
+        # forbidden transitions, and in a last row forbidden first labels
         self.register_buffer(
             "_forbidden", _forbidden(allowed, self.labels, n_labels), persistent=False)
-        # in the order of pytorch-crf, so that the same seed draws the same scores
+        # in the order of pytorch-crf: the same seed gives the same scores
         for name in ("start_transitions", "end_transitions"):
             part = nn.Parameter(torch.empty(n_labels)) if start_end else None
             self.register_parameter(name, part)
@@ -491,7 +416,7 @@ class ChainLoss(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all scores from -0.1 ... 0.1, as pytorch-crf does."""
+        """Draw all scores from -0.1 ... 0.1, as in pytorch-crf."""
         for scores in self.parameters(recurse=False):
             nn.init.uniform_(scores, -0.1, 0.1)
 
@@ -508,10 +433,7 @@ class ChainLoss(nn.Module):
                     start = torch.zeros_like(self.transitions[0])
                 start = start.masked_fill(barred[-1], -float("inf"))
                 transitions = transitions.masked_fill(barred[:-1], -float("inf"))
-        return self._checked(_as_batch(
-            emissions, transitions, start, end, mask, lengths, self.batch_first))
-
-    def _checked(self, batch):
+        batch = _as_batch(emissions, transitions, start, end, mask, lengths, self.batch_first)
         if batch.unary.shape[2] != self.n_labels:
             raise ValueError(
                 f"emissions have {batch.unary.shape[2]} labels in their last axis, the layer has "
@@ -519,11 +441,16 @@ class ChainLoss(nn.Module):
         return batch
 
     def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
+        """The batch, tags, allowed labels, and costs, as `_loss` takes them."""
         batch = self._batch(emissions, mask, lengths, transitions)
-        tags = _as_tags(tags, batch, emissions.shape[:2], self.batch_first)
-        return batch, tags, _as_allowed_labels(
-            allowed_labels, batch, self.surrogate, self.cost_augmented, emissions.shape,
-            self.batch_first)
+        has_costs = self.surrogate != "log" or self.cost_augmented
+        return batch, *_as_truth(
+            emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented,
+            self.batch_first), self.cost if has_costs else None
+
+    def _options(self):
+        return Options(
+            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy)
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -535,19 +462,16 @@ class ChainLoss(nn.Module):
         Parameters
         ----------
         emissions, tags, mask, lengths, allowed_labels
-            As of `chain_loss`.
+            As in `chain_loss`.
         transitions : Tensor, default=None
-            Scores in the place of the parameter, which may depend on the input.
+            Scores that replace the parameter and may depend on the input.
 
         Returns
         -------
         loss : Tensor of shape () or (B,)
         """
-        batch, tags, allowed_labels = self._with_tags(
-            emissions, tags, mask, lengths, transitions, allowed_labels)
-        return _loss(
-            batch, tags, allowed_labels, self._cost, self.surrogate, self.cost_augmented,
-            self.reduction, self.temperature, self.cost_scale, self.tol, self.device_policy)
+        given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
+        return _loss(*given, self.reduction, self._options())
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -556,42 +480,36 @@ class ChainLoss(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Bounds of the loss of each sequence.
 
-        They differ for "max_min" alone, whose oracle stops when they are `tol` apart, or at its
-        limit of calls; elsewhere both are the loss.
+        They differ only for "max_min", whose oracle stops at a difference of `tol`, or at its limit
+        of calls. Otherwise both are the loss.
 
         Parameters
         ----------
         emissions, tags, mask, lengths, transitions, allowed_labels
-            As of `forward`.
+            As in `forward`.
 
         Returns
         -------
         lower, upper : Tensor of shape (B,)
         """
-        batch, tags, allowed_labels = self._with_tags(
-            emissions, tags, mask, lengths, transitions, allowed_labels)
-        augmented = self.surrogate != "log" or self.cost_augmented
-        return ops.chain_certificate(
-            *batch[:4], tags, batch.bounds, allowed=allowed_labels,
-            cost=self._cost if augmented else None, surrogate=self.surrogate,
-            temperature=self.temperature, cost_scale=self.cost_scale, tol=self.tol,
-            policy=self.device_policy)
+        given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
+        return ops.chain_certificate(*given, self._options())
 
     def decode(
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
         transitions: Tensor | None = None, k: int = 1, allowed: str | ArrayLike | None = None,
     ) -> Decoded:
-        """Best labellings.
+        """Find the best labellings.
 
         Parameters
         ----------
         emissions, mask, lengths, transitions
-            As of `forward`.
+            As in `forward`.
         k : int, default=1
-            How many of each sequence.
+            Number of labellings per sequence.
         allowed : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-            Transitions that may be, beside what the layer's own `allowed` says: of predictions
-            alone, which the loss does not know.
+            Allowed transitions, in addition to the layer's own `allowed`. Only for predictions, not
+            for the loss.
 
         Returns
         -------
@@ -610,22 +528,21 @@ class ChainLoss(nn.Module):
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
         transitions: Tensor | None = None,
     ) -> Tensor:
-        """Probabilities of the labels at each position, for ``surrogate="log"``; differentiable.
+        """Probabilities of the labels at each position, for ``surrogate="log"``, differentiable.
 
         Parameters
         ----------
         emissions, mask, lengths, transitions
-            As of `forward`.
+            As in `forward`.
 
         Returns
         -------
         marginals : Tensor of the shape of emissions
-            Zeros at padding.
+            Zero at padding.
         """
-        self._needs_log("marginals")
+        self._check_has("marginals", "log")
         batch = self._batch(emissions, mask, lengths, transitions)
-        nodes = ops.chain_marginals(
-            *batch, temperature=self.temperature, policy=self.device_policy)[1]
+        nodes = ops.chain_marginals(batch, self.temperature, self.device_policy)[1]
         return nodes if self.batch_first else nodes.transpose(0, 1)
 
     def log_prob(
@@ -633,33 +550,24 @@ class ChainLoss(nn.Module):
         lengths: Tensor | None = None, transitions: Tensor | None = None,
         allowed_labels: Tensor | None = None,
     ) -> Tensor:
-        """Log-probabilities of labellings (B,), for ``surrogate="log"``; differentiable.
+        """Log-probabilities of labellings (B,), for ``surrogate="log"``, differentiable.
 
         Parameters
         ----------
         emissions, tags, mask, lengths, transitions, allowed_labels
-            As of `forward`.
+            As in `forward`.
 
         Returns
         -------
         log_prob : Tensor of shape (B,)
         """
-        self._needs_log("log_prob")
+        self._check_has("log_prob", "log")
         batch = self._batch(emissions, mask, lengths, transitions)
-        tags = _as_tags(tags, batch, emissions.shape[:2], self.batch_first)
-        allowed_labels = _as_allowed_labels(
-            allowed_labels, batch, "log", False, emissions.shape, self.batch_first)
-        # costs are of the loss, not of the distribution
-        loss = _loss(
-            batch, tags, allowed_labels, None, "log", False, "none", self.temperature, "sum",
-            self.tol, self.device_policy)
-        return -loss / self.temperature
-
-    def _needs_log(self, what):
-        if self.surrogate != "log":
-            raise ValueError(
-                f"{what} needs surrogate='log', which has a distribution; this layer has "
-                f"surrogate={self.surrogate!r}.")
+        tags, allowed_labels = _as_truth(
+            emissions, tags, allowed_labels, batch, "log", False, self.batch_first)
+        # costs belong to the loss, not to the distribution
+        return -_loss(
+            batch, tags, allowed_labels, None, "none", self._options()) / self.temperature
 
 
 def _as_names(labels, n_labels):
@@ -673,13 +581,13 @@ def _as_names(labels, n_labels):
 
 
 def _forbidden(allowed, labels, n_labels):
-    """What may not be: transitions, and in a last row first labels; None without constraints."""
+    """Forbidden transitions, and in a last row first labels, or None without constraints."""
     if allowed is None:
         return None
     if isinstance(allowed, str):
         check_choice("allowed", allowed, ("bio",))
         if labels is None:
-            raise ValueError("allowed='bio' needs labels=, the names of the labels in their order.")
+            raise ValueError("allowed='bio' needs labels=, the names of the labels.")
         return torch.from_numpy(forbidden_transitions("bio", np.array(labels)) < 0)
     allowed = torch.as_tensor(allowed)
     if allowed.dtype != torch.bool or tuple(allowed.shape) != (n_labels, n_labels):
@@ -692,15 +600,15 @@ def _forbidden(allowed, labels, n_labels):
 class CRF(ChainLoss):
     """Linear-chain CRF with the names, parameters and signs of pytorch-crf's ``torchcrf.CRF``.
 
-    Its ``forward`` returns log-likelihoods, which training maximises, and its state dicts are
-    those of that package.
+    Its ``forward`` returns log-likelihoods, to be maximized. State dicts are interchangeable with
+    ``torchcrf.CRF``.
 
     Parameters
     ----------
     num_tags : int
     batch_first : bool, default=False
     **options
-        Of `ChainLoss`, but `reduction`, `surrogate` and `start_end`.
+        Further parameters of `ChainLoss`, except `reduction`, `surrogate` and `start_end`.
 
     Examples
     --------
@@ -715,7 +623,7 @@ class CRF(ChainLoss):
     def __init__(self, num_tags: int, batch_first: bool = False, **options: Any) -> None:
         for name in ("reduction", "surrogate", "start_end"):
             if name in options:
-                raise TypeError(f"CRF has no parameter {name!r}: it is one of ChainLoss.")
+                raise TypeError(f"CRF has no parameter {name!r}: use ChainLoss.")
         super().__init__(num_tags, "log", batch_first=batch_first, reduction="sum", **options)
 
     @property
@@ -743,10 +651,8 @@ class CRF(ChainLoss):
         log_likelihood : Tensor of shape () or (B,)
         """
         check_choice("reduction", reduction, REDUCTIONS)
-        batch, tags, _ = self._with_tags(emissions, tags, mask, None, None, None)
-        return -_loss(
-            batch, tags, None, self._cost, "log", self.cost_augmented, reduction,
-            self.temperature, self.cost_scale, self.tol, self.device_policy)
+        given = self._with_tags(emissions, tags, mask, None, None, None)
+        return -_loss(*given, reduction, self._options())
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
         """Most likely labels, without padding.
@@ -754,7 +660,7 @@ class CRF(ChainLoss):
         Parameters
         ----------
         emissions, mask
-            As of `forward`.
+            As in `forward`.
 
         Returns
         -------

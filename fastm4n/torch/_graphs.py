@@ -1,52 +1,48 @@
 """Losses of labelled graphs as PyTorch layers: trees, and graphs of any shape.
 
-The kernels run on the CPU, over all graphs of a batch in one call.  Four operators are registered
-with PyTorch:
+The kernels run on the CPU, with one call for all graphs of a batch. The operators are
 
-- ``fastm4n::graph_loss``: values, upper bounds, and the gradients, which are there once the values
-  are; backward multiplies them.
-- ``fastm4n::graph_loss_backward``: that product. It is an operator of its own so that it can be
-  differentiated again, by ``fastm4n::graph_loss_tangent``.
+- ``fastm4n::graph_loss``: values, upper bounds, and the gradients of the values.
+- ``fastm4n::graph_loss_backward``: gradients times the incoming gradient. As an operator of its own
+  it can be differentiated again, by ``fastm4n::graph_loss_tangent``.
 - ``fastm4n::graph_marginals``, differentiated by ``fastm4n::graph_marginals_tangent``.
 - ``fastm4n::graph_decode``.
 
-What depends on the values of tensors is checked inside of the operators: the layers compile without
-a break.
+The operators check the values of tensors, and so the layers compile without a break.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import Literal, NamedTuple, Optional
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates._graph_batches import GraphBatch, Names
-from fastm4n.torch._checks import (
+from fastm4n.torch._base import (
     TWICE,
+    StructuredLoss,
     as_cost,
     as_labels,
+    as_mask,
     as_scores,
     check_device,
     check_options,
+    given_cost,
+    operator,
     reduced,
     refuse_forward_mode,
 )
-
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    from numpy.typing import ArrayLike
 
 NAMES = Names("unary", "tags")
 
 
 class Options(NamedTuple):
-    """What the operators are told beside tensors, in the order of their arguments."""
+    """Arguments of the operators that are no tensors, in their order."""
 
     surrogate: str
     cost_scale: str
@@ -64,8 +60,8 @@ def _array(tensor):
     return None if tensor is None else tensor.detach().numpy()
 
 
-def _batch(unary, edges, pairwise, sizes):
-    return GraphBatch(_array(unary), _array(edges), _array(pairwise), _array(sizes), NAMES)
+def _batch(*graphs):
+    return GraphBatch(*map(_array, graphs), NAMES)
 
 
 def _like(tensor, *arrays):
@@ -73,42 +69,39 @@ def _like(tensor, *arrays):
     return tuple(torch.from_numpy(np.asarray(a, order="C")).to(tensor.dtype) for a in arrays)
 
 
-def _by_graph(pairwise, sizes):
-    """Shape of what is there of pairwise: where edges share it, for each graph."""
-    if pairwise.dim() in (0, 2):
-        return (sizes.shape[0], *pairwise.shape)
-    return tuple(pairwise.shape)
+def _empty(*tensors):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
 
 
-@torch.library.custom_op("fastm4n::graph_loss", mutates_args=(), device_types="cpu")
+def _each(pairwise, n):
+    """Shape of pairwise for each of n graphs, or edges, if all edges share it."""
+    return (n, *pairwise.shape) if pairwise.dim() in (0, 2) else tuple(pairwise.shape)
+
+
+@operator("graph_loss", lambda unary, edges, pairwise, tags, sizes, *rest: (
+    unary.new_empty(sizes.shape), unary.new_empty(sizes.shape), unary.new_empty(unary.shape),
+    unary.new_empty(_each(pairwise, sizes.shape[0]))), cpu_only=True, autocast=True)
 def loss_op(
         unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor,
         allowed: Optional[Tensor], cost: Tensor, surrogate: str, cost_scale: str,
         cost_augmented: bool, temperature: float, inference: str, attractive: bool,
         tol: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value and upper bound of each graph's loss, and the gradients of the values."""
-    found = _batch(unary, edges, pairwise, sizes).losses(
+    return _like(unary, *_batch(unary, edges, pairwise, sizes).losses(
         _array(tags), allowed=_array(allowed), surrogate=surrogate,
         cost=_array(as_cost(cost, unary.shape[1])),
         cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
-        inference=inference, attractive=attractive, tol=tol, n_jobs=torch.get_num_threads())
-    return _like(unary, *found)
+        inference=inference, attractive=attractive, tol=tol, n_jobs=torch.get_num_threads()))
 
 
-@loss_op.register_fake
-def _(unary, edges, pairwise, tags, sizes, allowed, cost, *options):
-    return (
-        unary.new_empty(sizes.shape), unary.new_empty(sizes.shape), unary.new_empty(unary.shape),
-        unary.new_empty(_by_graph(pairwise, sizes)))
-
-
-@torch.library.custom_op("fastm4n::graph_loss_backward", mutates_args=(), device_types="cpu")
+@operator("graph_loss_backward", lambda of_loss, d_unary, d_pairwise, unary, edges, pairwise, *rest:
+          _empty(unary, pairwise), cpu_only=True)
 def loss_backward_op(
         of_loss: Tensor, d_unary: Tensor, d_pairwise: Tensor, unary: Tensor, edges: Tensor,
         pairwise: Tensor, tags: Tensor, sizes: Tensor, allowed: Optional[Tensor], cost: Tensor,
         surrogate: str, cost_scale: str, cost_augmented: bool, temperature: float, inference: str,
         attractive: bool, tol: float) -> tuple[Tensor, Tensor]:
-    """Gradients of the losses times what is behind them, of_loss."""
+    """Gradients of the losses times the incoming gradient, of_loss."""
     graphs = torch.repeat_interleave(sizes)
     of_nodes = d_unary * of_loss[graphs].unsqueeze(1)
     if pairwise.dim() in (0, 2):
@@ -117,21 +110,17 @@ def loss_backward_op(
     return of_nodes, d_pairwise * of_edges.reshape(-1, *[1] * (pairwise.dim() - 1))
 
 
-@loss_backward_op.register_fake
-def _(of_loss, d_unary, d_pairwise, unary, edges, pairwise, *more):
-    return unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
-
-
-@torch.library.custom_op("fastm4n::graph_loss_tangent", mutates_args=(), device_types="cpu")
+@operator("graph_loss_tangent", lambda h_unary, h_pairwise, of_loss, *rest:
+          _empty(of_loss, h_unary, h_pairwise), cpu_only=True)
 def loss_tangent_op(
         h_unary: Tensor, h_pairwise: Tensor, of_loss: Tensor, d_unary: Tensor, d_pairwise: Tensor,
         unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor,
         allowed: Optional[Tensor], cost: Tensor, cost_scale: str, cost_augmented: bool,
         temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """What `loss_backward_op` sends on: the Hessians of log losses are symmetric."""
+    """Backward of `loss_backward_op`: the Hessians of log losses are symmetric."""
     batch = _batch(unary, edges, pairwise, sizes)
     h_nodes, h_pairs, weights = (
-        _array(part).astype(np.float64) for part in (h_unary, h_pairwise, of_loss))
+        _array(part.double()) for part in (h_unary, h_pairwise, of_loss))
     # of each graph: <direction, gradient of its loss>
     along = np.bincount(
         batch.graph_of_node, (h_nodes * _array(d_unary)).sum(axis=1), batch.n_graphs)
@@ -150,26 +139,19 @@ def loss_tangent_op(
     except ValueError:
         if batch.graph_with_cycle is None:
             raise
-        raise RuntimeError(f"{TWICE}; graph {batch.graph_with_cycle} has a cycle.") from None
+        raise RuntimeError(f"{TWICE}. Graph {batch.graph_with_cycle} has a cycle.") from None
     return _like(unary, along, of_nodes, of_pairs.sum(axis=0) if batch.is_shared else of_pairs)
-
-
-@loss_tangent_op.register_fake
-def _(h_unary, h_pairwise, of_loss, *more):
-    return tuple(part.new_empty(part.shape) for part in (of_loss, h_unary, h_pairwise))
 
 
 def _save_loss(ctx, inputs, output):
     value, upper, d_unary, d_pairwise = output
-    ctx.save_for_backward(*inputs[:7], d_unary, d_pairwise)
+    ctx.save_for_backward(d_unary, d_pairwise, *inputs[:7])
     ctx.options = inputs[7:]
     ctx.mark_non_differentiable(upper, d_unary, d_pairwise)
 
 
-def _loss_backward(ctx, of_loss, *more):
-    *inputs, d_unary, d_pairwise = ctx.saved_tensors
-    of_unary, of_pairwise = loss_backward_op(
-        of_loss, d_unary, d_pairwise, *inputs, *ctx.options)
+def _loss_backward(ctx, of_loss, *rest):
+    of_unary, of_pairwise = loss_backward_op(of_loss, *ctx.saved_tensors, *ctx.options)
     return (of_unary, None, of_pairwise, *[None] * 11)
 
 
@@ -181,11 +163,11 @@ def _save_loss_backward(ctx, inputs, output):
 def _loss_backward_backward(ctx, h_unary, h_pairwise):
     given = ctx.options
     if given.surrogate != "log":
-        raise RuntimeError(f"{TWICE}; this loss is of surrogate={given.surrogate!r}.")
+        raise RuntimeError(f"{TWICE}, got surrogate={given.surrogate!r}.")
     of_loss, of_unary, of_pairwise = loss_tangent_op(
         h_unary, h_pairwise, *ctx.saved_tensors, given.cost_scale, given.cost_augmented,
         given.temperature)
-    # what the gradients d_unary and d_pairwise depend on goes straight to the scores
+    # the dependence of d_unary and d_pairwise goes straight to the scores
     return (of_loss, None, None, of_unary, None, of_pairwise, *[None] * 11)
 
 
@@ -193,7 +175,9 @@ loss_op.register_autograd(_loss_backward, setup_context=_save_loss)
 loss_backward_op.register_autograd(_loss_backward_backward, setup_context=_save_loss_backward)
 
 
-@torch.library.custom_op("fastm4n::graph_marginals", mutates_args=(), device_types="cpu")
+@operator("graph_marginals", lambda unary, edges, pairwise, *rest: (
+    unary.new_empty(unary.shape), unary.new_empty(_each(pairwise, edges.shape[0]))),
+    cpu_only=True, autocast=True)
 def marginals_op(
         unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor, temperature: float,
         inference: str, tol: float) -> tuple[Tensor, Tensor]:
@@ -202,19 +186,12 @@ def marginals_op(
         temperature=temperature, inference=inference, tol=tol, n_jobs=torch.get_num_threads()))
 
 
-@marginals_op.register_fake
-def _(unary, edges, pairwise, *more):
-    shape = pairwise.shape
-    if pairwise.dim() in (0, 2):
-        shape = (edges.shape[0], *shape)
-    return unary.new_empty(unary.shape), unary.new_empty(shape)
-
-
-@torch.library.custom_op("fastm4n::graph_marginals_tangent", mutates_args=(), device_types="cpu")
+@operator("graph_marginals_tangent", lambda h_unary, h_pairwise, unary, edges, pairwise, *rest:
+          _empty(unary, pairwise), cpu_only=True)
 def marginals_tangent_op(
         h_unary: Tensor, h_pairwise: Tensor, unary: Tensor, edges: Tensor, pairwise: Tensor,
         sizes: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """What marginals send back: covariances are symmetric."""
+    """Backward of marginals: covariances are symmetric."""
     batch = _batch(unary, edges, pairwise, sizes)
     if batch.graph_with_cycle is not None:
         raise RuntimeError(
@@ -222,14 +199,9 @@ def marginals_tangent_op(
             f"{batch.graph_with_cycle} has one.")
     is_shared = batch.is_shared
     of_nodes, of_pairs = batch.part().tangent(
-        _array(h_unary), _array(h_pairwise), temperature=temperature,
+        _array(h_unary.double()), _array(h_pairwise.double()), temperature=temperature,
         n_jobs=torch.get_num_threads())
     return _like(unary, of_nodes, of_pairs.sum(axis=0) if is_shared else of_pairs)
-
-
-@marginals_tangent_op.register_fake
-def _(h_unary, h_pairwise, unary, edges, pairwise, *more):
-    return unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
 def _save_marginals(ctx, inputs, output):
@@ -246,7 +218,8 @@ def _marginals_backward(ctx, h_unary, h_pairwise):
 marginals_op.register_autograd(_marginals_backward, setup_context=_save_marginals)
 
 
-@torch.library.custom_op("fastm4n::graph_decode", mutates_args=(), device_types="cpu")
+@operator("graph_decode", lambda unary, *rest: unary.new_empty(unary.shape[0], dtype=torch.int64),
+          cpu_only=True, autocast=True)
 def decode_op(
         unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor, inference: str,
         attractive: bool) -> Tensor:
@@ -255,38 +228,25 @@ def decode_op(
         inference=inference, attractive=attractive, n_jobs=torch.get_num_threads())[0])
 
 
-@decode_op.register_fake
-def _(unary, *more):
-    return unary.new_empty(unary.shape[0], dtype=torch.int64)
-
-
-for _op in (loss_op, marginals_op, decode_op):
-    for _device in ("cpu", "cuda"):
-        _op.register_autocast(_device, torch.float32)
-
-
 # ----------------------------------------------------------------------------- checks
 
 
-def _as_edges(edges):
-    if not isinstance(edges, Tensor):
-        raise TypeError(f"edges must be a torch.Tensor, got {type(edges).__name__}.")
-    if edges.numel() == 0:
-        return edges.new_empty((0, 2), dtype=torch.int64)
-    if edges.dim() != 2 or edges.shape[1] != 2:
-        remedy = ""
-        if edges.dim() == 2 and edges.shape[0] == 2:
-            # where there are two edges the two forms look alike: neither is taken for the other
-            remedy = " Of an edge_index of shape (2, n_edges) give edge_index.T."
+def _as_edges(edges, unary):
+    if isinstance(edges, Tensor) and edges.numel() == 0:
+        edges = edges.new_empty((0, 2), dtype=torch.int64)
+    elif isinstance(edges, Tensor) and (edges.dim() != 2 or edges.shape[1] != 2):
+        # with two edges both forms have the same shape, and (n_edges, 2) is the one
+        remedy = " Pass edge_index.T instead of an edge_index of shape (2, n_edges)."
         raise ValueError(
             "edges must have shape (n_edges, 2), a row for each edge, got "
-            f"{tuple(edges.shape)}.{remedy}")
-    return as_labels("edges", edges, edges.shape)
+            f"{tuple(edges.shape)}.{remedy if edges.dim() == 2 and edges.shape[0] == 2 else ''}")
+    return as_labels("edges", edges, getattr(edges, "shape", ()), unary)
 
 
 def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
-    """The four arguments that say graphs and scores, in the form of the operators."""
-    unary, edges = as_scores("unary", unary, 2), _as_edges(edges)
+    """The graphs and scores, on the CPU in the form of the operators."""
+    given, unary = unary, as_scores("unary", unary, (2,))
+    edges = _as_edges(edges, given)
     n, k = unary.shape
     if n_labels is not None and k != n_labels:
         raise ValueError(f"unary must have shape (n_nodes, {n_labels}), got {tuple(unary.shape)}.")
@@ -296,89 +256,63 @@ def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
     pairwise = as_scores("pairwise", pairwise, (0, 1, 2, 3))
     if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
         raise ValueError(
-            f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or for "
-            f"each of them, or () or ({m},), what equal labels score; got "
-            f"{tuple(pairwise.shape)}.")
+            f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
+            f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}.")
+    check_device("pairwise", pairwise, unary)
     dtype = torch.promote_types(unary.dtype, pairwise.dtype)
     if sizes is None:
         sizes = torch.full((1 if n > 0 else 0,), n, dtype=torch.int64, device=unary.device)
     elif isinstance(sizes, Tensor) and sizes.dim() != 1:
         raise ValueError(f"sizes must have shape (n_graphs,), got {tuple(sizes.shape)}.")
-    else:
-        sizes = as_labels("sizes", sizes, getattr(sizes, "shape", ()))
-    for name, tensor in (("edges", edges), ("pairwise", pairwise), ("sizes", sizes)):
-        check_device(name, tensor, unary, "unary")
-    return (*_on_host(unary.to(dtype), edges, pairwise.to(dtype), sizes),)
+    sizes = as_labels("sizes", sizes, getattr(sizes, "shape", ()), unary)
+    return _on_cpu(unary.to(dtype), edges, pairwise.to(dtype), sizes)
 
 
-def _on_host(*tensors):
-    """Copies on the CPU of tensors that are elsewhere; gradients go back through them."""
+def _on_cpu(*tensors):
+    """Copies on the CPU of tensors elsewhere. Gradients go back through them."""
     return [
         tensor if tensor is None or tensor.device.type in ("cpu", "meta") else tensor.cpu()
         for tensor in tensors]
 
 
-def _as_truth(unary, tags, allowed, surrogate):
-    n, k = unary.shape
-    if allowed is not None:
-        if surrogate != "log":
-            raise ValueError(
-                "allowed is of surrogate='log' on graphs without cycles, got "
-                f"surrogate={surrogate!r}.")
-        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-            raise TypeError(
-                "allowed must be a torch.Tensor of bool, got "
-                f"{getattr(allowed, 'dtype', type(allowed).__name__)}.")
-        if tuple(allowed.shape) != (n, k):
-            raise ValueError(f"allowed must have shape ({n}, {k}), got {tuple(allowed.shape)}.")
-        check_device("allowed", allowed, unary, "unary")
-        if tags is None:
-            tags = torch.full((n,), -1, dtype=torch.int64, device=unary.device)
-    tags = as_labels("tags", tags, (n,))
-    check_device("tags", tags, unary, "unary")
-    return _on_host(tags, allowed)
-
-
 def _check_graph_options(n_labels, options):
-    check_choice("cost_scale", options.cost_scale, COST_SCALES)
     check_choice("inference", options.inference, INFERENCES)
-    check_number("tol", options.tol, low=0)
-    for name in ("cost_augmented", "attractive"):
-        check_flag(name, getattr(options, name))
+    check_flag("attractive", options.attractive)
     if options.attractive and n_labels != 2:
-        raise ValueError(f"attractive=True is for two labels, and there are {n_labels}.")
+        raise ValueError(f"attractive=True needs two labels, got {n_labels}.")
     if options.inference == "min_cut" and (options.surrogate == "log" or not options.attractive):
         raise ValueError(
-            "inference='min_cut' is for surrogate='max_margin' or 'max_min' with attractive=True, "
-            f"got surrogate={options.surrogate!r} with attractive={options.attractive!r}.")
+            "inference='min_cut' needs attractive=True and surrogate='max_margin' or 'max_min' "
+            f"(got attractive={options.attractive!r}, surrogate={options.surrogate!r}).")
 
 
-def _losses(unary, edges, pairwise, tags, sizes, allowed, cost, options, n_labels=None):
+def _losses(graphs, tags, allowed, cost, options, n_labels=None):
     """Values and upper bounds of the losses of all graphs, on the device of unary."""
-    graphs = _as_graphs(unary, edges, pairwise, sizes, n_labels)
-    tags, allowed = _as_truth(unary, tags, allowed, options.surrogate)
-    scores, edges, pairwise, sizes = graphs
+    scores, edges, pairwise, sizes = _as_graphs(*graphs, n_labels)
+    unary = graphs[0]
+    if allowed is not None:
+        if options.surrogate != "log":
+            raise ValueError(f"allowed needs surrogate='log' (got {options.surrogate!r}).")
+        allowed = as_mask("allowed", allowed, unary.shape, unary)
+        if tags is None:
+            tags = torch.full(unary.shape[:1], -1, dtype=torch.int64, device=unary.device)
+    tags, allowed = _on_cpu(as_labels("tags", tags, unary.shape[:1], unary), allowed)
     refuse_forward_mode(scores, pairwise)
     value, upper, _, _ = loss_op(
         scores, edges, pairwise, tags, sizes, allowed, cost, *options)
     return value.to(unary.device), upper.to(unary.device)
 
 
-def _functional(unary, edges, pairwise, tags, sizes, allowed, cost, reduction, options):
-    check_options(options.surrogate, reduction, options.temperature, options.cost_augmented)
-    if not isinstance(unary, Tensor) or unary.dim() != 2:
-        as_scores("unary", unary, 2)
+def _functional(graphs, tags, allowed, cost, reduction, options):
+    check_options(
+        options.surrogate, reduction, options.temperature, options.cost_augmented,
+        options.cost_scale, options.tol)
+    unary = as_scores("unary", graphs[0], (2,))
     k = unary.shape[1]
     _check_graph_options(k, options)
-    if cost is None or isinstance(cost, str):
-        cost = as_cost(cost, k)
-    else:
-        # the operator looks at its values
-        cost = torch.as_tensor(cost, dtype=torch.float64).detach()
-        if tuple(cost.shape) != (k, k):
-            raise ValueError(f"cost must have shape ({k}, {k}), got {tuple(cost.shape)}.")
-        cost, = _on_host(cost)
-    value, _ = _losses(unary, edges, pairwise, tags, sizes, allowed, cost, options)
+    cost = given_cost(cost, k)  # the operator checks its values
+    cost = as_cost(None, k) if cost is None else _on_cpu(cost)[0]
+    value, _ = _losses(graphs, tags, allowed, cost, options)
     return reduced(value, reduction, unary.shape[0])
 
 
@@ -399,14 +333,14 @@ def graph_loss(
     Parameters
     ----------
     unary, edges, pairwise, tags, sizes, allowed
-        As `GraphLoss.forward` takes them.
+        As in `GraphLoss.forward`.
     surrogate, cost, cost_scale, cost_augmented, temperature, inference, reduction, tol, attractive
-        As `GraphLoss` takes them.
+        As in `GraphLoss`.
 
     Returns
     -------
     loss : Tensor
-        Of shape (), or (n_graphs,) with reduction="none".
+        A scalar, or of shape (n_graphs,) with reduction="none".
 
     Examples
     --------
@@ -417,9 +351,9 @@ def graph_loss(
     >>> round(loss.item(), 4)
     2.4368
     """
-    return _functional(
-        unary, edges, pairwise, tags, sizes, allowed, cost, reduction, Options(
-            surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol))
+    options = Options(
+        surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol)
+    return _functional((unary, edges, pairwise, sizes), tags, allowed, cost, reduction, options)
 
 
 def tree_loss(
@@ -434,14 +368,14 @@ def tree_loss(
     Parameters
     ----------
     unary, edges, pairwise, tags, sizes, allowed
-        As `GraphLoss.forward` takes them.
+        As in `GraphLoss.forward`.
     surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
-        As `TreeLoss` takes them.
+        As in `TreeLoss`.
 
     Returns
     -------
     loss : Tensor
-        Of shape (), or (n_graphs,) with reduction="none".
+        A scalar, or of shape (n_graphs,) with reduction="none".
 
     Examples
     --------
@@ -452,79 +386,82 @@ def tree_loss(
     >>> round(loss.item(), 4)
     2.1154
     """
-    return _functional(
-        unary, edges, pairwise, tags, sizes, allowed, cost, reduction, Options(
-            surrogate, cost_scale, cost_augmented, temperature, "forest", False, tol))
+    return graph_loss(
+        unary, edges, pairwise, tags, sizes, allowed=allowed, surrogate=surrogate, cost=cost,
+        cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
+        inference="forest", reduction=reduction, tol=tol)
 
 
 # ----------------------------------------------------------------------------- layers
 
 
-class GraphLoss(nn.Module):
-    """Loss of labelled graphs, for scores that a network gives.
+class GraphLoss(StructuredLoss):
+    """Loss of labelled graphs, for the scores from a network.
 
     A labelling y of a graph scores s(y), the sum over nodes of ``unary[i, y_i]`` and over edges of
-    ``pairwise[e, y_first, y_second]``. The loss of a graph whose true labelling is y*
+    ``pairwise[e, y_first, y_second]``. With the true labelling y*, the loss of a graph is
 
-    - "log": tau log sum_y exp(s(y) / tau) - s(y*), tau being the temperature: at tau = 1 the
-      negative log-likelihood of a conditional random field;
-    - "max_margin": max_y cost(y*, y) + s(y) - s(y*), that of the structural SVM;
-    - "max_min": the largest, over distributions mu of labellings, of the cost that an adversary
-      cannot avoid who knows mu, plus E s(y) - s(y*), that of max-min margin Markov networks;
+    - "log": tau log sum_y exp(s(y) / tau) - s(y*), with the temperature tau. At tau = 1 this is the
+      negative log-likelihood of a conditional random field.
+    - "max_margin": max_y cost(y*, y) + s(y) - s(y*), the loss of a structural SVM.
+    - "max_min": the maximum over distributions mu of labellings of E s(y) - s(y*) plus the cost
+      that no adversary who knows mu can avoid, the loss of max-min margin Markov networks.
 
-    is convex in the scores, never negative, and its gradient is what marginals are more than the
-    true labels. The layer has no parameters.
+    The loss is convex in the scores and never negative. Its gradient is the marginals minus the
+    indicators of the true labels. The layer has no parameters.
 
     Parameters
     ----------
     n_labels : int
     surrogate : {"log", "max_margin", "max_min"}, default="log"
     cost : array-like of shape (n_labels, n_labels), default=None
-        cost[i, j]: cost of label j at a node where the truth is i; 0-1 by default.
+        cost[i, j]: cost of label j at a node if the truth is i. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
-        Whether the costs of a graph's nodes are added up, or averaged.
+        Whether to add up or to average the costs of a graph's nodes.
     cost_augmented : bool, default=False
-        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+        For "log": whether to add the costs to the scores, as in the softmax-margin.
     temperature : float, default=1.0
-        Of "log": what the entropy is multiplied by.
+        For "log": the factor of the entropy.
     inference : {"auto", "forest", "exact", "min_cut", "lp"}, default="auto"
-        How all graphs of a call are solved. "forest": by recursions, for graphs without cycles;
-        "exact": for at most 16 nodes of two labels, or graphs of small width; "min_cut": two
-        labels and attractive edges, not for "log"; "lp": any graph, see the notes. "auto" takes the
-        first that is exact for all graphs of the call, or else "lp": a batch with one large graph
-        may have another loss than its graphs by themselves.
+        Oracle for all graphs of a call:
+
+        - "forest": recursions, for graphs without cycles.
+        - "exact": at most 16 nodes of two labels, or graphs of small width.
+        - "min_cut": two labels and attractive edges, not for "log".
+        - "lp": any graph, see the notes.
+        - "auto": the first that is exact for all graphs of the call, else "lp". The loss of a graph
+          may therefore change if a batch also contains a large graph.
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
         Mean over graphs, sum, sum over the number of nodes, or the losses of all graphs.
     tol : float, default=1e-6
-        Difference of the bounds at which inexact oracles stop, where they do not reach their limit
-        of steps before.
+        Inexact oracles stop at this difference of the bounds, or at their limit of steps.
     attractive : bool, default=False
         Whether edges of two labels favour the same label at both nodes, ``p[0, 0] + p[1, 1] >=
-        p[0, 1] + p[1, 0]``: minimum cuts are exact then, whatever the graph. It is checked.
+        p[0, 1] + p[1, 0]``. Minimum cuts are then exact on any graph. The condition is checked.
 
     Notes
     -----
-    On graphs with cycles that "auto" cannot solve exactly, and with "lp", the loss is another one:
-    the maximum over the local polytope, which holds that of the labellings. For "max_margin" and
-    "max_min" it is no smaller than the loss itself, and equal to it where the linear program has a
-    labelling as its solution. For "log" it is the tree-reweighted upper bound of the log-partition
-    [1]_ less the score of the truth: no smaller than the negative log-likelihood, and as convex in
-    the scores. Its value is found up to `tol`: `certificate` has bounds.
+    On graphs with cycles that "auto" cannot solve exactly, and with "lp", the loss differs: it is
+    the maximum over the local polytope, a superset of the marginal polytope. For "max_margin" and
+    "max_min" it is an upper bound of the exact loss, and equal to it if a labelling solves the
+    linear program. For "log" it is the tree-reweighted upper bound of the log-partition [1]_ minus
+    the score of the truth. This is an upper bound of the negative log-likelihood, convex in the
+    scores and exact up to `tol`. `certificate` has bounds.
 
     "max_min" has exact oracles for two labels, on graphs without cycles, with attractive edges and
-    with "lp", and for nodes without edges. Elsewhere its oracle is column generation, which ends at
-    `tol` or after 100 best labellings: slow on large graphs with cycles, and its bounds may stay
-    some percent apart where scores are small beside costs.
+    with "lp", and for nodes without edges. In other cases its oracle is column generation, which
+    stops at `tol` or after 100 best labellings. It is slow on large graphs with cycles. Its bounds
+    may differ by some percent if scores are small compared with costs.
 
-    Gradients can be differentiated again for "log" on graphs without cycles. The gradient of an
-    inexact value is an epsilon-subgradient, epsilon being the difference of its bounds.
+    Gradients of "log" on graphs without cycles can be differentiated again. The gradient of an
+    inexact value is an epsilon-subgradient, with epsilon the difference of its bounds.
 
-    Labels that are not known, for "log" on graphs without cycles, have the tag -1, and may be any,
-    or those that `allowed` names. The loss is then tau log Z - tau log Z of the labellings that are
-    left: minus the log of their probability, at tau = 1. It is not convex.
+    Unknown labels, for "log" on graphs without cycles, have the tag -1. They may be any label, or
+    those in `allowed`. The loss is then tau log Z minus tau log Z of the remaining labellings: at
+    tau = 1 minus the log of their probability. It is not convex.
 
     Kernels run on the CPU in float64, in ``torch.get_num_threads()`` threads. Tensors on other
-    devices are copied there and back, half precision is cast to float32.
+    devices are copied there and back. Half precision is cast to float32.
 
     References
     ----------
@@ -550,10 +487,6 @@ class GraphLoss(nn.Module):
     [1, 1, 1, 0, 0]
     """
 
-    n_labels: int
-    options: Any
-    cost: Tensor | None
-
     def __init__(
         self, n_labels: int, surrogate: Literal["log", "max_margin", "max_min"] = "log", *,
         cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
@@ -562,21 +495,23 @@ class GraphLoss(nn.Module):
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
         attractive: bool = False,
     ) -> None:
-        super().__init__()
         check_number("n_labels", n_labels, low=0, integer=True)
-        check_options(surrogate, reduction, temperature, cost_augmented)
-        self.n_labels, self.reduction = int(n_labels), reduction
+        super().__init__(
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+        self.n_labels = int(n_labels)
         self.options = Options(
-            surrogate, cost_scale, cost_augmented, float(temperature), inference, attractive,
-            float(tol) if isinstance(tol, int) else tol)
+            surrogate, cost_scale, self.cost_augmented, self.temperature, inference, attractive,
+            self.tol)
         _check_graph_options(n_labels, self.options)
-        # on the CPU, in float64, wherever the module is moved
-        self.cost = as_cost(cost, self.n_labels)
 
     def extra_repr(self) -> str:
-        return ", ".join(
-            [str(self.n_labels), *(f"{name}={value!r}" for name, value in (
-                *self.options._asdict().items(), ("reduction", self.reduction)))])
+        options = {**self.options._asdict(), "reduction": self.reduction}
+        return ", ".join([str(self.n_labels), *(f"{k}={v!r}" for k, v in options.items())])
+
+    def _losses(self, unary, edges, pairwise, tags, sizes, allowed, **changes):
+        return _losses(
+            (unary, edges, pairwise, sizes), tags, allowed, self.cost,
+            self.options._replace(**changes), self.n_labels)
 
     def forward(
         self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
@@ -587,30 +522,29 @@ class GraphLoss(nn.Module):
         Parameters
         ----------
         unary : Tensor of shape (n_nodes, n_labels)
-            Scores of the labels of the nodes of all graphs, one graph after the other. For "log"
+            Scores of the labels at the nodes of all graphs, one graph after the other. For "log"
             on graphs without cycles -inf forbids a label, here and in `pairwise`.
         edges : Tensor of int of shape (n_edges, 2)
-            First and second node of each edge, rows of `unary`, in any order: an edge joins two
-            nodes of one graph, and two nodes are joined by one edge at most. Of an ``edge_index``
-            as PyTorch Geometric has it give ``edge_index.T``, with one of the two directions.
+            First and second node of each edge, rows of `unary`, in any order. An edge joins two
+            nodes of one graph, and at most one edge joins the same nodes. Pass ``edge_index.T``
+            of an ``edge_index`` from PyTorch Geometric, with one of the two directions.
         pairwise : Tensor
-            Of shape (n_labels, n_labels), one table for all edges, or (n_edges, n_labels,
-            n_labels), one for each: of the first node's label (row) and the second's (column). Or
-            what two nodes score that have the same label, of shape () or (n_edges,).
+            One table for all edges, (n_labels, n_labels), or for each, (n_edges, n_labels,
+            n_labels), by the labels of the first node (row) and the second (column). Or the score
+            of equal labels at both nodes, of shape () or (n_edges,).
         tags : Tensor of int of shape (n_nodes,)
-            True labels; -1 where they are not known. None, with `allowed`: none is known.
+            True labels, -1 if unknown. None with `allowed` means that all are unknown.
         sizes : Tensor of int of shape (n_graphs,), default=None
-            Nodes of each graph, at least one; a single graph by default.
+            Number of nodes of each graph, at least one. The default is a single graph.
         allowed : Tensor of bool of shape (n_nodes, n_labels), default=None
-            Labels that the nodes may truly have whose tag is -1; all of them by default.
+            Possible true labels of the nodes with tag -1. The default is all labels.
 
         Returns
         -------
         loss : Tensor
-            Of shape (), or (n_graphs,) with reduction="none".
+            A scalar, or of shape (n_graphs,) with reduction="none".
         """
-        value, _ = _losses(
-            unary, edges, pairwise, tags, sizes, allowed, self.cost, self.options, self.n_labels)
+        value, _ = self._losses(unary, edges, pairwise, tags, sizes, allowed)
         return reduced(value, self.reduction, unary.shape[0])
 
     def certificate(
@@ -627,14 +561,12 @@ class GraphLoss(nn.Module):
         Returns
         -------
         lower, upper : Tensor of shape (n_graphs,)
-            lower <= loss <= upper, and lower is the value that `forward` has. Both are equal, up to
-            rounding, where the oracle is exact. Where it is the linear program, they are bounds of
-            the loss over the local polytope, and `upper` is one of the loss itself.
+            lower <= loss <= upper, and lower is the value in `forward`. Both are equal up to
+            rounding if the oracle is exact. For the linear program they bound the loss over the
+            local polytope, and `upper` also bounds the exact loss.
         """
         with torch.no_grad():
-            return _losses(
-                unary, edges, pairwise, tags, sizes, allowed, self.cost, self.options,
-                self.n_labels)
+            return self._losses(unary, edges, pairwise, tags, sizes, allowed)
 
     def log_prob(
         self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
@@ -642,9 +574,9 @@ class GraphLoss(nn.Module):
     ) -> Tensor:
         """Log-probabilities of the true labels under p(y) proportional to exp(s(y) / tau).
 
-        Of the labellings that are left, where some labels are not known. Costs do not count. Where
-        `forward` has the tree-reweighted bound in the place of the log-partition, these are lower
-        bounds, up to `tol`.
+        If some labels are unknown, they are log-probabilities of all possible labellings. Costs do
+        not matter. If `forward` uses the tree-reweighted bound instead of the log-partition, these
+        are lower bounds, up to `tol`.
 
         Parameters
         ----------
@@ -655,19 +587,18 @@ class GraphLoss(nn.Module):
         -------
         log_prob : Tensor of shape (n_graphs,)
         """
-        self._check_log("log_prob")
-        value, _ = _losses(
-            unary, edges, pairwise, tags, sizes, allowed, self.cost,
-            self.options._replace(cost_augmented=False), self.n_labels)
-        return -value / self.options.temperature
+        self._check_has("log_prob", "log")
+        value, _ = self._losses(
+            unary, edges, pairwise, tags, sizes, allowed, cost_augmented=False)
+        return -value / self.temperature
 
     def marginals(
         self, unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Marginals under p(y) proportional to exp(s(y) / tau).
 
-        They can be differentiated on graphs without cycles. Where exact ones cannot be had they are
-        tree-reweighted: those of nodes and edges agree, but need not be those of a distribution.
+        They are differentiable on graphs without cycles. If exact marginals are out of reach, they
+        are tree-reweighted: nodes and edges agree, but no distribution need have these marginals.
 
         Parameters
         ----------
@@ -678,23 +609,20 @@ class GraphLoss(nn.Module):
         -------
         nodes : Tensor of shape (n_nodes, n_labels)
         pairs : Tensor of shape (n_edges, n_labels, n_labels) or (n_edges,)
-            Of the pairs of labels of each edge; or, where `pairwise` is of equal labels, the
-            probability that they are equal.
+            Probabilities of the pairs of labels of each edge. If `pairwise` scores equal labels,
+            the probability that they are equal.
         """
-        self._check_log("marginals")
-        scores, edges, pairwise, sizes = _as_graphs(unary, edges, pairwise, sizes, self.n_labels)
-        given = self.options
-        refuse_forward_mode(scores, pairwise)
+        self._check_has("marginals", "log")
+        graphs = _as_graphs(unary, edges, pairwise, sizes, self.n_labels)
+        refuse_forward_mode(graphs[0], graphs[2])
         nodes, pairs = marginals_op(
-            scores, edges, pairwise, sizes, given.temperature, given.inference, given.tol)
+            *graphs, self.temperature, self.options.inference, self.tol)
         return nodes.to(unary.device), pairs.to(unary.device)
 
     def decode(
         self, unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor | None = None,
     ) -> Tensor:
-        """Labellings of largest score.
-
-        The best that are found, where `inference` is not exact.
+        """Labellings of largest score, or good ones if `inference` is not exact.
 
         Parameters
         ----------
@@ -710,29 +638,23 @@ class GraphLoss(nn.Module):
             labels = decode_op(*graphs, self.options.inference, self.options.attractive)
         return labels.to(unary.device)
 
-    def _check_log(self, method):
-        if self.options.surrogate != "log":
-            raise ValueError(
-                f"{method} needs surrogate='log': surrogate={self.options.surrogate!r} has no "
-                "distribution of labellings.")
-
 
 class TreeLoss(GraphLoss):
     """Loss of labelled trees, or forests: graphs without cycles.
 
-    All that `GraphLoss` has, for trees; a cycle is an error. Losses, marginals and labellings are
-    exact, up to rounding, but those of "max_min" for three labels or more: they are found by column
-    generation, to `tol` or as far as 100 best labellings go. Where scores are small beside costs
-    and trees are large, that can leave a few percent of the loss: `certificate` says how much.
+    `GraphLoss` for trees. A cycle is an error. Losses, marginals and labellings are exact up to
+    rounding, except for "max_min" with three labels or more. Its oracle is then column generation,
+    to `tol` or up to 100 best labellings. On large trees with scores that are small compared with
+    costs, its error can be a few percent of the loss. `certificate` bounds it.
 
     Parameters
     ----------
     n_labels, surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
-        As `GraphLoss` takes them; `tol` is of "max_min".
+        As in `GraphLoss`. `tol` is for "max_min".
 
     Examples
     --------
-    A loss whose gradient is differentiated again:
+    A second derivative:
 
     >>> import torch
     >>> from fastm4n.torch import TreeLoss
@@ -746,7 +668,7 @@ class TreeLoss(GraphLoss):
     >>> torch.autograd.grad(gradient[0, 0], unary)[0].tolist()
     [[0.25, -0.25], [0.0, 0.0], [0.0, 0.0]]
 
-    Of the second node nothing is known, and of the third that it is not labelled 0:
+    The label of the second node is unknown, and the label of the third is not 0:
 
     >>> allowed = torch.tensor([[True, True], [True, True], [False, True]])
     >>> round(layer(unary, edges, pairwise, torch.tensor([0, -1, -1]), allowed=allowed).item(), 4)

@@ -88,7 +88,7 @@ class _Messages(NamedTuple):
         return torch.where(use, self.sides[1, :, begin:] / self.joint[:, begin:], self.zero)
 
 
-def _masks(first, last, T):
+def masks(first, last, T):
     """Which positions (B, T), and which edges (B, T - 1), belong to the sequences."""
     t = torch.arange(T, device=first.device)
     inside = (t >= first[:, None]) & (t <= last[:, None])
@@ -123,7 +123,7 @@ def _messages(unary, pairwise, first, last):
     B, T, R = unary.shape
     shared = pairwise.dim() == 2
     device = unary.device
-    inside, within = _masks(first, last, T)
+    inside, within = masks(first, last, T)
     zero = unary.new_zeros((), dtype=torch.float64)
     e, tops, wide = _exponentials(
         torch.where(inside[..., None], unary.double(), zero), -1, (1, 2))
@@ -427,7 +427,7 @@ def viterbi(unary, pairwise, first, last):
                 unary.new_zeros(B, dtype=torch.float64))
     shared = pairwise.dim() == 2
     dtype = torch.promote_types(unary.dtype, pairwise.dtype)
-    inside, within = _masks(first, last, T)
+    inside, within = masks(first, last, T)
     scores = torch.where(inside[..., None], unary, 0.0).to(dtype)
     s = torch.arange(T, device=unary.device)[:, None]
     each = scores.reshape(B * T, R).index_select(0, _rows(first + s, T).view(-1)).view(T, B, R)

@@ -1,58 +1,53 @@
-"""Losses of permutations as a layer and as a function; linear assignment and Sinkhorn's scaling.
+"""Losses of permutations as a layer and as a function, linear assignment, and Sinkhorn scaling.
 
-The losses and the assignments ask compiled kernels; Sinkhorn's scaling is plain PyTorch.
+The losses and the assignments use compiled kernels. Sinkhorn scaling is plain PyTorch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import Literal, Optional, Tuple
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import ArrayLike
+from torch import Tensor
 
-from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.checks import check_number
 from fastm4n.base.threads import in_threads
 from fastm4n.inference.assignment import assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.losses import permutation_losses
-from fastm4n.torch._certified import (
-    as_output,
-    by_way_of_host,
-    check_finite,
-    fixed_cost,
-    given_cost,
-    holds,
-    refuse_where,
-    register_loss,
-)
-from fastm4n.torch._checks import (
+from fastm4n.torch._base import (
     WHOLES,
+    StructuredLoss,
     as_cost,
     as_labels,
     as_scores,
-    check_device,
+    by_way_of_host,
+    check_finite,
     check_options,
+    given_cost,
+    holds,
+    loss_operator,
+    operator,
     reduced,
     refuse_forward_mode,
+    refuse_where,
 )
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    from numpy.typing import ArrayLike
-    from torch import Tensor
 
 __all__ = ["PermutationLoss", "assignment", "permutation_loss", "sinkhorn"]
 
-# multiply-adds that an assignment takes for each cost, about
+# about this many multiply-adds of an assignment per entry of its costs
 ASSIGNMENT_COST = 8.0
 
 
 # The losses
 
 
-def _kernel(scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol):
+@loss_operator("permutation_loss", n_axes=2)
+def _permutation_op(
+        scores: Tensor, places: Tensor, cost: Optional[Tensor], surrogate: str, cost_scale: str,
+        cost_augmented: bool, temperature: float, tol: float) -> Tuple[Tensor, Tensor, Tensor]:
     B, M = places.shape
     check_finite("scores", scores, "scores must be finite.")
     wrong = (places.sort(1).values != torch.arange(M)).any(1)
@@ -62,54 +57,34 @@ def _kernel(scores, places, cost, surrogate, cost_scale, cost_augmented, tempera
             f"places[{b}] is {places[b].tolist()}: it must be a permutation of 0 ... {M - 1}.")
     costs = as_cost(cost, M).numpy()
     if B == 0:
-        return as_output(None, scores, (B,))
-    losses = permutation_losses(
+        return None
+    return permutation_losses(
         scores.detach().numpy(), places.numpy(), surrogate=surrogate,
         cost=costs, cost_scale=cost_scale, cost_augmented=cost_augmented,
         temperature=temperature, tol=tol, n_jobs=torch.get_num_threads())
-    return as_output(losses, scores, (B,))
-
-
-@torch.library.custom_op("fastm4n::permutation_loss", mutates_args=(), device_types="cpu")
-def _permutation_op(
-        scores: torch.Tensor, places: torch.Tensor, cost: Optional[torch.Tensor], surrogate: str,
-        cost_scale: str, cost_augmented: bool, temperature: float,
-        tol: float) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _kernel(scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol)
-
-
-register_loss(_permutation_op, _kernel, n_axes=2)
 
 
 def _as_square(scores, surrogate=None):
-    """Scores (B, M, M) in float32 or float64, with M >= 1, and few items where it must be."""
-    scores = as_scores("scores", scores, 3)
+    """Scores (B, M, M) in float32 or float64, with M >= 1, and at most 20 items for "log"."""
+    scores = as_scores("scores", scores, (3,))
     M = scores.shape[2]
     if scores.shape[1] != M or M == 0:
         raise ValueError(f"scores must have shape (B, M, M), got {tuple(scores.shape)}.")
     if surrogate == "log" and M > MAX_SUBSET_ITEMS:
         raise ValueError(
-            f"scores has {M} items: surrogate='log' of permutations is exact, in tables of 2^{M} "
-            f"subsets, and the limit is {MAX_SUBSET_ITEMS} items. 'max_margin' and 'max_min' have "
-            "none.")
+            f"scores has {M} items: surrogate='log' of permutations is exact, with tables of 2^{M} "
+            f"subsets, and the limit is {MAX_SUBSET_ITEMS} items. Use 'max_margin' or 'max_min'.")
     return scores
 
 
 def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temperature, tol):
-    """What the op returns; the options have been checked."""
+    """Results of the operator, with checked options."""
     scores = _as_square(scores, surrogate)
-    places = as_labels("places", places, scores.shape[:2])
-    check_device("places", places, scores, "scores")
+    places = as_labels("places", places, scores.shape[:2], scores)
     cost = given_cost(cost, scores.shape[2])
     refuse_forward_mode(scores)
     return _permutation_op(
         scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol)
-
-
-def _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction, tol):
-    check_options(surrogate, reduction, temperature, cost_augmented)
-    check_choice("cost_scale", cost_scale, ("sum", "mean"))
-    check_number("tol", tol, low=0, strict=False)
 
 
 def permutation_loss(
@@ -118,12 +93,12 @@ def permutation_loss(
     cost_augmented: bool = False, temperature: float = 1.0,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
 ) -> Tensor:
-    """Loss of outputs that are permutations: `PermutationLoss` as a function.
+    """Loss of permutations: `PermutationLoss` as a function.
 
     Parameters
     ----------
     scores : Tensor of shape (B, M, M)
-        Of each item (row) at each position (column).
+        Scores of each item (row) at each position (column).
     places : Tensor of int of shape (B, M)
         True position of each item.
     surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
@@ -132,7 +107,7 @@ def permutation_loss(
     Returns
     -------
     loss : Tensor
-        Of one number, or of shape (B,) for ``reduction="none"``.
+        A scalar, or of shape (B,) for ``reduction="none"``.
 
     Examples
     --------
@@ -141,48 +116,50 @@ def permutation_loss(
     >>> permutation_loss(torch.zeros(1, 3, 3), torch.tensor([[2, 0, 1]]), surrogate="max_margin")
     tensor(3.)
     """
-    _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction, tol)
+    check_options(
+        surrogate, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol=True)
     losses = _outputs(
         scores, places, surrogate, cost, cost_scale, bool(cost_augmented), float(temperature),
         float(tol))[0]
     return reduced(losses, reduction, places.numel())
 
 
-class PermutationLoss(nn.Module):
-    """Loss of outputs that are permutations of M items.
+class PermutationLoss(StructuredLoss):
+    """Loss of permutations of M items.
 
     With the permutation matrix Y of the true places, the scores S and a concave function h of
     doubly stochastic matrices mu,
 
         loss = max_mu h(mu) + <S, mu> - <S, Y>,    gradient = mu - Y,
 
-    which is convex in S and never negative.  h is the entropy of the distribution over
-    permutations ("log"), the expected cost ("max_margin"), or the least expected cost that one who
-    knows the distribution can have ("max_min").
+    which is convex in S and never negative. For "log" h is the entropy of the distribution over
+    permutations. For "max_margin" h is the expected cost. For "max_min" h is the least expected
+    cost of an adversary that knows the distribution.
 
     Parameters
     ----------
     surrogate : {"log", "max_min", "max_margin"}, default="log"
         "log" is exact, and takes at most 20 items.
     cost : array-like of shape (M, M), default=None
-        cost[i, j]: cost of position j for an item whose true one is i; 0-1 by default.
+        cost[i, j]: cost of position j for an item whose true position is i. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
-        Whether the costs of the items are added up, or averaged.
+        Whether to add up or to average the costs of the items.
     cost_augmented : bool, default=False
-        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+        For "log": whether to add the costs to the scores, as in the softmax-margin.
     temperature : float, default=1.0
-        Of "log": what the entropy is multiplied by.
+        For "log": the factor of the entropy.
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
-        Over all examples, "token_mean" over their items. The mean of an empty batch is 0.
+        Reduction over all examples, for "token_mean" over their items. The mean of an empty batch
+        is 0.
     tol : float, default=1e-6
-        Of "max_min": difference of the bounds on a loss at which the oracle stops. The loss is
-        the lower one, and the gradient that of the lower one: at most `tol` off a subgradient's
-        inequality. Both bounds are what `certificate` returns.
+        For "max_min": the oracle stops at this difference of the bounds on a loss. The loss is the
+        lower bound, and the gradient belongs to it: an epsilon-subgradient with epsilon at most
+        `tol`. `certificate` returns both bounds.
 
     Notes
     -----
-    Compiled oracles on the CPU, in float64 and in ``torch.get_num_threads()`` threads. Scores of
-    a GPU are copied there, and the gradient back. There are first derivatives alone.
+    Compiled oracles run on the CPU, in float64 and in ``torch.get_num_threads()`` threads. Scores
+    on a GPU are copied to the CPU, and the gradient back. There are only first derivatives.
 
     Examples
     --------
@@ -195,10 +172,7 @@ class PermutationLoss(nn.Module):
     (tensor(0.6931, grad_fn=<DivBackward0>), [[[0.5, -0.5], [-0.5, 0.5]]])
     """
 
-    cost: Tensor | None
-    cost_augmented: bool
-    temperature: float
-    tol: float
+    _shown = ("cost_scale", "cost_augmented", "temperature", "reduction", "tol")
 
     def __init__(
         self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
@@ -206,22 +180,8 @@ class PermutationLoss(nn.Module):
         cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
     ) -> None:
-        super().__init__()
-        _check_options(surrogate, cost_scale, cost_augmented, temperature, reduction, tol)
-        self.surrogate = surrogate
-        self.cost = fixed_cost(cost)
-        self.cost_scale = cost_scale
-        self.cost_augmented = bool(cost_augmented)
-        self.temperature = float(temperature)
-        self.reduction = reduction
-        self.tol = float(tol)
-
-    def extra_repr(self) -> str:
-        cost = "" if self.cost is None else f", cost of {len(self.cost)} positions"
-        return (
-            f"{self.surrogate!r}{cost}, cost_scale={self.cost_scale!r}, "
-            f"cost_augmented={self.cost_augmented}, temperature={self.temperature:g}, "
-            f"reduction={self.reduction!r}, tol={self.tol:g}")
+        super().__init__(
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol=True)
 
     def _outputs(self, scores, places, cost_augmented):
         return _outputs(
@@ -234,8 +194,8 @@ class PermutationLoss(nn.Module):
         Parameters
         ----------
         scores : Tensor of shape (B, M, M)
-            Of each item (row) at each position (column). In half precision they are cast to
-            float32, and the gradient back.
+            Scores of each item (row) at each position (column). Half precision is cast to float32,
+            and the gradient back.
         places : Tensor of int of shape (B, M)
             True position of each item.
 
@@ -247,7 +207,7 @@ class PermutationLoss(nn.Module):
         return reduced(losses, self.reduction, places.numel())
 
     def decode(self, scores: Tensor) -> Tensor:
-        """Positions of all items in the permutation of highest score: a linear assignment.
+        """Positions of all items in the permutation of highest score, by linear assignment.
 
         Parameters
         ----------
@@ -268,7 +228,7 @@ class PermutationLoss(nn.Module):
         return _assignment_op(_as_square(scores).detach(), True, "scores")[1]
 
     def marginals(self, scores: Tensor) -> Tensor:
-        """Probabilities of the items being at the positions.
+        """Probability of each item at each position.
 
         Parameters
         ----------
@@ -277,8 +237,9 @@ class PermutationLoss(nn.Module):
         Returns
         -------
         marginals : Tensor of the shape of scores
-            Doubly stochastic, without gradient. For "log" those of p(places) ~ exp(score /
-            temperature), exact; for "max_min" the oracle's. Costs that augment are not in them.
+            Doubly stochastic, without gradient. For "log" the exact marginals of p(places) ~
+            exp(score / temperature). For "max_min" the marginals from the oracle. Costs do not
+            matter.
 
         Examples
         --------
@@ -288,14 +249,11 @@ class PermutationLoss(nn.Module):
         tensor([[[0.8808, 0.1192],
                  [0.1192, 0.8808]]])
         """
-        if self.surrogate == "max_margin":
-            raise ValueError(
-                "marginals is of surrogate='log' or 'max_min': 'max_margin' has no distribution of "
-                "permutations; decode has the best ones.")
+        self._check_has("marginals", "log", "max_min")
         given = scores
         scores = _as_square(scores, self.surrogate).detach().double()
         B, M = scores.shape[:2]
-        # the oracle's mu does not depend on the truth, which is the identity here
+        # mu does not depend on the truth, the identity here
         places = torch.arange(M, device=scores.device).expand(B, M)
         slope = self._outputs(scores, places, False)[1]
         return (slope + torch.eye(M, dtype=slope.dtype, device=slope.device)).to(given.dtype)
@@ -303,7 +261,7 @@ class PermutationLoss(nn.Module):
     def log_prob(self, scores: Tensor, places: Tensor) -> Tensor:
         """Log-probabilities of permutations under p ~ exp(score / temperature), for "log".
 
-        Costs are not in it.
+        Costs do not matter.
 
         Parameters
         ----------
@@ -321,17 +279,14 @@ class PermutationLoss(nn.Module):
         >>> PermutationLoss().log_prob(torch.zeros(1, 3, 3), torch.tensor([[2, 0, 1]]))
         tensor([-1.7918])
         """
-        if self.surrogate != "log":
-            raise ValueError(
-                f"log_prob is of surrogate='log': {self.surrogate!r} has no distribution of "
-                "permutations.")
+        self._check_has("log_prob", "log")
         return -self._outputs(scores, places, False)[0] / self.temperature
 
     def certificate(self, scores: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds on the loss of each example, in float64.
 
-        They are equal up to rounding for "log" and "max_margin"; for "max_min" the oracle stops
-        where they are `tol` apart.
+        They are equal up to rounding for "log" and "max_margin". For "max_min" the oracle stops
+        at a difference of `tol`.
 
         Parameters
         ----------
@@ -353,14 +308,18 @@ class PermutationLoss(nn.Module):
         """
         if isinstance(scores, torch.Tensor):
             scores = scores.detach()
-        lower, upper = self._outputs(scores, places, self.cost_augmented)[2]
-        return lower, upper
+        return self._outputs(scores, places, self.cost_augmented)[2].unbind()
 
 
 # Linear assignment
 
 
-def _assignment_kernel(cost, maximize, name):
+def _assignment_shapes(cost, maximize, name):
+    shape = (*cost.shape[:-2], torch.sym_min(cost.shape[-2], cost.shape[-1]))
+    return cost.new_empty(shape, dtype=torch.int64), cost.new_empty(shape, dtype=torch.int64)
+
+
+def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor, Tensor]:
     costs = cost.detach().contiguous().numpy()
     costs = costs if costs.ndim == 3 else costs[np.newaxis]
     B, M, N = costs.shape
@@ -379,8 +338,7 @@ def _assignment_kernel(cost, maximize, name):
         bad = cost.isnan() | (cost == -float(forbidden))
         if bad.any():
             refuse_where(
-                bad, name, cost,
-                f"{name} must be finite, or {forbidden} for a pair that is forbidden.")
+                bad, name, cost, f"{name} must be finite, or {forbidden} for a forbidden pair.")
         which = f"[{min(failed)}]" if cost.dim() == 3 else ""
         raise ValueError(f"{name}{which} forbids every assignment.")
     shape = (*cost.shape[:-2], shape[1])
@@ -389,30 +347,19 @@ def _assignment_kernel(cost, maximize, name):
         for part in (rows, columns))
 
 
-@torch.library.custom_op("fastm4n::assignment", mutates_args=(), device_types="cpu")
-def _assignment_op(
-        cost: torch.Tensor, maximize: bool, name: str) -> Tuple[torch.Tensor, torch.Tensor]:
-    return _assignment_kernel(cost, maximize, name)
-
-
+_assignment_op = operator("assignment", _assignment_shapes, cpu_only=True)(_assignment_kernel)
 _assignment_op.register_kernel("cuda", by_way_of_host(_assignment_kernel))
 
 
-@_assignment_op.register_fake
-def _(cost, maximize, name):
-    shape = (*cost.shape[:-2], torch.sym_min(cost.shape[-2], cost.shape[-1]))
-    return cost.new_empty(shape, dtype=torch.int64), cost.new_empty(shape, dtype=torch.int64)
-
-
 def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
-    """Assignment of rows to distinct columns of least total cost.
+    """Assignment of rows to distinct columns with the smallest total cost.
 
     Parameters
     ----------
     cost : Tensor of shape (M, N) or (B, M, N)
-        Costs of any real dtype; inf forbids a pair. Under `maximize`, -inf does.
+        Costs of any real dtype. inf forbids a pair; with `maximize`, -inf does.
     maximize : bool, default=False
-        Whether the total is to be largest.
+        Whether to maximize the total.
 
     Returns
     -------
@@ -422,17 +369,17 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ValueError
-        If costs are NaN, or infinite the other way, or a problem has no assignment.
+        If costs are NaN, or infinite with the other sign, or if a problem has no assignment.
 
     See Also
     --------
-    fastm4n.inference.linear_assignment : for arrays, with the method, and potentials.
+    fastm4n.inference.linear_assignment : For arrays, with a choice of method and potentials.
 
     Notes
     -----
-    One call of a compiled kernel for the whole batch, in float64 and in
-    ``torch.get_num_threads()`` threads where that pays. Costs of a GPU are copied to the CPU. It
-    can be compiled and exported.
+    One call of a compiled kernel for the whole batch, in float64 and in up to
+    ``torch.get_num_threads()`` threads. Costs on a GPU are copied to the CPU. The function can be
+    compiled and exported.
 
     Examples
     --------
@@ -447,44 +394,43 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     return _assignment_op(as_scores("cost", cost, (2, 3)).detach(), bool(maximize), "cost")
 
 
-# Sinkhorn's scaling
+# Sinkhorn scaling
 
 
 def sinkhorn(
     scores: Tensor, *, temperature: float = 1.0, n_iter: int = 1000, tol: float = 1e-6,
 ) -> Tensor:
-    """Doubly stochastic matrices of largest score and entropy, which can be differentiated.
+    """Doubly stochastic matrices of largest score plus entropy, differentiable.
 
     Solves  max <scores, mu> + temperature * H(mu),  H(mu) = - sum_ij mu_ij log mu_ij, over the
-    doubly stochastic mu: a smooth assignment, which tends to the best one with the temperature.
+    doubly stochastic mu. This smooth assignment tends to the best one as the temperature falls.
 
     Parameters
     ----------
     scores : Tensor of shape (..., M, M)
-        -inf forbids a pair; the finite scores must hold an assignment.
+        -inf forbids a pair. The finite scores must contain an assignment.
     temperature : float, default=1.0
     n_iter : int, default=1000
         Largest number of iterations.
     tol : float, default=1e-6
-        Error at which the iteration stops: the l1 distance of the sums of rows from one, the
-        largest of all matrices; those of columns are one. With 0, or while a graph is traced,
-        there are n_iter iterations.
+        Error at which the iteration stops: the l1 distance of the row sums from one, the maximum
+        over all matrices. The column sums are one. With 0, or while a graph is traced, there are
+        n_iter iterations.
 
     Returns
     -------
     plan : Tensor of the shape of scores
-        mu, of which the columns sum to one, and the rows up to `tol` unless n_iter ended it.
+        mu. Columns sum to one. Rows sum to one up to `tol`, unless n_iter stops the iteration.
 
     See Also
     --------
-    fastm4n.inference.sinkhorn : compiled, with Newton steps where the iteration is slow; it has no
+    fastm4n.inference.sinkhorn : Compiled, with Newton steps if the iteration is slow, and without
         derivatives.
 
     Notes
     -----
     Sinkhorn and Knopp's iteration on logarithms, in plain PyTorch on the device of the scores.
-    The derivative is that of the iterations that were run, each of which keeps one matrix for the
-    backward pass.
+    Derivatives go through all iterations, each of which stores one matrix for the backward pass.
 
     Examples
     --------
@@ -497,20 +443,17 @@ def sinkhorn(
     check_number("temperature", temperature, low=0)
     check_number("n_iter", n_iter, low=0, integer=True)
     check_number("tol", tol, low=0, strict=False)
-    if not isinstance(scores, torch.Tensor) or scores.dim() < 2:
-        as_scores("scores", scores, "two or more")
-    dtype = scores.dtype
-    scores = as_scores("scores", scores, scores.dim())
-    if scores.shape[-1] != scores.shape[-2]:
+    dtype, scores = getattr(scores, "dtype", None), as_scores("scores", scores)
+    if scores.dim() < 2 or scores.shape[-1] != scores.shape[-2]:
         raise ValueError(f"scores must have shape (..., M, M), got {tuple(scores.shape)}.")
     if scores.numel() == 0:
         return scores.to(dtype)
     seen = scores.detach()
     if holds(~(seen.max() < torch.inf)):
         refuse_where(seen.isnan() | (seen == torch.inf), "scores", seen,
-                     "scores must be finite, or -inf for a pair that is forbidden.")
+                     "scores must be finite, or -inf for a forbidden pair.")
     if holds((seen.amax(-1).min() == -torch.inf) | (seen.amax(-2).min() == -torch.inf)):
-        raise ValueError("scores forbids every assignment: a row or a column is -inf throughout.")
+        raise ValueError("scores forbids every assignment: a row or column is all -inf.")
     logits = scores / temperature
     column = torch.zeros_like(logits[..., :1, :])
     row = -logits.logsumexp(-1, keepdim=True)

@@ -1,141 +1,113 @@
-"""Losses of outputs that are one of k labels, as a layer and as a function.
+"""Losses of single labels, as a layer and as a function.
 
-The log surrogate is plain PyTorch; the others ask the compiled oracles of `fastm4n.losses`.
+The log surrogate is plain PyTorch. The others use the compiled oracles of `fastm4n.losses`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import Literal, Optional, Tuple
 
 import torch
-from torch import nn
+from numpy.typing import ArrayLike
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fastm4n.base.checks import check_number
 from fastm4n.losses import simplex_losses
-from fastm4n.torch._certified import (
-    as_output,
-    check_finite,
-    check_labels,
-    fixed_cost,
-    given_cost,
-    holds,
-    refuse_where,
-    register_loss,
-)
-from fastm4n.torch._checks import (
+from fastm4n.torch._base import (
+    StructuredLoss,
     as_cost,
     as_labels,
+    as_mask,
     as_scores,
-    check_device,
+    check_finite,
+    check_labels,
     check_options,
+    given_cost,
+    holds,
+    loss_operator,
     reduced,
     refuse_forward_mode,
+    refuse_where,
 )
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    from numpy.typing import ArrayLike
-    from torch import Tensor
 
 __all__ = ["SimplexLoss", "simplex_loss"]
 
-_OF_LOG = "{} is of surrogate='log': {!r} has no distribution of labels"
 
-
-def _kernel(scores, target, cost, surrogate):
+@loss_operator("simplex_loss", n_axes=1)
+def _simplex_op(
+        scores: Tensor, target: Tensor, cost: Optional[Tensor],
+        surrogate: str) -> Tuple[Tensor, Tensor, Tensor]:
     k = scores.shape[-1]
-    check_finite("scores", scores, "scores must be finite; -inf forbids a label of "
-                 "surrogate='log' alone.")
-    check_labels("target", target, k, "; one that is not known is of surrogate='log'"
+    check_finite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
+    check_labels("target", target, k, ". Unknown labels need surrogate='log'"
                  if holds((target == -1).any()) else "")
     costs = as_cost(cost, k).numpy()
     if target.numel() == 0:
-        return as_output(None, scores, target.shape)
-    losses = simplex_losses(
+        return None
+    return simplex_losses(
         scores.detach().reshape(-1, k).numpy(), target.reshape(-1).numpy(), surrogate=surrogate,
         cost=costs, n_jobs=torch.get_num_threads())
-    return as_output(losses, scores, target.shape)
-
-
-@torch.library.custom_op("fastm4n::simplex_loss", mutates_args=(), device_types="cpu")
-def _simplex_op(
-        scores: torch.Tensor, target: torch.Tensor, cost: Optional[torch.Tensor],
-        surrogate: str) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _kernel(scores, target, cost, surrogate)
-
-
-register_loss(_simplex_op, _kernel, n_axes=1)
 
 
 def _as_examples(scores):
     """Scores (..., k) in float32 or float64, with k >= 1."""
-    if isinstance(scores, torch.Tensor) and scores.dim() == 0:
+    scores = as_scores("scores", scores)
+    if scores.dim() == 0:
         raise ValueError("scores must have shape (..., k), got one number.")
-    scores = as_scores("scores", scores, scores.dim() if isinstance(scores, torch.Tensor) else 1)
     if scores.shape[-1] == 0:
-        raise ValueError("scores must have one column a label, got none.")
+        raise ValueError("scores must have one column per label, got none.")
     return scores
 
 
 def _check_scores(scores):
-    """Refuse NaN and +inf, and examples all of whose labels are forbidden."""
+    """Refuse NaN and +inf, and examples without an allowed label."""
     if scores.numel() == 0:
         return
-    # a maximum is NaN where one of the numbers is, and then it is below or above nothing
+    # a maximum is NaN if one of the numbers is, and then no comparison is true
     low, high = scores.detach().amax(-1).aminmax()
     if holds(~((low > -torch.inf) & (high < torch.inf))):
         bad = scores.isnan() | (scores == torch.inf)
         if bad.any():
             refuse_where(
-                bad, "scores", scores,
-                "scores must be finite, or -inf for a label that is forbidden.")
-        example = (scores == -torch.inf).all(-1).nonzero()[0].tolist()
-        raise ValueError(f"scores{example or ''} forbids all labels: they are -inf.")
+                bad, "scores", scores, "scores must be finite, or -inf for a forbidden label.")
+        _refuse_example((scores == -torch.inf).all(-1), "scores{} forbids all labels with -inf.")
+
+
+def _refuse_example(bad, message):
+    raise ValueError(message.format(bad.nonzero()[0].tolist() or ""))
 
 
 def _as_truth(scores, target, allowed, surrogate, cost_augmented):
     """target in int64, or None, and the set of allowed labels, or None."""
     if (target is None) == (allowed is None):
-        raise ValueError("give either target or allowed, and not both.")
+        raise ValueError("pass either target or allowed, not both.")
     if target is not None:
-        target = as_labels("target", target, scores.shape[:-1])
-        check_device("target", target, scores, "scores")
-        return target, None
+        return as_labels("target", target, scores.shape[:-1], scores), None
     if surrogate != "log" or cost_augmented:
-        raise ValueError(
-            "allowed is of surrogate='log' without cost_augmented: other losses need one truth.")
-    if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
-        what = allowed.dtype if isinstance(allowed, torch.Tensor) else type(allowed).__name__
-        raise TypeError(f"allowed must be a torch.Tensor of dtype torch.bool, got {what}.")
-    if allowed.shape != scores.shape:
-        raise ValueError(
-            f"allowed must have the shape of scores, {tuple(scores.shape)}, got "
-            f"{tuple(allowed.shape)}.")
-    check_device("allowed", allowed, scores, "scores")
-    return None, allowed
+        raise ValueError("allowed needs surrogate='log' without cost_augmented.")
+    return None, as_mask("allowed", allowed, scores.shape, scores)
 
 
 def _log_losses(scores, target, allowed, cost, temperature):
-    """Log-sum-exp of all labels less that of the right ones, each tempered."""
+    """Tempered log-sum-exp over all labels, minus that over the right ones."""
     _check_scores(scores)
     if allowed is not None:
         right = scores.masked_fill(~allowed, -torch.inf)
         top = right.detach().amax(-1, keepdim=True)
         if top.numel() and holds(top.min() == -torch.inf):
-            example = (top[..., 0] == -torch.inf).nonzero()[0].tolist()
-            raise ValueError(f"allowed{example or ''} holds no label of finite score.")
-        # what is far below the right labels costs no digits
+            _refuse_example(
+                top[..., 0] == -torch.inf, "allowed{} contains no label of finite score.")
+        # relative to the right labels, which keeps their digits
         return temperature * (
             ((scores - top) / temperature).logsumexp(-1)
             - ((right - top) / temperature).logsumexp(-1))
     k = scores.shape[-1]
     if cost is None:
-        check_labels("target", target, k, ", or -1 for one that is not known", low=-1)
+        check_labels("target", target, k, ", or -1 if unknown", low=-1)
         tempered = scores
     else:
-        check_labels("target", target, k, "; with cost_augmented they must be known")
+        check_labels("target", target, k, ". cost_augmented needs known labels")
         tempered = scores + cost.to(scores)[target]
     tempered = tempered if temperature == 1.0 else tempered / temperature
     losses = cross_entropy(
@@ -145,13 +117,12 @@ def _log_losses(scores, target, allowed, cost, temperature):
         own = scores.gather(-1, target.clamp_min(0).unsqueeze(-1))[..., 0]
         forbidden = (own == -torch.inf) & (target >= 0)
         if forbidden.any():
-            example = forbidden.nonzero()[0].tolist()
-            raise ValueError(f"scores{example or ''} forbids the true label: it is -inf.")
+            _refuse_example(forbidden, "scores{} forbids the true label: it is -inf.")
     return losses if temperature == 1.0 else temperature * losses
 
 
 def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature):
-    """Losses of all examples in float32 or float64; the options have been checked."""
+    """Losses of all examples in float32 or float64, with checked options."""
     scores = _as_examples(scores)
     target, allowed = _as_truth(scores, target, allowed, surrogate, cost_augmented)
     k = scores.shape[-1]
@@ -159,18 +130,11 @@ def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperatur
     if surrogate != "log":
         refuse_forward_mode(scores)
         return _simplex_op(scores, target, cost, surrogate)[0]
-    if cost_augmented:
-        # values cannot be looked at while a graph is traced
-        unknown = cost is None or torch.compiler.is_compiling()
-        cost = as_cost(None, k) if cost is None else cost if unknown else as_cost(cost, k)
-    else:
+    if not cost_augmented:
         cost = None
+    elif cost is None or not torch.compiler.is_compiling():  # tracing has no values to check
+        cost = as_cost(cost, k)
     return _log_losses(scores, target, allowed, cost, temperature)
-
-
-def _reduced(losses, reduction):
-    return losses if reduction == "none" else reduced(
-        losses.reshape(-1), reduction, losses.numel())
 
 
 def simplex_loss(
@@ -179,7 +143,7 @@ def simplex_loss(
     cost_augmented: bool = False, temperature: float = 1.0,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
 ) -> Tensor:
-    """Loss of outputs that are one of k labels: `SimplexLoss` as a function.
+    """Loss of single labels: `SimplexLoss` as a function.
 
     Parameters
     ----------
@@ -187,12 +151,12 @@ def simplex_loss(
     target : Tensor of int of shape (...,), default=None
     allowed : Tensor of bool of shape (..., k), default=None
     surrogate, cost, cost_augmented, temperature, reduction
-        As in `SimplexLoss`, whose `forward` says what the others are.
+        As in `SimplexLoss`. See its `forward` for the other arguments.
 
     Returns
     -------
     loss : Tensor
-        Of one number, or of shape (...,) for ``reduction="none"``.
+        A scalar, or of shape (...,) for ``reduction="none"``.
 
     Examples
     --------
@@ -203,41 +167,41 @@ def simplex_loss(
     tensor([0.0000, 0.6667])
     """
     check_options(surrogate, reduction, temperature, cost_augmented)
-    return _reduced(
-        _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature), reduction)
+    losses = _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature)
+    return reduced(losses, reduction, losses.numel())
 
 
-class SimplexLoss(nn.Module):
-    """Loss of outputs that are one of k labels.
+class SimplexLoss(StructuredLoss):
+    """Loss of single labels, one of k.
 
-    With the true label y, the scores s and a concave function h of distributions mu on labels,
+    With the true label y, the scores s and a concave function h of distributions mu over labels,
 
         loss = max_mu h(mu) + <s, mu> - s_y,    gradient = mu - (unit vector of y),
 
-    which is convex in s and never negative.  h is the entropy ("log": the cross-entropy), the
-    expected cost ("max_margin": Crammer and Singer's hinge loss), or the least expected cost that
-    one who knows mu can have ("max_min").
+    which is convex in s and never negative. For "log" h is the entropy, and the loss is the
+    cross-entropy. For "max_margin" h is the expected cost, and the loss is Crammer and Singer's
+    hinge loss. For "max_min" h is the least expected cost of an adversary that knows mu.
 
     Parameters
     ----------
     surrogate : {"log", "max_min", "max_margin"}, default="log"
     cost : array-like of shape (k, k), default=None
-        cost[i, j]: cost of predicting j where the truth is i; 0-1 by default.
+        cost[i, j]: cost of predicting j if the truth is i. The default is 0-1.
     cost_augmented : bool, default=False
-        Of "log": whether the costs are added to the scores, as in the softmax-margin.
+        For "log": whether to add the costs to the scores, as in the softmax-margin.
     temperature : float, default=1.0
-        Of "log": what the entropy is multiplied by.
+        For "log": the factor of the entropy.
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
-        Over all examples; an example is one token here. The mean of an empty batch is 0.
+        Reduction over all examples. An example is one token here. The mean of an empty batch is 0.
 
     Notes
     -----
-    "log" is plain PyTorch: it has derivatives of every order, stays on its device and can be
-    compiled. Values are checked unless a graph is traced; on a GPU this waits for it.
+    "log" is plain PyTorch. It has derivatives of every order, stays on its device, and can be
+    compiled. It checks values unless a graph is traced. On a GPU this waits for the device.
 
-    "max_margin" and "max_min" ask compiled oracles on the CPU, in float64 and in
-    ``torch.get_num_threads()`` threads; scores of a GPU are copied there and the gradient back.
-    They have first derivatives.
+    "max_margin" and "max_min" use compiled oracles on the CPU, in float64 and in
+    ``torch.get_num_threads()`` threads. Scores on a GPU are copied to the CPU, and the gradient
+    back. They have first derivatives.
 
     Examples
     --------
@@ -250,28 +214,12 @@ class SimplexLoss(nn.Module):
     (0.5, [[0.0, 0.0, 0.0], [0.5, -0.5, 0.0]])
     """
 
-    cost: Tensor | None
-    cost_augmented: bool
-    temperature: float
-
     def __init__(
         self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
         cost: ArrayLike | None = None, cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
     ) -> None:
-        super().__init__()
-        check_options(surrogate, reduction, temperature, cost_augmented)
-        self.surrogate = surrogate
-        self.cost = fixed_cost(cost)
-        self.cost_augmented = bool(cost_augmented)
-        self.temperature = float(temperature)
-        self.reduction = reduction
-
-    def extra_repr(self) -> str:
-        cost = "" if self.cost is None else f", cost of {len(self.cost)} labels"
-        return (
-            f"{self.surrogate!r}{cost}, cost_augmented={self.cost_augmented}, "
-            f"temperature={self.temperature:g}, reduction={self.reduction!r}")
+        super().__init__(surrogate, cost, reduction, temperature, cost_augmented)
 
     def forward(
         self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
@@ -281,24 +229,24 @@ class SimplexLoss(nn.Module):
         Parameters
         ----------
         scores : Tensor of shape (..., k)
-            In half precision they are cast to float32, and the gradient back. For "log", -inf
-            forbids a label.
+            Half precision is cast to float32, and the gradient back. For "log", -inf forbids a
+            label.
         target : Tensor of int of shape (...,), default=None
-            True labels, 0 ... k - 1. For "log", -1 says that a label is not known: the loss is
-            zero then, and the example counts in the mean.
+            True labels, 0 ... k - 1. For "log", -1 means an unknown label: its loss is zero, and
+            the example counts in the mean.
         allowed : Tensor of bool of shape (..., k), default=None
-            In place of target, for "log": the labels one of which is the true one.
+            For "log", instead of target: a set of labels that contains the true one.
 
         Returns
         -------
         loss : Tensor
         """
-        return _reduced(self._each(scores, target, allowed), self.reduction)
+        losses = self._each(scores, target, allowed, self.cost_augmented)
+        return reduced(losses, self.reduction, losses.numel())
 
-    def _each(self, scores, target, allowed, cost_augmented=None):
+    def _each(self, scores, target, allowed, cost_augmented):
         return _losses(
-            scores, target, allowed, self.surrogate, self.cost,
-            self.cost_augmented if cost_augmented is None else cost_augmented, self.temperature)
+            scores, target, allowed, self.surrogate, self.cost, cost_augmented, self.temperature)
 
     def decode(self, scores: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
         """The labels of highest score.
@@ -307,13 +255,13 @@ class SimplexLoss(nn.Module):
         ----------
         scores : Tensor of shape (..., n_labels)
         k : int, default=1
-            How many labels of each example.
+            Number of labels per example.
 
         Returns
         -------
         labels : Tensor of int64 of shape (...,), or (..., k) for k > 1
         best : Tensor of shape (..., k)
-            Their scores, the highest first; for k > 1 alone.
+            Their scores, highest first. Only for k > 1.
 
         Examples
         --------
@@ -335,7 +283,7 @@ class SimplexLoss(nn.Module):
         return labels, best.to(given.dtype)
 
     def marginals(self, scores: Tensor) -> Tensor:
-        """The distribution of labels that the surrogate has at these scores.
+        """The distribution of labels under the surrogate at these scores.
 
         Parameters
         ----------
@@ -344,8 +292,8 @@ class SimplexLoss(nn.Module):
         Returns
         -------
         marginals : Tensor of the shape of scores
-            For "log" softmax(scores / temperature), which can be differentiated; for "max_min" the
-            distribution of the oracle, without gradient.
+            For "log" softmax(scores / temperature), which is differentiable. For "max_min" the
+            distribution from the oracle, without gradient.
 
         Examples
         --------
@@ -354,16 +302,13 @@ class SimplexLoss(nn.Module):
         >>> SimplexLoss("max_min").marginals(torch.tensor([0.25, 0.0, -3.0]))
         tensor([0.5000, 0.5000, 0.0000])
         """
-        if self.surrogate == "max_margin":
-            raise ValueError(
-                _OF_LOG.format("marginals", "max_margin").replace("'log'", "'log' or 'max_min'")
-                + "; decode has the best ones.")
+        self._check_has("marginals", "log", "max_min")
         given = scores
         scores = _as_examples(scores)
         if self.surrogate == "log":
             _check_scores(scores)
             return torch.softmax(scores / self.temperature, -1).to(given.dtype)
-        # the oracle's mu does not depend on the truth, which is 0 here
+        # mu does not depend on the truth, 0 here
         scores = scores.detach().double()
         target = torch.zeros(scores.shape[:-1], dtype=torch.int64, device=scores.device)
         cost = given_cost(self.cost, scores.shape[-1])
@@ -376,7 +321,8 @@ class SimplexLoss(nn.Module):
     ) -> Tensor:
         """Log-probabilities of labels under softmax(scores / temperature), for "log".
 
-        Costs are not in it. Of a target of -1 it is zero, and of `allowed` that of the set.
+        Costs do not matter. It is zero for a target of -1. For `allowed` it is the log-probability
+        of the set.
 
         Parameters
         ----------
@@ -394,14 +340,13 @@ class SimplexLoss(nn.Module):
         >>> SimplexLoss().log_prob(torch.zeros(4), torch.tensor(2))
         tensor(-1.3863)
         """
-        if self.surrogate != "log":
-            raise ValueError(_OF_LOG.format("log_prob", self.surrogate) + ".")
-        return -self._each(scores, target, allowed, cost_augmented=False) / self.temperature
+        self._check_has("log_prob", "log")
+        return -self._each(scores, target, allowed, False) / self.temperature
 
     def certificate(
         self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Bounds on the loss of each example, in float64: they are equal up to rounding.
+        """Bounds on the loss of each example, in float64 and equal up to rounding.
 
         Parameters
         ----------
@@ -422,9 +367,8 @@ class SimplexLoss(nn.Module):
         """
         scores = _as_examples(scores).detach().double()
         if self.surrogate == "log":
-            losses = self._each(scores, target, allowed)
+            losses = self._each(scores, target, allowed, self.cost_augmented)
             return losses, losses.clone()
         target, _ = _as_truth(scores, target, allowed, self.surrogate, self.cost_augmented)
         cost = given_cost(self.cost, scores.shape[-1])
-        lower, upper = _simplex_op(scores, target, cost, self.surrogate)[2]
-        return lower, upper
+        return _simplex_op(scores, target, cost, self.surrogate)[2].unbind()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number, extended, is_number
 from fastm4n.base.docstrings import documented
-from fastm4n.distributed._members import FitMember, asked
+from fastm4n.distributed._members import FitMember, asked, check_divisible
 from fastm4n.distributed.dask._fleet import ClusterGone, DaskFleet, Input
 from fastm4n.distributed.dask._inputs import Pieces, is_lazy
 from fastm4n.distributed.dask._predictions import lazy
@@ -36,7 +36,7 @@ from fastm4n.estimators import (
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.checkpoints import claim_file
 from fastm4n.solvers.history import Progress
-from fastm4n.tasks.parts import check_divisible, merged
+from fastm4n.tasks.base import Census
 
 if TYPE_CHECKING:
     from typing import Any, Literal, Self
@@ -191,8 +191,7 @@ class DaskEstimator:
         sources = pieces.assembled()
         with contextlib.ExitStack() as stack:
             fleet, numbers, found = self._fleet(client, local, sources, stack)
-            whole, template, noted = self._begun(fleet, local, numbers, found)
-            alpha = local._alpha_of(whole.n_examples)
+            alpha, template = self._begun(fleet, local, numbers, found)
             parts = asked(fleet, "describe")
             largest, mass = (sum(part[name] for part in parts) for name in ("largest", "mass"))
             scale = largest / mass if largest > 0.0 else 1.0
@@ -201,8 +200,7 @@ class DaskEstimator:
             fitted = template.fitted(None, alpha)
             if ended is None:
                 fitted.update(self._values(fleet, solution, template))
-        common = {**noted, **template.common}
-        self._taken(common, fitted, solution, alpha, scale)
+        self._taken(template.common, fitted, solution, alpha, scale)
         if ended is not None:
             raise type(ended)(
                 f"{ended} The model of the last certified round is kept: its gap is "
@@ -242,7 +240,7 @@ class DaskEstimator:
                     "were filtered or split by.")
 
     def _begun(self, fleet, local, numbers, found):
-        """What all partitions say together, a problem for fitted attributes, what fits note."""
+        """alpha, and a problem for fitted attributes."""
         own, censuses, ends = zip(*found, strict=True)
         for i in range(1, len(ends)):
             if ends[i] is not None and ends[i - 1] is not None and ends[i][0] == ends[i - 1][1]:
@@ -250,21 +248,20 @@ class DaskEstimator:
                     f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: "
                     "sequences are not cut. Repartition the data so that each is in one partition, "
                     "for example with set_index(group).")
-        whole = merged(censuses, numbers=own)
+        census = reduce(Census.merge, censuses).checked()
         for k, part in enumerate(numbers):
-            fleet.factories[k] = partial(FitMember, local, part, whole)
-        oracles = asked(fleet, "begin", whole)
+            fleet.factories[k] = partial(FitMember, local, part, census)
+        oracles = asked(fleet, "begin", census)
         if len(set(oracles)) > 1:
             other = next(k for k, oracle in enumerate(oracles) if oracle != oracles[0])
             raise ValueError(
                 f"inference={local.inference!r} is {oracles[0]!r} for the graphs of partition "
                 f"{numbers[0][0]} and {oracles[other]!r} for those of partition "
                 f"{numbers[other][0]}: use inference='lp'.")
-        local._whole = whole
-        if whole.mass is not None:  # for its warnings
-            local._encode(whole.labels, np.arange(whole.labels.size))
-        template, noted = asked(fleet, "template", members=[0])[0]
-        return whole, template, noted
+        task = local._task_class(local)
+        if census.mass is not None:  # for its warnings
+            task._encode(census.labels, np.arange(census.labels.size), census)
+        return task.alpha_of(census.n_examples), asked(fleet, "template", members=[0])[0]
 
     def _solved_rounds(self, fleet, alpha, scale):
         """The solution, and what ended it before it was one: None, or an exception."""

@@ -7,7 +7,8 @@ from fastm4n.penalties._penalties import as_penalty
 from fastm4n.research.theory._factors import FactorFeatures
 from fastm4n.research.theory._label_sets import LabelSetFactors
 from fastm4n.tasks.chain_input import as_features, as_labels, columns_of
-from fastm4n.tasks.indicators import read_indicator
+from fastm4n.tasks.label_sets import read_indicator
+from fastm4n.tasks.vectors import validated
 
 # fitted attributes that tell models of these kinds from others
 KINDS = {
@@ -52,7 +53,7 @@ class ReadModel:
         else:
             if lengths is not None:
                 raise ValueError("lengths is for sequences, and the examples are single labels.")
-            self.X = X = model._validated(X, reset=False)
+            self.X = X = validated(model, X, reset=False)
             if self.kind == "sets":
                 self.factors = LabelSetFactors(X, R, model.edges_, constant=model._constant())
             else:

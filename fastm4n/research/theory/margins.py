@@ -10,7 +10,7 @@ from fastm4n.base.checks import check_choice, check_number
 from fastm4n.inference import viterbi, viterbi_kbest
 from fastm4n.research.theory._label_sets import flips
 from fastm4n.research.theory._models import ReadModel
-from fastm4n.tasks import _chain_decoding as decoding
+from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_predictions import ChainDecoder
 
 if TYPE_CHECKING:
@@ -273,7 +273,8 @@ def _scores_of(model, X):
                 yield None, None, a, a
                 continue
             work = np.zeros(decoder.features.size)
-            yield *decoding.all_scores(decoder.features, nothing, work, block), a, a + int(length)
+            scores = decoding.chain_all_scores(decoder.features, nothing, work, block)
+            yield *scores, a, a + int(length)
             block += 1
 
     return scored

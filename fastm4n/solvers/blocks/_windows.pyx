@@ -27,14 +27,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
-from fastm4n.base.interrupts cimport look
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
-from fastm4n.features._base cimport FeatureMap
-from fastm4n.features._threads cimport set_thread_number
+from fastm4n.base.interrupts cimport look
+from fastm4n.features._base cimport FeatureMap, set_thread_number
 from fastm4n.outputs._base cimport Workspace
-from fastm4n.solvers.blocks._block_coordinate cimport (
-    PREFETCH, BlockCoordinateEngine, Sampling, Step, Visit)
+from fastm4n.solvers.blocks._engine cimport PREFETCH, BlockCoordinateEngine, Sampling, Step, Visit
 from fastm4n.surrogates._base cimport Surrogate
+
 
 cdef extern from "barrier.h" nogil:
     void fastm4n_store(long* at, long value)

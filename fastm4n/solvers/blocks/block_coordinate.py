@@ -1,14 +1,14 @@
-"""Fits by the block-coordinate solver: what is solved, and what is returned."""
+"""Fits by the block-coordinate solver."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n.solvers.base import Average, Solution
-from fastm4n.solvers.blocks._block_coordinate import BlockCoordinateEngine, Step
-from fastm4n.solvers.blocks.driver import Driver, step_kind
-from fastm4n.solvers.checkpoints import current
-from fastm4n.solvers.history import History, Progress
+from fastm4n.solvers.base import Solution, State
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
+from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.schedule import step_kind
+from fastm4n.solvers.history import Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.features._base import FeatureMap
-    from fastm4n.solvers.checkpoints import FitCheckpoint
     from fastm4n.surrogates._base import Surrogate
 
 
-def can_be_told(surrogate: Surrogate, features: FeatureMap, step: Any, cache: int | None) -> bool:
+def dual_on_demand(surrogate, features, step, cache):
     """Whether passes from phi(y) need not hold the dual point, as the surrogate tells it.
 
     Which takes one more sum-product a visit, and saves two thirds of the memory.
@@ -32,8 +31,7 @@ def can_be_told(surrogate: Surrogate, features: FeatureMap, step: Any, cache: in
 
 def solve(
     surrogate: Surrogate, features: FeatureMap, weights: FloatArray, alpha: float, *,
-    mu: FloatArray | None = None, concave: FloatArray | None = None, shrink: float = 1.0,
-    average: Average | None = None,
+    start: State | None = None,
     sampling: Literal["gap", "uniform", "permutation"] = "gap",
     step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
     accelerate: bool = False, cache: int | None = None, cache_F: float = 0.25,
@@ -50,11 +48,11 @@ def solve(
         \min_w \sum_b p_b \big[\max_{\mu} h_b(\mu) + \langle v_b, \mu - \varphi(y_b)\rangle\big]
         + \alpha \Omega(w), \qquad v_b = w^\top \Phi(x_b),
 
-    with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or what the penalty of the feature map says,
-    through its dual, one block at a time.  The gap of all blocks is refreshed every 10
-    passes, and as soon as the gaps met during a pass, reduced as at the last refresh, add up to
-    no more than `tol`; only a refreshed gap stops the solver.  Gap sampling begins with a sweep
-    over all blocks in random order, and makes another whenever the gaps it goes by have halved.
+    with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or the penalty of the feature map, through its
+    dual, one block at a time.  The gap of all blocks is refreshed every 10 passes. It is also
+    refreshed as soon as the gaps met during a pass, reduced as at the last refresh, add up to at
+    most `tol`. Only a refreshed gap stops the solver.  Gap sampling begins with a sweep over all
+    blocks in random order, and makes another whenever its gaps have halved.
 
     Parameters
     ----------
@@ -66,27 +64,20 @@ def solve(
         p_b > 0, summing to one.
     alpha : float
         Regularisation.
-    mu : ndarray, default=None
-        Feasible dual point to start from, flat; phi(y) (w = 0) by default.
-    concave : ndarray of shape (n_blocks,), default=None
-        Lower bounds of h_b(mu_b), for surrogates that cannot tell it from mu.
-    shrink : float
-        Start from phi(y) + shrink (mu - phi(y)): of shrink = alpha / old alpha, for an alpha
-        that has become smaller, w stays what it was.
-    average : Average, default=None
-        `average` of an earlier solution: where accelerated passes go on.
+    start : State, default=None
+        `state` of an earlier solution; phi(y) with w = 0 by default.
     sampling : {"gap", "uniform", "permutation"}
     step : {"line_search", "pairwise", "away", "exact", "fixed"}
-        The last two know no atoms.
+        The last two use no atoms.
     accelerate : bool
-        Whether passes are accelerated where alpha is small beside the curvature.
+        Whether passes are accelerated if alpha is small compared with the curvature.
     cache : int, default=None
-        Most atoms that are kept of a block, for the oracle to be asked less often.
+        Most atoms stored for a block, which save oracle calls.
     cache_F, cache_nu : float
-        An atom at hand will do where it gains cache_F of the block's gap when the oracle was
-        last asked, and cache_nu of the mean gap when all were last looked at.
+        A stored atom is used if it gains cache_F of the block's gap at its last oracle call, and
+        cache_nu of the mean gap at the last refresh.
     auto : bool
-        Whether step and cache are chosen by counts of what passes did; see `AutoPolicy`.
+        Whether step and cache are chosen by counts of the work of passes; see `AutoPolicy`.
     tol : float
         Absolute duality gap to stop at.
     max_iter : int
@@ -96,22 +87,21 @@ def solve(
         Threads of passes and certificates.
     verbose : int
     callback : callable, default=None
-        Called with each row of the history as a dict; a true result stops the solver.
+        Called with each row of the history as a dict. A true result stops the solver.
     keep_on_interrupt : bool
-        Whether KeyboardInterrupt ends the solver with what it has, `interrupted` being
-        set, or is passed on.
+        Whether to return the solution so far after KeyboardInterrupt, with `interrupted` set,
+        instead of raising it.
     keep_best : bool
-        Whether the best certified weights and dual value are returned, or those of the last dual
-        point, as the papers have it.
+        Whether to return the best certified weights and dual value, instead of the last dual
+        point as in the papers.
     keep_dual : bool
-        Whether the dual point that is returned is that of the best dual value, which takes memory
-        for a second one where passes are accelerated, or the last one, if it is held at all: see
-        `can_be_told`.
+        Whether to return the dual point of the best dual value. Accelerated passes then need memory
+        for two. Otherwise the last one is returned, if it is stored at all: see `dual_on_demand`.
 
     Returns
     -------
     solution : Solution
-        With ``features`` left holding w(mu), or the average of accelerated passes.
+        The features are left with w(mu), or the average of accelerated passes.
 
     References
     ----------
@@ -120,79 +110,78 @@ def solve(
     .. [2] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
        max-min margin Markov networks. ICML.
     """
-    averaging = step_kind(step, surrogate) == Step.FIXED
-    is_told = not keep_dual and mu is None and can_be_told(surrogate, features, step, cache)
-    engine = BlockCoordinateEngine(
-        surrogate, features, weights, alpha, seed, averaging, is_told=is_told)
-    if mu is not None:
-        engine.set_mu(mu, concave, shrink)
-        if average is not None:
-            engine.take_average(*average[:3])
-    return solve_engine(
-        engine, is_warm=mu is not None, checkpoint=current(), tol=tol, max_iter=max_iter,
-        verbose=verbose, callback=callback, keep_on_interrupt=keep_on_interrupt, sampling=sampling,
+    monitor = Monitor(tol, max_iter, verbose, callback)
+    solution = solve_blocks(
+        surrogate, features, weights, alpha, start, monitor, seed=seed, sampling=sampling,
         step=step, n_jobs=n_jobs, accelerate=accelerate, cache=cache, cache_F=cache_F,
-        cache_nu=cache_nu, auto=auto, keep_best=keep_best, keep_dual=keep_dual,
-    )
+        cache_nu=cache_nu, auto=auto, keep_best=keep_best, keep_dual=keep_dual)
+    if solution.interrupted and not keep_on_interrupt:
+        raise KeyboardInterrupt
+    return solution
 
 
-def solve_engine(
-    engine: Any, *, is_warm: bool, checkpoint: FitCheckpoint | None, tol: float, max_iter: int,
-    verbose: int, callback: Callable[..., Any] | None, keep_on_interrupt: bool, **options: Any,
-) -> Solution | None:
+def begin(surrogate, features, weights, alpha, start, *args, with_average=True, **options):
+    """An engine at the dual point of `start`, and at its average unless proximal points left it."""
+    engine = BlockCoordinateEngine(surrogate, features, weights, alpha, *args, **options)
+    if start is not None:
+        concave = start.get("concave") if surrogate.has_natural_step else None
+        engine.set_mu(start["mu"], concave, start.shrink(alpha))
+        average = start.average
+        if with_average and average is not None and not start["is_proximal"]:
+            engine.take_average(average, float(start["curvature"]), float(start["alpha"]))
+    return engine
+
+
+def solve_blocks(
+    surrogate, features, weights, alpha, start, monitor, *, step, cache, seed, keep_dual, **options,
+):
+    """`solve` with a monitor."""
+    averaging = step_kind(step, surrogate) == Step.FIXED
+    is_told = not keep_dual and start is None and dual_on_demand(surrogate, features, step, cache)
+    engine = begin(
+        surrogate, features, weights, alpha, start, seed, averaging, is_told=is_told)
+    return solve_engine(
+        engine, monitor, is_warm=start is not None, step=step, cache=cache, keep_dual=keep_dual,
+        **options)
+
+
+def solve_engine(engine, monitor, *, is_warm, **options):
     """`solve` for an engine that stands where the fit begins.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine or ChunkedEngine
+    monitor : Monitor
     is_warm : bool
-        Whether that is not phi(y).
-    checkpoint : FitCheckpoint or None
-    tol, max_iter, verbose, callback, keep_on_interrupt
-        As in `solve`.
+        Whether the engine stands elsewhere than at phi(y).
     **options
         Of `Driver`.
     """
-    history, progress, features = History(), Progress(verbose, max_iter, tol), engine.features
-
     def on_check(driver, certificate, oracle_error):
-        row = history.add(
-            driver.n_passes, certificate, engine.oracle_calls, oracle_error, engine.cache_hits,
-            driver.policy_name,
-        )
-        progress.update(row)
-        return callback is not None and bool(callback(row))
+        return monitor.report(
+            driver.n_passes, certificate, driver.schedule.name, engine.oracle_calls, oracle_error,
+            engine.cache_hits)
 
-    driver = Driver(engine, on_check=on_check, **options)
+    driver, checkpoint = Driver(engine, on_check=on_check, **options), monitor.checkpoint
+    monitor.resume(driver)
     if checkpoint is not None:
-        checkpoint.resume(driver, history)
-        driver.on_pass = lambda driver: checkpoint.keep(driver, history)
-        driver.on_end = lambda driver: checkpoint.end(driver, history, tol)
-    interrupted = False
-    try:
-        driver.run(tol, max_iter, look_first=is_warm, sweep_first=not is_warm)
-    except KeyboardInterrupt:
-        if not keep_on_interrupt:
-            raise
-        interrupted = True
-    finally:
-        progress.close()
+        driver.on_pass = monitor.keep
+        driver.on_end = lambda driver: checkpoint.end(driver, monitor, monitor.tol)
+    with monitor.running():
+        driver.run(monitor.tol, monitor.max_iter, look_first=is_warm, sweep_first=not is_warm)
     try:
         point, certificate = driver.settled()
     except KeyboardInterrupt:
-        # the first one while the result is put together; a second one goes through
-        if not keep_on_interrupt or interrupted:
+        # the first one while the result is put together; a second one is raised
+        if monitor.interrupted:
             raise
-        interrupted = True
+        monitor.interrupted = True
         point, certificate = driver.settled()
+    average = engine.features.state() if engine.holds_average else None
     return Solution(
-        mu=point,  # the engine's own, which ends here
-        certificate=certificate,
-        n_iter=driver.n_passes,
-        history=history.arrays(),
-        converged=certificate.gap <= tol,
-        interrupted=interrupted,
-        average=(
-            Average(features.state(), engine.curvature, engine.alpha)
-            if engine.holds_average else None),
-    )
+        # the point is the engine's own, which ends here
+        State.of(
+            engine.alpha, point, concave=certificate.concave, average=average,
+            curvature=engine.curvature),
+        certificate, driver.n_passes, monitor.arrays(),
+        converged=certificate.gap <= monitor.tol, interrupted=monitor.interrupted)

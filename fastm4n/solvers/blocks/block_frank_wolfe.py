@@ -4,87 +4,134 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from scipy import sparse
+
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.solvers.base import Solver
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import SAMPLINGS, STEPS
-from fastm4n.solvers.free_intercept import solve_free_intercept
-from fastm4n.solvers.proximal import solve_proximal
+from fastm4n.features import LinearFeatures
+from fastm4n.solvers.base import Solver, pass_work
+from fastm4n.solvers.blocks.block_coordinate import solve_blocks
+from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
 from fastm4n.surrogates import Log, MaxMinMirrorProx
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from typing import Literal
 
-    from fastm4n.solvers.base import Options, Solution
 
 ORACLES = ("exact", "mirror_prox")
 
-# penalties whose quadratic term has this share or less are solved for by proximal points
-SMALL_MODULUS = 0.05
+# passes of steps of blocks to a relative gap of 1e-4: the median of benchmarks/counts.py
+PASSES = 43.0
+# factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
+# scale (benchmarks/scales.py)
+COARSE, ILL_CONDITIONED = 2.0, 4.0
+# least mean number of parts of long outputs, and most examples in units of it, under the log
+# surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
+LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
+# parts for each weight below which mean costs are almost separable, and exact steps are faster
+# (benchmarks/long_sequences.py)
+SEPARABLE = 1.0 / 3.0
+# columns are out of scale if alpha n is less than this share of the mean sum of squares of an
+# output's features, of single labels of the mean square length of rows. X of more columns is not
+# examined (benchmarks/scales.py)
+OUT_OF_SCALE, OUT_OF_SCALE_SIMPLE, MOST_COLUMNS = 1e-6, 1e-3, 1000
 
 
-def proximal_modulus(problem: Any, options: Options) -> float | None:
-    """The quadratic share of the penalty if proximal points are to solve the problem, or None.
+def n_weights(features):
+    """Numbers of a state."""
+    return sum(array.size for array in features.held().values())
 
-    Without a quadratic term there is no other way; with a small one they are the faster way to
-    sparse CRFs.
-    """
-    if problem.modulus == 0.0:
-        return 0.0
-    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is Log and options.auto
-    return problem.modulus if small and is_plain else None
+
+def rows_in_use(features):
+    """The rows of X used by blocks, in the order of X; None for maps without X."""
+    X = getattr(features, "X", None)
+    if X is None:
+        return None
+    if type(features) is LinearFeatures:
+        rows = features.arguments()[1]
+    else:
+        starts, lengths = features.rows_of_blocks()
+        before = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        rows = before + np.arange(before.size)
+    return X if rows.size == X.shape[0] else X[np.sort(rows)]
+
+
+def is_out_of_scale(problem, alpha):
+    """Whether features are so large compared with alpha that blocks undo each other's steps."""
+    features, weights = problem.features, problem.weights
+    if problem.loss.outputs.layout.max_parts == 1:
+        if type(features) is not LinearFeatures:
+            return False
+        norms = features.arguments()[2]
+        return alpha * norms.size < OUT_OF_SCALE_SIMPLE * float(np.sum(weights * norms))
+    X = rows_in_use(features)
+    if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or weights.size == 0:
+        return False
+    values = X.data if sparse.issparse(X) else X
+    with np.errstate(over="ignore"):
+        squares = float(np.vdot(values, values)) / weights.size
+    return alpha * weights.size < OUT_OF_SCALE * squares and squares < LONGEST
+
+
+def is_coarse(problem):
+    """Whether steps of whole blocks are too coarse: for few and long outputs."""
+    loss = problem.loss
+    layout, is_smooth = loss.outputs.layout, isinstance(loss, Log)
+    length = layout.n_parts_of_all / max(1, layout.n_blocks)
+    if length < LONG or layout.n_blocks > (FEW_SMOOTH if is_smooth else FEW) * length:
+        return False
+    is_separable = layout.n_parts_of_all < SEPARABLE * n_weights(problem.features)
+    return is_smooth or not (loss.outputs.mean_cost and is_separable)
 
 
 class BlockFrankWolfe(Solver):
     """Block-coordinate Frank-Wolfe, the solver of all estimators, with its options.
 
-    Given as ``solver=BlockFrankWolfe(...)``; ``solver="auto"``, which every estimator has by
-    default, is this with its default options, and changes `step` and `cache` where counts of work
-    say that it pays. For few and long outputs "auto" is `QuasiNewton`, for "log" over single labels
-    and for columns out of scale `LabelNewton`, for rankings under "max_min" `InteriorPoint`, and
-    under "max_margin" over single labels with few weights semismooth Newton steps follow after some
-    passes; where these have many weights, as of words, it makes exact steps, all examples in a new
-    random order each pass. The optimum does not depend on any of them, and the certified gap holds
-    for all: they decide how long a fit takes.
+    The default ``solver="auto"`` of every estimator is this solver with default options. It changes
+    `step` and `cache` if counts of work show an advantage. "auto" takes another solver for some
+    fits: `QuasiNewton` for few and long outputs, `LabelNewton` for "log" over single labels and for
+    columns out of scale, and `InteriorPoint` for rankings under "max_min". Under "max_margin" over
+    single labels with few weights, semismooth Newton steps follow after some passes. With many
+    weights, as for words, all examples have exact steps in a new random order each pass. Neither
+    the optimum nor the certified gap depends on these choices, only the time of a fit.
 
     Parameters
     ----------
     step : {"line_search", "pairwise", "away", "exact", "fixed"}, default="line_search"
-        "line_search" is the Frank-Wolfe step with the best step size, in closed form (for
-        "log" by Newton's method, on sequences and permutations in the scores whose marginals the
-        dual point is).
+        "line_search" is the Frank-Wolfe step with the best step size, in closed form. For "log" the
+        size is found by Newton's method, on sequences and permutations in the natural parameters.
         "pairwise" moves weight from the worst of an example's atoms to the oracle's answer, and
-        "away" away from it where that gains more [2]_: both reach small gaps in fewer passes, and
-        keep each example's atoms; for "max_min" and "max_margin".
-        "exact" maximises the dual over the whole block, where that has a closed form (labels
-        under "max_margin", and under "max_min" with the 0-1 cost), and takes fewer, dearer passes.
+        "away" away from it if that gains more [2]_. Both reach small gaps in fewer passes, and
+        store each example's atoms. They are for "max_min" and "max_margin".
+        "exact" maximises the dual over the whole block, if that has a closed form (labels
+        under "max_margin", and under "max_min" with the 0-1 cost). Its passes are fewer and more
+        expensive.
         "fixed" is the step 2n / (t + 2n) of [1]_ with averaging, but not for "log" on sequences
         and permutations.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
-        Which example is next: with probability proportional to its last known gap [2]_,
-        uniformly, or all in a new random order each pass.
+        Order of examples: with probability proportional to the last known gap [2]_,
+        uniform, or all in a new random order each pass.
     accelerate : bool, default=True
-        Whether passes are accelerated by momentum, where alpha is small beside the curvature:
-        many times fewer passes there (see the user guide). The weights are then an average
-        of the latest ones, and their gap is certified all the same. Without, examples of equal
-        inputs and opposite outputs undo each other's steps: their gap takes a number of passes
-        that grows as 1 / alpha.
+        Whether passes are accelerated by momentum if alpha is small compared with the curvature.
+        They are then many times fewer (see the user guide). The weights are an average
+        of the latest ones, and their gap is certified too. Without momentum, examples of equal
+        inputs and opposite outputs undo each other's steps, and the number of passes grows
+        as 1 / alpha.
     cache : int, default=None
-        Most atoms (outputs, or mixtures of them) that are kept of an example, so that the oracle
-        need not be asked where the best of them gains enough [2]_; None for no cache.
+        Most atoms (outputs, or mixtures of them) stored for an example. The oracle is not called if
+        the best of them gains enough [2]_. None for no cache.
     cache_F : float, default=0.25
-        An atom gains enough if it does `cache_F` of the example's gap when the oracle was last
-        asked, and `cache_nu` of the mean gap. In (0, 1].
+        An atom gains enough if it gains `cache_F` of the example's gap at the last oracle call,
+        and `cache_nu` of the mean gap. In (0, 1].
     cache_nu : float, default=0.01
-        The share of the mean gap, when the gaps of all were last looked at, that an atom has to
+        The share of the mean gap, at the last refresh of all gaps, that an atom has to
         gain. In (0, 1].
     oracle : {"exact", "mirror_prox"}, default="exact"
-        How "max_min" oracles are solved: in closed form, as a matrix game, or for sequences and
-        permutations by column generation, as exactly as the gap needs; or by the saddle-point
-        mirror prox of [1]_, for comparison. The certified gap does not depend on it.
+        Method of "max_min" oracles. "exact" is a closed form, a matrix game, or for sequences and
+        permutations column generation, as exact as the gap needs. "mirror_prox" is the saddle-point
+        method of [1]_, for comparison. The certified gap does not depend on it.
     oracle_iter : int, default=None
-        Iterations of mirror prox; by default 20, and for sequences 10 times their length.
+        Iterations of mirror prox. By default 20, and for sequences 10 times their length.
 
     See Also
     --------
@@ -99,7 +146,7 @@ class BlockFrankWolfe(Solver):
 
     Examples
     --------
-    Its parameters are reached from the estimator, so that a grid search can choose them:
+    A grid search can choose its parameters:
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
@@ -111,7 +158,7 @@ class BlockFrankWolfe(Solver):
     {'solver__step': 'line_search'}
     """
 
-    variants: tuple[dict[str, Any], ...] = (
+    variants = (
         {}, {"step": "exact"}, {"step": "fixed"}, {"step": "pairwise", "cache": 5},
         {"oracle": "mirror_prox", "accelerate": False, "sampling": "permutation"})
     follows_paths = True
@@ -132,13 +179,13 @@ class BlockFrankWolfe(Solver):
         self.oracle = oracle
         self.oracle_iter = oracle_iter
 
-    def check(self) -> None:
-        """Refuse options that make no sense by themselves.
+    def check(self):
+        """Refuse invalid options.
 
         Raises
         ------
         ValueError
-            Naming the option and what to write in its place.
+            Naming the option and its valid values.
         """
         check_choice("step", self.step, STEPS)
         check_choice("sampling", self.sampling, SAMPLINGS)
@@ -154,74 +201,52 @@ class BlockFrankWolfe(Solver):
             check_number("oracle_iter", self.oracle_iter, low=0, integer=True)
         if self.cache is not None and self.step in ("exact", "fixed"):
             raise ValueError(
-                f"step={self.step!r} keeps no atoms to be cached; use cache=None, or "
-                "step='line_search', 'pairwise' or 'away'."
-            )
+                f"step={self.step!r} has no atoms to cache. Use cache=None, or "
+                "step='line_search', 'pairwise' or 'away'.")
 
-    def refusal(self, problem: Any) -> str | None:
-        """As of `Solver`."""
+    def refusal(self, problem):
+        """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
-            return (
-                "oracle='mirror_prox' solves the max-min oracle; it needs surrogate='max_min', "
-                f"got {surrogate}.")
+            return f"oracle='mirror_prox' needs surrogate='max_min', got {surrogate}."
         if loss.is_smooth and (self.step in ("pairwise", "away") or self.cache):
             what = f"cache={self.cache!r}" if self.cache else f"step={self.step!r}"
             return (
-                f"{what} is about atoms with weight, and the dual points of {surrogate} lie "
-                "inside the polytope, not between atoms; use step='line_search' without a cache.")
+                f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
+                "cache.")
         # visits of rounds over partitions are line searches, whatever the step
         if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
             return (
-                "step='exact' needs a closed-form maximiser of the dual over a whole example, "
-                f"which {problem.said('surrogate', 'cost')} of {problem.taker} does not have; use "
+                "step='exact' needs a closed-form step, which "
+                f"{problem.said('surrogate', 'cost')} of {problem.taker} does not have. Use "
                 "step='line_search'.")
-        if self.step == "fixed" and problem.modulus == 0.0:
-            return (
-                f"step='fixed' needs a quadratic term, which {problem.said('penalty')} does not "
-                "have; use step='line_search'.")
-        if problem.modulus == 0.0 and problem.free_intercept is not None:
-            return (
-                f"{problem.said('fit_intercept')} with {problem.said('penalty')} has bounds that "
-                "need a quadratic term of the intercept; use a large number for fit_intercept, or "
-                "l1_ratio=0.99.")
         if self.step == "fixed" and loss.has_natural_step:
             return (
-                "step='fixed' averages dual points, and the entropy at an average does not follow "
-                f"from its marginals for {surrogate} of {problem.taker}; use step='line_search'.")
+                f"step='fixed' averages dual points, which {surrogate} of {problem.taker} does not "
+                "allow. Use step='line_search'.")
         return None
 
-    def solve(self, problem: Any, options: Options, **start: Any) -> Solution:
-        """As of `Solver`; max_iter counts passes of as many visits as there are examples.
+    def cost(self, problem, options):
+        """As in `Solver`: the number of passes times `pass_work`.
 
-        An intercept without penalty has a few fits in turn, and penalties with little or no
-        quadratic term have proximal points around the passes.
+        Passes are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
+        if columns are out of scale.
         """
-        if problem.loss is None:
-            return problem.solved(self, options)  # soft constraints
-        parts = problem.loss, problem.features, problem.weights, options.alpha
-        more = dict(
-            tol=options.gap, max_iter=options.max_iter, seed=options.seed, n_jobs=options.n_jobs,
-            verbose=options.verbose, callback=options.callback, auto=options.auto,
-            keep_on_interrupt=True, **self.options())
-        modulus = proximal_modulus(problem, options)
-        average = start.get("average")
-        if average is not None and average.is_proximal != (modulus is not None):
-            start["average"] = None
-        if problem.free_intercept is not None:
-            truth = problem.loss.outputs.truth().reshape(problem.weights.size, -1)
-            return solve_free_intercept(
-                *parts, truth, intercept=problem.free_intercept, scale=options.scale, **start,
-                **more)
-        if modulus is not None:
-            return solve_proximal(
-                *parts, modulus=modulus, keep_dual=options.keep_dual, **start, **more)
-        # weights alone are made of no dual point, but by kernels, which keep theirs
-        return solve(*parts, keep_dual=options.keep_dual, **start, **more)
+        factor = 1.0
+        if is_out_of_scale(problem, options.alpha):
+            factor = ILL_CONDITIONED
+        elif is_coarse(problem):
+            factor = COARSE
+        return factor * PASSES * pass_work(problem)
 
-    def options(self) -> dict[str, Any]:
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
+        return solve_blocks(
+            problem.loss, problem.features, problem.weights, options.alpha, start, monitor,
+            seed=options.seed, n_jobs=options.n_jobs, auto=options.auto, keep_best=True,
+            keep_dual=options.keep_dual, **self.options())
+
+    def options(self):
         """Arguments of `solve` and `Driver`."""
-        return dict(
-            step=self.step, sampling=self.sampling, accelerate=bool(self.accelerate),
-            cache=self.cache, cache_F=self.cache_F, cache_nu=self.cache_nu,
-        )
+        names = "step", "sampling", "accelerate", "cache", "cache_F", "cache_nu"
+        return {name: getattr(self, name) for name in names}

@@ -1,18 +1,17 @@
 """Accelerated passes: the proximal-point method with extrapolation around the block solver.
 
-Where alpha is small the dual is ill-conditioned and steps of one block at a time undo each other.
-Passes are then made on the problem with the penalty
+For small alpha the dual is ill-conditioned, and steps of one block undo those of others. Passes
+then solve the problem with the penalty
 
     alpha / 2 ||w||^2 + kappa / 2 ||w - y||^2,
 
-which is better conditioned; its minimiser over the dual points so far is
-w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores are of that w.  Under a penalty Omega
-other than ||w||^2 / 2, all points are those before prox: the term with kappa is the Bregman
+which is better conditioned. Its minimiser over the dual points so far is
+w = (alpha w(mu) + kappa y) / (alpha + kappa), and scores use that w.  For another penalty Omega
+all points are those before prox: the term with kappa is the Bregman
 distance of Omega from prox(y), and w = prox((alpha z(mu) + kappa y) / (alpha + kappa)), with
 thresholds and bounds that are the same for every kappa.  Every few passes the
 centre y moves to w and a step beyond, by Nesterov's momentum for strong convexity alpha.  The
-weights
-returned are an average of the latest w, and their gap is that of the problem without
+returned weights are an average of the latest w. Their gap is that of the problem without
 kappa: P(w) at the average, and D at the dual point mu.
 
 References
@@ -25,75 +24,66 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
 
 import numpy as np
 
 from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces
+from fastm4n.solvers.base import packed, unpack
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.solvers.certificates import Certificate
-
-# passes between two moves of the centre, at first and at most
+# passes between two moves of the centre, first and most (benchmarks/momentum.py)
 INNER_PASSES = 3
 MOST_INNER_PASSES = 30
-# what kappa is multiplied by where that is not enough, with more passes than so many
+# factor of kappa if more passes than this between moves do not suffice (benchmarks/momentum.py)
 LESS, WELL_SOLVED = 0.7, 15
-# the average is over about this many of the latest passes
+# latest passes in the average (benchmarks/momentum.py)
 AVERAGED = 10
-# where single labels make steps of whole blocks and have many weights: kappa / alpha, and passes
-# that the average is over; their points are solved for well enough by one pass
+# kappa / alpha for exact steps over many weights, and passes in their average. One pass solves an
+# inner problem well enough (benchmarks/crammer_singer.py)
 WHOLE_RATIO, WHOLE_AVERAGED = 1.5, 2
-# a gap that has not come down to this share of the last calls for more passes between moves
+# factor of the gap between certificates above which there are more passes between moves
 ENOUGH = 0.9
-# the problem with kappa is solved, and the centre moves at once, when its gap is less than this
-# share of the last certified one
+# share of the last certified gap at which the inner problem is solved and the centre moves
 SOLVED = 0.01
-# most kappa / alpha: w(mu) is told from w by a difference that grows inner errors by as much; on
-# 3 sequences of 1500 letters a cap of 1e4 stands still where this one gets on
+# largest kappa / alpha, which multiplies inner errors in w(mu). On 3 sequences of 1500 letters
+# 1e4 does not converge (benchmarks/long_sequences.py)
 MOST_RATIO = 1e3
-# w(mu) may be better than the average where the dual rose by less than this share of the gap from
-# one certificate to the next; where it is not, the next look waits twice as long, at most so long
+# w(mu) is certified if the dual rose by less than this share of the gap since the last
+# certificate. If it is no better, the wait doubles up to so many certificates
 RISEN = 0.1
 MOST_CHECKS = 8
-# alpha above this share of the curvature is not small: for Frank-Wolfe steps, and for those of the
-# log surrogate, which is smooth and needs momentum later. Trees of poses need it at 0.02 (8 passes
-# with it, 53 without); words at 0.01 to 0.02 take a seventh more passes
+# alpha is small below this share of the curvature, for Frank-Wolfe steps and for the log
+# surrogate, which needs momentum later (benchmarks/momentum.py)
 SMALL, SMALL_FOR_SMOOTH = 0.5, 0.05
-# What momentum keeps is gone through about so often in a pass, which is little where it stays in a
-# cache, or beside a share of the pass. Where it is more features are many and rare: blocks get in
-# each other's way less, and momentum is worth while where so many passes are to come without
-SWEEPS, IN_CACHE, LITTLE, MANY_PASSES = 32.0, 1 << 16, 0.05, 40.0
+# passes over the vectors of momentum in a pass, and numbers that fit a cache (512 kB)
+# (benchmarks/momentum.py)
+SWEEPS, IN_CACHE = 32.0, 1 << 16
 
 
-def best_kappa(alpha: float, curvature: float, is_smooth: bool = False) -> float:
-    """kappa for blocks of that mean curvature p_b ||Phi_b d||^2, or 0 where alpha is not small.
+def best_kappa(alpha, curvature, is_smooth=False):
+    """kappa for a mean curvature p_b ||Phi_b d||^2 of blocks, or 0 if alpha is not small.
 
-    Extrapolation gains by the root of 1 + kappa / alpha, and what is lost by points that are not
-    solved for exactly grows with kappa / alpha: their geometric mean has done well from
-    alpha = 0.1 to 1e-4 on words, classes and rankings.
+    Extrapolation gains by the root of 1 + kappa / alpha, and the loss by inexact points grows with
+    kappa / alpha. Their geometric mean works well from alpha = 0.1 to 1e-4 on words, classes and
+    rankings.
     """
     if curvature <= 0.0 or alpha >= (SMALL_FOR_SMOOTH if is_smooth else SMALL) * curvature:
         return 0.0
     return alpha * min(MOST_RATIO, float(np.sqrt(curvature / alpha)))
 
 
-def whole_kappa(alpha: float) -> float:
-    """kappa for steps of whole blocks that share few features, under momentum after each pass.
+def whole_kappa(alpha):
+    """kappa for exact steps of blocks that share few features, with momentum after each pass.
 
-    Their inner problem is as easy under any kappa, which sets how far the centre moves beyond w:
-    between alpha and two alpha passes are fewest, half of those without.
+    Their inner problem is equally easy under any kappa, and kappa sets how far the centre moves
+    beyond w. Passes are fewest, half of those without, for kappa between alpha and two alpha.
     """
     return WHOLE_RATIO * alpha
 
 
-def cost_of_vectors(engine: Any) -> float:
-    """What momentum costs in a pass, as a share of what the pass does, by counts."""
+def cost_of_vectors(engine):
+    """Work of momentum in a pass, as a share of the work of the pass, by counts."""
     features = engine.features
     n_numbers = sum(array.size for array in features.held().values())
     if n_numbers <= IN_CACHE:
@@ -108,58 +98,47 @@ def _swap(one, other):
     other[:] = was
 
 
-class Acceleration:
-    """The centre, the momentum and the average of accelerated passes over one engine.
+# of the state of accelerated passes
+NUMBERS = (
+    "alpha", "kappa", "momentum", "inner", "n_passes", "last_gap", "is_solved", "since_move",
+    "last_dual", "wait", "since_look", "is_whole")
 
-    Weights are told by the arrays of the feature map's state, which is linear in them. Where a
-    feature map holds no weights w(mu) is returned and no average: what is kept of a kernel is mu.
+
+class Acceleration:
+    """Centre, momentum and average of accelerated passes over one engine.
+
+    Weights are the arrays of the feature map's state, which is linear in them. For a kernel, which
+    has no weights, mu is stored, and w(mu) is returned instead of an average.
 
     Parameters
     ----------
     engine : BlockCoordinateEngine
-        With a feature map that holds w(mu); from here on it holds the w of the problem with kappa.
+        Its feature map has w(mu), and from here on the w of the problem with kappa.
     kappa : float
     centre : dict, default=None
         First y, a state of the feature map; w(mu) by default.
     n_jobs : int
         Threads that work on weights.
     is_whole : bool
-        Whether passes are of steps of whole blocks that share few features: the centre moves after
-        each of them, and w is soon better than an average of many.
+        Whether passes are exact steps of blocks that share few features. The centre then moves
+        after each pass, and w is soon better than an average of many.
     """
 
-    alpha: float
-    n_passes: int
-    last_gap: float
-    last_dual: float
-    wait: int
-    since_look: int
-    names: list[str]
-    is_solved: bool
-    mean: list[FloatArray]
-    is_moving: bool
-    kappa: float
-    momentum: float
-    centre: Any
-    moved_to: list[FloatArray]
-    since_move: int
 
-    def __init__(
-        self, engine: Any, kappa: float, centre: dict[str, Any] | None = None, n_jobs: int = 1,
-        is_whole: bool = False,
-    ) -> None:
+    alpha = kappa = momentum = 0.0
+    last_gap, last_dual = np.inf, -np.inf
+    # wait and since_look count certificates
+    inner = n_passes = since_move = wait = since_look = 0
+    is_solved = is_moving = is_whole = False
+
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
         self.is_whole = is_whole
         self.inner = self._first_inner()
-        self.n_passes = 0
-        self.last_gap = np.inf
-        self.last_dual = -np.inf
-        self.wait = self.since_look = 0  # certificates
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
-        self.is_solved = False
         self.mean = of_mu if centre is None else list(centre.values())
         self._begin(kappa, of_mu)
 
@@ -171,8 +150,7 @@ class Acceleration:
 
         of_mu is w(mu), which may be the average itself.
         """
-        self.is_moving = True
-        self.kappa = kappa
+        self.is_moving, self.kappa = True, kappa
         root = np.sqrt(self.alpha / (self.alpha + kappa))
         self.momentum = (1.0 - root) / (1.0 + root)
         self.centre = [array.copy() for array in self.mean]
@@ -185,7 +163,7 @@ class Acceleration:
     # ------------------------------------------------------------------------- points
 
     def _mixed(self, of_mu, of_centre):
-        """What of_mu and of_centre come to in w."""
+        """The w of w(mu) and of the centre."""
         a, k = self.alpha, self.kappa
 
         def mix(out, m, c):
@@ -198,7 +176,7 @@ class Acceleration:
         return dict(zip(self.names, arrays, strict=True))
 
     def _now(self):
-        """Where the engine's w is: a copy."""
+        """Copy of the engine's w."""
         return list(self.engine.features.state().values())
 
     def _held(self):
@@ -220,13 +198,13 @@ class Acceleration:
         by_pieces(function, self.n_jobs, made, *lists)
         return made
 
-    def put(self, arrays: list[FloatArray]) -> None:
+    def put(self, arrays):
         """Make these the weights of the feature map."""
         self.engine.features.restore(self._state(arrays))
 
     # ------------------------------------------------------------------------- passes
 
-    def after_pass(self) -> None:
+    def after_pass(self):
         """Count a pass, and move the centre when it is time."""
         held = self._held()
         self.n_passes += 1
@@ -256,18 +234,18 @@ class Acceleration:
             self.put(held)
         self.is_moving = False
 
-    def mend(self) -> None:
+    def mend(self):
         """Make everything consistent again after an interrupt."""
         self.rebuild()
         if self.is_moving:
             self.mean = self._now()
             self.is_moving = False
 
-    def told(self, gap: FloatArray) -> None:
-        """Take notice of a certified gap: points are solved for better where it is stuck.
+    def told(self, gap):
+        """Use a certified gap: solve the inner problems better if it is stuck.
 
-        Where it grows, and that has not helped, they are made easier by a smaller kappa; not for
-        Frank-Wolfe steps alone, whose gaps rise and fall under any kappa.
+        If it grows and that does not help, kappa becomes smaller. This is not done for Frank-Wolfe
+        steps alone: their gaps rise and fall under any kappa.
         """
         if gap > self.last_gap:
             # the restart of O'Donoghue and Candes (2015): momentum has gone too far
@@ -279,20 +257,15 @@ class Acceleration:
                 self._begin(LESS * self.kappa, self._of_mu(self._held()))
         self.last_gap = gap
 
-    def forget(self) -> None:
-        """Begin anew with what was learnt of steps that are made no longer."""
+    def forget(self):
+        """Restart the choices that depend on the step, which has changed."""
         self.inner, self.last_gap = self._first_inner(), np.inf
 
-    def state(self) -> dict[str, Any]:
-        """Copies of all that later passes depend on beside the engine's state, for `restore`."""
-        numbers = (
-            self.alpha, self.kappa, self.momentum, self.inner, self.n_passes, self.last_gap,
-            self.is_solved, self.since_move, self.last_dual, self.wait, self.since_look,
-            self.is_whole,
-        )
+    def state(self):
+        """Copies of all arrays that later passes need, without those of the engine."""
         points = {"mean": self.mean, "centre": self.centre, "moved_to": self.moved_to}
         return {
-            "numbers": np.array(numbers, dtype=np.float64),
+            "numbers": packed(self, NUMBERS),
             **{
                 f"{name}/{i}": array.copy()
                 for name, arrays in points.items() for i, array in enumerate(arrays)
@@ -300,21 +273,15 @@ class Acceleration:
         }
 
     @classmethod
-    def restored(cls, engine: Any, state: dict[str, Any], n_jobs: int | None = 1) -> Acceleration:
+    def restored(cls, engine, state, n_jobs=1):
         """Accelerated passes as they were when `state` was taken, as the engine's state was."""
         self = cls.__new__(cls)
         self.engine, self.n_jobs = engine, n_jobs
         now = engine.features.held()
         self.names = list(now)
-        (
-            self.alpha, self.kappa, self.momentum, inner, n_passes, self.last_gap, is_solved, since,
-            self.last_dual, wait, since_look, is_whole,
-        ) = state["numbers"].tolist()
+        unpack(self, NUMBERS, state["numbers"])
         if not 0.0 < self.alpha < np.inf:
             raise ValueError(f"alpha is {self.alpha}.")
-        self.inner, self.n_passes, self.since_move = int(inner), int(n_passes), int(since)
-        self.is_solved, self.is_moving, self.is_whole = bool(is_solved), False, bool(is_whole)
-        self.wait, self.since_look = int(wait), int(since_look)
         for name in ("mean", "centre", "moved_to"):
             setattr(self, name, [
                 checked(form, f"{name}/{i}", state).copy()
@@ -322,15 +289,15 @@ class Acceleration:
             ])
         return self
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
         self.put(self._mixed(self._now(), self.centre))
 
-    def certified_afresh(self, certify: Callable[..., Certificate]) -> Certificate:
-        """The certificate of mu, w(mu) being built afresh; then `rebuild`."""
+    def certified_afresh(self, certify):
+        """Certificate of mu with w(mu) computed from mu, followed by `rebuild`."""
         engine = self.engine
         engine.settle()
         engine.rebuild_weights(engine.mu)
@@ -339,10 +306,10 @@ class Acceleration:
         finally:
             self.put(self._mixed(self._now(), self.centre))
 
-    def certified(self, certify: Callable[..., Certificate]) -> Certificate:
-        """The certificate of the average and mu; the engine goes on from where it was.
+    def certified(self, certify):
+        """Certificate of the average and mu. The engine stays at its point.
 
-        certify(apart) is called with the feature map holding the average; see `certify` of the
+        certify(apart) is called while the feature map has the average; see `certify` of the
         solver.
         """
         if self.engine.features.weight_norm() is None:
@@ -352,12 +319,18 @@ class Acceleration:
                 return certify(None)
             finally:
                 self.put(now)
-        self.is_moving = True
-        self._change_places(self.mean)
-        try:
+        with self._holding(self.mean):
             return certify(self._apart())
+
+    @contextmanager
+    def _holding(self, arrays):
+        """Context in which these are the weights of the feature map."""
+        self.is_moving = True
+        self._change_places(arrays)
+        try:
+            yield
         finally:
-            self._change_places(self.mean)
+            self._change_places(arrays)
             self.is_moving = False
 
     def _change_places(self, arrays):
@@ -366,7 +339,7 @@ class Acceleration:
         by_pieces(_swap, self.n_jobs, arrays, held)
         self.put(held)
 
-    def is_dual_ahead(self, certificate: Certificate) -> bool:
+    def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
         if self.is_whole:
             return False  # the dual stands as it is nearly solved for
@@ -374,36 +347,28 @@ class Acceleration:
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
 
-    def compared(self, was_better: bool) -> None:
+    def compared(self, was_better):
         """Take notice of whether w(mu) was better than the average."""
         self.since_look = 0
         self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
 
-    def certified_dual(
-        self, certify: Callable[..., Certificate],
-    ) -> tuple[Certificate, dict[str, FloatArray]]:
-        """The certificate of w(mu), and those weights; the engine goes on from where it was."""
+    def certified_dual(self, certify):
+        """Certificate of w(mu), and those weights. The engine stays at its point."""
         dual = self._of_mu(self._held())
-        self.is_moving = True
-        self._change_places(dual)
-        try:
+        with self._holding(dual):
             found = certify()
-        finally:
-            self._change_places(dual)
-            self.is_moving = False
         return found, self._state(dual)
 
-    def average(self) -> dict[str, FloatArray]:
+    def average(self):
         """A copy of the average, as a state of the feature map."""
         return self._state([array.copy() for array in self.mean])
 
     def _apart(self):
-        """Of the average w, and of z = w(mu) before prox: two numbers.
+        """The numbers `apart` of `certify`, for the average w and z = w(mu) before prox.
 
-        By Omega(w) + Omega*(z) - <w, z> the gap over alpha is more than the sum of the block
-        gaps, and Omega*(z) is what the dual has less than sum p h, over alpha: without a penalty
-        beyond ||w||^2 / 2 they are ||w - z||^2 / 2 and ||z||^2 / 2. The feature map holds the
-        average, and the array of the average what the map is to have again.
+        They are Omega(w) + Omega*(z) - <w, z> and Omega*(z). For Omega = ||w||^2 / 2 that is ||w -
+        z||^2 / 2 and ||z||^2 / 2. The feature map has the average, and the array of the average has
+        the weights of the map.
         """
         features = self.engine.features
         if features.has_plain_state():
@@ -422,7 +387,7 @@ class Acceleration:
         self._change_places(dual)
         return features.divergence(self._state(dual)), conjugate
 
-    def finish(self) -> None:
+    def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""
         if self.engine.features.weight_norm() is None:
             self.put(self._of_mu(self._now()))

@@ -1,0 +1,146 @@
+"""Fits that go on with more data: `partial_fit`."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastm4n.tasks.base import Census
+from fastm4n.tasks.parameters import as_weights
+from fastm4n.tasks.pieces import (
+    Call,
+    ConcatenatedData,
+    PartialFitData,
+    PartialFitState,
+    out_of_core,
+    put_away,
+)
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from numpy.typing import ArrayLike
+
+
+class PartialFit:
+    """What estimators with `partial_fit` have."""
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to these data and those of all earlier calls, going on from the last dual point.
+
+        The certified gap is that of all the data, which are kept: in memory, those of earlier calls
+        being copied to be put together with the new ones. New examples begin at the dual point of
+        their true outputs; where alpha times the sum of all weights stays what it was, as it does
+        under ``alpha="auto"`` of `SequenceTagger`, so do the weights, and the gap is at first that
+        of the last call, as the mean over all examples, and the mean of the new examples' losses.
+
+        Out of core nothing is put together: opened folders are referred to, and refused when they
+        have gone or have changed; arrays are kept as they were given, or written to `work_folder`.
+        Dual points stay on disk between calls. With a `work_folder` any process goes on from them
+        that has the same data: an estimator from a pickle, or a program that is run again. Without
+        one they go with this object, and a call of a copy, or of an estimator from a pickle, begins
+        anew, with a warning.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+        classes : array-like, default=None
+            All labels there will be; those of the first call by default, or the levels of ordered
+            categories, where the estimator takes those.
+        sample_weight : array-like, default=None
+            As in `fit`.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted by `fit`, or comes from a model file: the data of that fit
+            are not there to go on with.
+        KeyboardInterrupt
+            After Ctrl-C. The weights are then those of this call, and its data do not count as
+            given: call again with the same data.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fastm4n import MulticlassClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = MulticlassClassifier("log", random_state=0).partial_fit(X[::2], y[::2])
+        >>> bool(clf.partial_fit(X[1::2], y[1::2]).relative_gap_ <= 1e-3)
+        True
+        """
+        if "_seen" not in vars(self) and self.__sklearn_is_fitted__():
+            raise ValueError(
+                f"partial_fit goes on from earlier calls of partial_fit, and this "
+                f"{type(self).__name__} was fitted by fit or comes from a file, without its data: "
+                "all that it has learnt would be forgotten. Fit to all data together, call "
+                "partial_fit from the first data on, or begin anew with a clone.")
+        task, before = self._task_class(self), vars(self).get("_seen")
+        classes = task.classes_of_call(y, classes)
+        X, earlier, vectorizer = task.read_more(X, before)
+        X, y = task.as_examples(X, y)
+        weights = as_weights(sample_weight, len(y), task.noun)
+        seen = PartialFitData(
+            ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer)
+        if before is not None:
+            known = self.classes_ if before.classes is None else before.classes
+            if classes is not None and not np.array_equal(classes, known):
+                raise ValueError(
+                    f"classes are {classes.tolist()}, but the first call of partial_fit had "
+                    f"{known.tolist()}.")
+            seen = earlier.with_more(seen, type(self).__name__)
+            seen.classes = known
+        X, y = seen.X, seen.y
+        if out_of_core(task, X) is None:
+            seen = seen.together()
+            X, y = seen.X.together(), seen.y.together()
+        else:
+            for data in (X, y):
+                data.check_there()
+        self._fit(
+            X, y, seen.weights, call=Call(seen, before, vars(self).get("_warm_state")),
+            census=Census(labels=seen.classes, vectorizer=vectorizer))
+        left = self._warm_state
+        if not isinstance(left, PartialFitState):
+            return self
+        if left.work_folder is not None:
+            try:
+                put_away(seen.X, seen.y, left.work_folder)
+            except OSError as error:
+                warnings.warn(
+                    f"The data of this call stay in memory: {error}", UserWarning, stacklevel=2)
+        if left.begins_anew:
+            warnings.warn(
+                "The dual points of earlier calls of partial_fit are not there, or parameters have "
+                "changed since: this call began from none, which takes longer. With "
+                "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
+        return self
+
+    def _start_of(self, problem, call):
+        state = vars(self).get("_warm_state")
+        if problem.chunks is not None or isinstance(state, PartialFitState):
+            return None
+        if call is None:
+            return super()._start_of(problem, call)
+        before, seen = call.before, call.seen
+        if before is None or state is None:
+            return None
+        n = before.weights.size
+        if state["owner"].size != n:
+            return None  # of a fit to other data since
+        share = float(before.weights.sum() / seen.weights.sum())
+        state = dict(
+            state, state=state["state"].scaled(share),
+            owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
+        if "lengths" in problem.task:
+            state["task"] = {**state["task"], "lengths": problem.task["lengths"]}
+        return state

@@ -1,0 +1,16 @@
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from fastm4n.base.types import FloatArray, IntArray
+
+def max_marginals(
+    unary: ArrayLike, pairwise: ArrayLike, *, allowed: ArrayLike | None = None,
+    fixed: ArrayLike | None = None,
+) -> FloatArray: ...
+def span_marginals(
+    nodes: ArrayLike, edges: ArrayLike, kinds: ArrayLike, starts: ArrayLike, continues: ArrayLike,
+    *, spans: ArrayLike | None = None, least: float = 0.0,
+) -> tuple[IntArray, FloatArray]: ...
+
+def __getattr__(name: str) -> Any: ...

@@ -1,0 +1,99 @@
+"""Relaxations of graphs with cycles: the local polytope and reweighted forests."""
+
+from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.inference._graph cimport graph_t, label_t
+
+cdef class Sweeps:
+    cdef readonly Py_ssize_t max_nodes, max_edges, stride
+    cdef const graph_t* g
+    cdef const double* more
+    cdef double* messages
+    # edge ends of each node, 2 e + side, those of node i from ends[i] to ends[i + 1]
+    cdef Py_ssize_t[::1] ends, end_of
+    # labels of each node
+    cdef Py_ssize_t[::1] sizes
+    # (n_nodes, stride), -infinity for what cannot be; and the same plus all messages
+    cdef double[::1] unary, theta
+    cdef double[::1] source, target
+
+    cdef int begin(
+        self, const graph_t* g, const double* unary, const double* more,
+        double* messages) noexcept nogil
+    cdef double message(self, Py_ssize_t end, const double* messages) noexcept nogil
+    cdef double half_sweep(self, bint forward, double* messages) noexcept nogil
+    cdef void add_up(self, const double* messages) noexcept nogil
+    cdef double bound(self, const double* messages) noexcept nogil
+    cdef double score(self, const label_t* labels) noexcept nogil
+    cdef double decode(self, const double* messages, label_t* labels) noexcept nogil
+
+cdef struct forests_t:
+    # forests of a graph, each spanning: of the k-th, the ends of edges at children, parents first,
+    # from ends[starts[k]] to ends[starts[k + 1]]
+    Py_ssize_t n_forests
+    const Py_ssize_t* starts
+    const int* ends
+    # share of the forests that have each edge
+    const double* shares
+
+
+cdef class Reweighted:
+    cdef Py_ssize_t stride
+    cdef readonly Py_ssize_t n_sweeps
+    cdef const fastm4n_loops* loops
+    cdef const graph_t* g
+    cdef const forests_t* forests
+    cdef const double* more
+    cdef double* messages
+    cdef Py_ssize_t[::1] starts, end_of, sizes
+    cdef double[::1] theta, up, source, target, pair
+    cdef unsigned char[::1] is_child
+
+    cdef void begin(
+        self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
+        double* messages) noexcept nogil
+    cdef void add_up(self, const double* unary) noexcept nogil
+    cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil
+    cdef void half_sweep(self, bint forward) noexcept nogil
+    cdef double bound(self) noexcept nogil
+    cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil
+    cdef void slopes(
+        self, const graph_t* g, const forests_t* forests, const double* mu, const double* step,
+        double gamma, double* slope, double* bend) noexcept nogil
+    cdef int sum_product(
+        self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
+        double* messages, double current, double slack, double tol, Py_ssize_t max_sweeps,
+        double* nodes, double* edges, double* lower, double* upper) except -1 nogil
+
+cdef double round_table(
+    double* q, Py_ssize_t n_a, Py_ssize_t n_b, Py_ssize_t stride, const double* p_a,
+    const double* p_b, double* rows, double* columns) noexcept nogil
+cdef double mean_entropy(
+    const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
+    const double* edges) noexcept nogil
+
+cdef class Decomposition(Sweeps):
+    cdef const fastm4n_loops* loops
+    cdef bint has_room
+    # of the last `maximise`: whether the best point found is a labelling, or p and q
+    cdef readonly bint is_labelling
+    cdef readonly Py_ssize_t n_sweeps, n_iterations
+    # nodes (n_nodes, stride) and edges (n_edges, stride, stride) of that point
+    cdef double[::1] p, q
+    cdef label_t[::1] labels, trial
+    # of `polish`, made when first asked for: the iterate, its start and its image
+    cdef double[::1] p_now, p_first, p_next, q_now, q_first, q_next
+    cdef double[::1] d_now, d_first, d_next, rows, columns, lanes, ones, tables
+    cdef double scale
+
+    cdef int make_room(self) except -1
+    cdef const double* table(self, Py_ssize_t e) noexcept nogil
+    cdef bint begin_polish(self) noexcept nogil
+    cdef double advance(self, double keep, bint publish) noexcept nogil
+    cdef double round_to_polytope(self) noexcept nogil
+    cdef int polish(
+        self, double current, double slack, double tol, Py_ssize_t max_iterations, double* lower,
+        double* upper) except -1 nogil
+    cdef int maximise(
+        self, const graph_t* g, const double* unary, const double* more, double* messages,
+        double current, double slack, double tol, Py_ssize_t max_sweeps,
+        Py_ssize_t max_iterations, double* lower, double* upper) except -1 nogil

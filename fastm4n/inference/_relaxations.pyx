@@ -1,0 +1,1171 @@
+"""Relaxations of graphs with cycles: the local polytope and reweighted forests."""
+
+import numpy as np
+
+from libc.math cimport INFINITY, fabs, fmax, sqrt
+from libc.string cimport memcpy, memset
+
+from fastm4n._simd._loops cimport fastm4n_loops, loops_for
+from fastm4n.base.interrupts cimport look
+from fastm4n.inference._forest cimport GraphProblem
+from fastm4n.inference._graph cimport EQUAL, TABLES, choices, edge_score, graph_t, label_t
+
+
+# Messages along the edges of a graph, and labellings by them.
+#
+# See `_decomposition` for what the messages are for: this is the upper bound U(d) of messages d,
+# and the sweeps that lower it.
+
+cdef enum:
+    # rounds of local search after each decoding
+    LOCAL_ROUNDS = 5
+
+# error of U by rounding, relative to the sum of all that it is made of
+cdef double ROUNDING = 4e-16
+
+
+cdef class Sweeps:
+    """Scratch of one thread.
+
+    Parameters
+    ----------
+    max_nodes, max_edges, n_labels, stride : int
+        Of the largest graph.
+    """
+
+    def __init__(self, max_nodes, max_edges, n_labels, stride):
+        self.max_nodes = max(1, max_nodes)
+        self.max_edges = max_edges
+        self.stride = stride
+        self.ends = np.zeros(self.max_nodes + 1, dtype=np.intp)
+        self.end_of = np.zeros(2 * max_edges + 1, dtype=np.intp)
+        self.sizes = np.zeros(self.max_nodes, dtype=np.intp)
+        self.unary = np.zeros(self.max_nodes * stride)
+        self.theta = np.zeros(self.max_nodes * stride)
+        self.source = np.zeros(stride)
+        self.target = np.zeros(stride)
+
+    # ------------------------------------------------------------------- messages
+
+    cdef int begin(
+        self, const graph_t* g, const double* unary, const double* more,
+        double* messages) noexcept nogil:
+        """Take over a graph, its scores and its messages (2 n_edges, stride), of ends 2 e + side.
+        """
+        cdef Py_ssize_t i, e, n = g.n_nodes
+        self.g = g
+        self.more = more
+        self.messages = messages
+        memcpy(&self.unary[0], unary, n * g.stride * sizeof(double))
+        memset(&self.ends[0], 0, (n + 1) * sizeof(Py_ssize_t))
+        for i in range(n):
+            self.sizes[i] = choices(g, i)
+        for e in range(2 * g.n_edges):
+            self.ends[g.edges[e] + 1] += 1
+        for i in range(n):
+            self.ends[i + 1] += self.ends[i]
+        for e in range(2 * g.n_edges):
+            self.end_of[self.ends[g.edges[e]]] = e
+            self.ends[g.edges[e]] += 1
+        for i in range(n, 0, -1):
+            self.ends[i] = self.ends[i - 1]
+        self.ends[0] = 0
+        self.add_up(messages)
+        return 0
+
+    cdef void add_up(self, const double* messages) noexcept nogil:
+        """theta = unary + the messages to each node."""
+        cdef Py_ssize_t e, a, i, stride = self.g.stride
+        memcpy(&self.theta[0], &self.unary[0], self.g.n_nodes * stride * sizeof(double))
+        for e in range(2 * self.g.n_edges):
+            i = self.g.edges[e]
+            for a in range(self.sizes[i]):
+                self.theta[i * stride + a] += messages[e * stride + a]
+
+    cdef double message(self, Py_ssize_t end, const double* messages) noexcept nogil:
+        """target(b) = max_a t_e(a, b) - d(a), to an edge's end from its other; returns the largest.
+
+        Labels a that cannot be (of unary -infinity) are left out.
+        """
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t e = end // 2, a, b, other = end ^ 1, stride = g.stride
+        cdef Py_ssize_t i = g.edges[other]
+        cdef Py_ssize_t n_from = self.sizes[i], n_to = self.sizes[g.edges[end]]
+        cdef const double* d = messages + other * stride
+        cdef const double* unary = &self.unary[i * stride]
+        cdef const double* table
+        cdef double* source = &self.source[0]
+        cdef double* target = &self.target[0]
+        cdef double x, top = -INFINITY, second = -INFINITY, x0, x1, x2, x3
+        cdef Py_ssize_t best = 0
+        for a in range(n_from):
+            source[a] = -INFINITY if unary[a] == -INFINITY else -d[a]
+        if g.kind == EQUAL:
+            x = self.more[g.places[e]]
+            for a in range(n_from):
+                if source[a] > top:
+                    second = top
+                    top = source[a]
+                    best = a
+                elif source[a] > second:
+                    second = source[a]
+            for b in range(n_to):
+                target[b] = second if b == best else top
+                if b < n_from and source[b] + x > target[b]:
+                    target[b] = source[b] + x
+        elif g.kind == TABLES and end & 1:
+            table = self.more + g.places[e]
+            for b in range(n_to):
+                target[b] = source[0] + table[b]
+            for a in range(1, n_from):
+                table += stride
+                x = source[a]
+                for b in range(n_to):
+                    target[b] = target[b] if target[b] > x + table[b] else x + table[b]
+        elif g.kind == TABLES:
+            for b in range(n_to):
+                table = self.more + g.places[e] + b * stride
+                # four maxima that do not wait for one another
+                x0 = x1 = x2 = x3 = -INFINITY
+                a = 0
+                while a + 4 <= n_from:
+                    x0 = x0 if x0 > source[a] + table[a] else source[a] + table[a]
+                    x1 = x1 if x1 > source[a + 1] + table[a + 1] else source[a + 1] + table[a + 1]
+                    x2 = x2 if x2 > source[a + 2] + table[a + 2] else source[a + 2] + table[a + 2]
+                    x3 = x3 if x3 > source[a + 3] + table[a + 3] else source[a + 3] + table[a + 3]
+                    a += 4
+                while a < n_from:
+                    x0 = x0 if x0 > source[a] + table[a] else source[a] + table[a]
+                    a += 1
+                x0 = x0 if x0 > x1 else x1
+                x2 = x2 if x2 > x3 else x3
+                target[b] = x0 if x0 > x2 else x2
+        else:
+            for b in range(n_to):
+                target[b] = -INFINITY
+                for a in range(n_from):
+                    x = source[a] + (
+                        edge_score(g, e, self.more, a, b) if end & 1 else
+                        edge_score(g, e, self.more, b, a))
+                    target[b] = target[b] if target[b] > x else x
+        top = target[0]
+        for b in range(1, n_to):
+            top = top if top > target[b] else target[b]
+        return top
+
+    cdef double half_sweep(self, bint forward, double* messages) noexcept nogil:
+        """Renew all messages in the order of the nodes, or against it; returns U, up to rounding.
+
+        A label that no label of a neighbour allows is made impossible.
+        """
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t k, i, end, a, n_in, n_out, neighbour, step, stride = g.stride
+        cdef double* theta
+        cdef double* d
+        cdef double top, share, total = 0.0
+        for step in range(g.n_nodes):
+            i = step if forward else g.n_nodes - 1 - step
+            theta = &self.theta[i * stride]
+            n_in = n_out = 0
+            for k in range(self.ends[i], self.ends[i + 1]):
+                end = self.end_of[k]
+                neighbour = g.edges[end ^ 1]
+                if neighbour == i or (neighbour < i) != forward:
+                    n_out += 1
+                    continue
+                n_in += 1
+                self.message(end, messages)
+                d = messages + end * stride
+                for a in range(self.sizes[i]):
+                    if self.target[a] == -INFINITY:
+                        theta[a] = self.unary[i * stride + a] = -INFINITY
+                    else:
+                        theta[a] += self.target[a] - d[a]
+                        d[a] = self.target[a]
+            top = theta[0]
+            for a in range(1, self.sizes[i]):
+                top = top if top > theta[a] else theta[a]
+            total += top
+            if top == -INFINITY:
+                return -INFINITY
+            if n_out == 0:
+                continue
+            # the largest is in the bound already: what is given away is at most zero
+            share = 1.0 / (n_in if n_in > n_out else n_out)
+            for k in range(self.ends[i], self.ends[i + 1]):
+                end = self.end_of[k]
+                neighbour = g.edges[end ^ 1]
+                if neighbour == i or (neighbour < i) != forward:
+                    d = messages + end * stride
+                    for a in range(self.sizes[i]):
+                        if theta[a] > -INFINITY:
+                            d[a] -= share * (theta[a] - top)
+            share = 1.0 - n_out * share
+            for a in range(self.sizes[i]):
+                if theta[a] > -INFINITY:
+                    theta[a] = top + share * (theta[a] - top)
+        return total
+
+    cdef double bound(self, const double* messages) noexcept nogil:
+        """U of the messages, rounded up."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, e, a, b, k, stride = g.stride
+        cdef const double* d
+        cdef double x, top, size, total = 0.0, sizes = 0.0
+        for i in range(g.n_nodes):
+            top = -INFINITY
+            size = 0.0
+            for a in range(self.sizes[i]):
+                x = self.unary[i * stride + a]
+                if x > -INFINITY:
+                    size = fmax(size, fabs(x))
+                    for k in range(self.ends[i], self.ends[i + 1]):
+                        x += messages[self.end_of[k] * stride + a]
+                        size = fmax(size, fabs(messages[self.end_of[k] * stride + a]))
+                    top = fmax(top, x)
+            total += top
+            sizes += size * (1 + self.ends[i + 1] - self.ends[i])
+        for e in range(g.n_edges):
+            self.message(2 * e + 1, messages)
+            d = messages + (2 * e + 1) * stride
+            i = g.edges[2 * e + 1]
+            top = -INFINITY
+            for b in range(self.sizes[i]):
+                if self.unary[i * stride + b] > -INFINITY:
+                    top = fmax(top, self.target[b] - d[b])
+            total += top
+            sizes += fabs(top)
+        if total == -INFINITY:
+            return total
+        # each sum above has at most as many terms as there are nodes and edges
+        return total + ROUNDING * (sizes + fabs(total)) * sqrt(
+            <double> (g.n_nodes + g.n_edges) + 16.0)
+
+    # ------------------------------------------------------------------ labellings
+
+    cdef double score(self, const label_t* labels) noexcept nogil:
+        cdef Py_ssize_t i, e
+        cdef double total = 0.0
+        for i in range(self.g.n_nodes):
+            total += self.unary[i * self.g.stride + labels[i]]
+        for e in range(self.g.n_edges):
+            total += edge_score(
+                self.g, e, self.more, labels[self.g.edges[2 * e]], labels[self.g.edges[2 * e + 1]])
+        return total
+
+    cdef double decode(self, const double* messages, label_t* labels) noexcept nogil:
+        """A labelling from the messages of a sweep against the order of nodes; returns its score.
+
+        Each node takes its best label under the labels of the nodes before it and the messages of
+        those after it; after that, each its best under all labels around it.
+        """
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t k, i, end, a, e, neighbour, best, stride = g.stride, n_changed, rounds
+        cdef double* local = &self.target[0]
+        for rounds in range(LOCAL_ROUNDS):
+            n_changed = 0
+            for i in range(g.n_nodes):
+                for a in range(self.sizes[i]):
+                    local[a] = self.unary[i * stride + a]
+                for k in range(self.ends[i], self.ends[i + 1]):
+                    end = self.end_of[k]
+                    e = end // 2
+                    neighbour = g.edges[end ^ 1]
+                    if neighbour == i:
+                        for a in range(self.sizes[i]):
+                            # both of its ends are here
+                            local[a] += 0.5 * edge_score(g, e, self.more, a, a)
+                    elif rounds == 0 and neighbour > i:
+                        for a in range(self.sizes[i]):
+                            local[a] += messages[end * stride + a]
+                    elif end & 1:
+                        for a in range(self.sizes[i]):
+                            local[a] += edge_score(g, e, self.more, labels[neighbour], a)
+                    else:
+                        for a in range(self.sizes[i]):
+                            local[a] += edge_score(g, e, self.more, a, labels[neighbour])
+                best = 0 if rounds == 0 else labels[i]
+                for a in range(self.sizes[i]):
+                    if local[a] > local[best]:
+                        best = a
+                if rounds == 0 or best != labels[i]:
+                    n_changed += 1
+                    labels[i] = <label_t> best
+            if n_changed == 0:
+                break
+        return self.score(labels)
+
+
+# Tree-reweighted sum-product: an upper bound of the log-partition of a graph with cycles.
+#
+# For spanning forests F of equal weight whose union is the graph, r_e being the share of forests
+# that have edge e, and (p, q) in the local polytope L,
+#
+#     h(p, q) = mean over F of H_F(p, q) = sum_i H(p_i) + sum_e r_e (H(q_e) - H(p_i) - H(p_j)),
+#     max_L <u, p> + <t, q> + h(p, q) <= mean over F of log Z_F(theta, t_e / r_e - m_e,i - m_e,j)
+#
+# for any messages m, theta_i = u_i + sum_e r_e m_e,i, with equality for the best ones (Wainwright,
+# Jaakkola, Willsky 2005).  H_F is the entropy of the forest's distribution with marginals (p, q),
+# so that h is concave, and zero at labellings; the maximum is at least the log-partition, and
+# equal to it where the graph is a forest.  A sweep of messages costs two log-sum-exps of a table
+# for each edge.
+
+cdef enum:
+    # sweeps from one pair of bounds to the next
+    CHECK_BOUND_EVERY = 2
+    # sweeps after which messages go half of the way only
+    DAMPED_AFTER = 40
+
+# error of the bound by rounding, relative to it
+cdef double ENTROPY_ROUNDING = 1e-13
+
+
+def spanning_forests(Py_ssize_t n_nodes, edges):
+    """Spanning forests whose union has all edges: each takes first those that none has yet.
+
+    Parameters
+    ----------
+    n_nodes : int
+    edges : ndarray of int of shape (n_edges, 2)
+
+    Returns
+    -------
+    forests : list of list of int
+        Of each forest, the ends 2 e + side of its edges that are at the child, parents first.
+    shares : ndarray of shape (n_edges,)
+        Share of the forests that have each edge.
+    """
+    pairs = [tuple(pair) for pair in np.asarray(edges).tolist()]
+    if any(i == j for i, j in pairs):
+        raise ValueError("edges must join two nodes: one joins a node to itself.")
+    left, used, forests = list(range(len(pairs))), [], []
+    counts = np.zeros(len(pairs))
+    while left or not forests:
+        parent = list(range(n_nodes))
+        around = [[] for _ in range(n_nodes)]
+        kept = []
+        for number, e in enumerate(left + used):
+            roots = []
+            for i in pairs[e]:
+                while parent[i] != i:
+                    parent[i] = i = parent[parent[i]]
+                roots.append(i)
+            if roots[0] == roots[1]:
+                if number < len(left):
+                    kept.append(e)
+                continue
+            parent[roots[0]] = roots[1]
+            counts[e] += 1
+            around[pairs[e][0]].append(2 * e + 1)
+            around[pairs[e][1]].append(2 * e)
+        seen, forest = [False] * n_nodes, []
+        for root in range(n_nodes):
+            if seen[root]:
+                continue
+            seen[root] = True
+            queue = [root]
+            for i in queue:
+                for end in around[i]:
+                    child = pairs[end // 2][end % 2]
+                    if not seen[child]:
+                        seen[child] = True
+                        queue.append(child)
+                        forest.append(end)
+        held = set(kept)
+        used = used + [e for e in left if e not in held]
+        left = kept
+        forests.append(forest)
+    return forests, counts / len(forests)
+
+
+cdef class Reweighted:
+    """Scratch of one thread.
+
+    Parameters
+    ----------
+    max_nodes, max_edges, n_labels, stride : int
+        Of the largest graph.
+    """
+
+    def __init__(self, max_nodes, max_edges, n_labels, stride):
+        max_nodes = max(1, max_nodes)
+        self.stride = stride
+        self.loops = loops_for(n_labels)
+        self.starts = np.zeros(max_nodes + 1, dtype=np.intp)
+        self.end_of = np.zeros(2 * max_edges + 1, dtype=np.intp)
+        self.sizes = np.zeros(max_nodes, dtype=np.intp)
+        self.theta, self.up = np.zeros(max_nodes * stride), np.zeros(max_nodes * max(2, stride))
+        self.source, self.target = np.zeros(stride), np.zeros(stride)
+        self.pair = np.zeros(stride * stride)
+        self.is_child = np.zeros(max_nodes, dtype=np.uint8)
+
+    cdef void begin(
+        self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
+        double* messages) noexcept nogil:
+        """Take over a graph of pairs TABLES, its scores and its messages, (2 n_edges, stride)."""
+        cdef Py_ssize_t i, e, n = g.n_nodes
+        self.g = g
+        self.forests = forests
+        self.more = more
+        self.messages = messages
+        memset(&self.starts[0], 0, (n + 1) * sizeof(Py_ssize_t))
+        for i in range(n):
+            self.sizes[i] = choices(g, i)
+        self.add_up(unary)
+        for e in range(2 * g.n_edges):
+            self.starts[g.edges[e] + 1] += 1
+        for i in range(n):
+            self.starts[i + 1] += self.starts[i]
+        for e in range(2 * g.n_edges):
+            self.end_of[self.starts[g.edges[e]]] = e
+            self.starts[g.edges[e]] += 1
+        for i in range(n, 0, -1):
+            self.starts[i] = self.starts[i - 1]
+        self.starts[0] = 0
+
+    cdef void add_up(self, const double* unary) noexcept nogil:
+        """theta = the scores of nodes and the messages to them."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, e, a
+        memcpy(&self.theta[0], unary, g.n_nodes * g.stride * sizeof(double))
+        for e in range(2 * g.n_edges):
+            i = g.edges[e]
+            for a in range(self.sizes[i]):
+                self.theta[i * g.stride + a] += (
+                    self.forests.shares[e // 2] * self.messages[e * g.stride + a])
+
+    cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil:
+        """target = log-sum-exp over the labels of an edge's other end of source + t_e / r_e.
+
+        With `reparametrised` less the messages to both ends.
+        """
+        cdef Py_ssize_t e = end // 2, a, b, stride = self.stride
+        cdef Py_ssize_t n_from = self.sizes[self.g.edges[end ^ 1]]
+        cdef Py_ssize_t n_to = self.sizes[self.g.edges[end]]
+        cdef const double* table = self.more + self.g.places[e]
+        cdef const double* m = self.messages + (end ^ 1) * stride
+        cdef double scale = 1.0 / self.forests.shares[e]
+        if reparametrised:
+            for a in range(n_from):
+                self.source[a] -= m[a]
+        for b in range(n_to):
+            if end & 1:
+                for a in range(n_from):
+                    self.pair[a] = self.source[a] + scale * table[a * stride + b]
+            else:
+                for a in range(n_from):
+                    self.pair[a] = self.source[a] + scale * table[b * stride + a]
+            self.target[b] = self.loops.softmax(&self.pair[0], n_from, &self.pair[0])
+        if reparametrised:
+            m = self.messages + end * stride
+            for b in range(n_to):
+                self.target[b] -= m[b]
+
+    cdef void half_sweep(self, bint forward) noexcept nogil:
+        """Messages from each node to those after it in the order of the nodes, or against it."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t k, i, j, end, a, step, stride = self.stride
+        cdef double* m
+        cdef double top, share, keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
+        for step in range(g.n_nodes):
+            i = step if forward else g.n_nodes - 1 - step
+            for k in range(self.starts[i], self.starts[i + 1]):
+                end = self.end_of[k] ^ 1
+                j = g.edges[end]
+                if (j > i) != forward:
+                    continue
+                m = self.messages + (end ^ 1) * stride
+                for a in range(self.sizes[i]):
+                    self.source[a] = self.theta[i * stride + a] - m[a]
+                self.message(end, False)
+                top = self.loops.maximum(&self.target[0], self.sizes[j])
+                share = self.forests.shares[end // 2]
+                m = self.messages + end * stride
+                for a in range(self.sizes[j]):
+                    self.target[a] = keep * m[a] + (1.0 - keep) * (self.target[a] - top)
+                    self.theta[j * stride + a] += share * (self.target[a] - m[a])
+                    m[a] = self.target[a]
+
+    cdef double bound(self) noexcept nogil:
+        """The mean of log Z over the forests, by messages towards their roots; rounded up."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t f, k, i, j, a, end, stride = self.stride
+        cdef double total = 0.0, size = 0.0, value
+        for f in range(self.forests.n_forests):
+            memcpy(&self.up[0], &self.theta[0], g.n_nodes * stride * sizeof(double))
+            memset(&self.is_child[0], 0, g.n_nodes)
+            for k in range(self.forests.starts[f + 1] - 1, self.forests.starts[f] - 1, -1):
+                end = self.forests.ends[k]
+                i, j = g.edges[end], g.edges[end ^ 1]
+                self.is_child[i] = 1
+                memcpy(&self.source[0], &self.up[i * stride], self.sizes[i] * sizeof(double))
+                self.message(end ^ 1, True)
+                for a in range(self.sizes[j]):
+                    self.up[j * stride + a] += self.target[a]
+            for i in range(g.n_nodes):
+                if not self.is_child[i]:
+                    value = self.loops.softmax(&self.up[i * stride], self.sizes[i], &self.target[0])
+                    total += value
+                    size += fabs(value)
+        total /= self.forests.n_forests
+        return total + ENTROPY_ROUNDING * (fabs(total) + size / self.forests.n_forests)
+
+    cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil:
+        """nodes, edges = the messages' marginals, made a point of L; its score and its h."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = self.stride
+        cdef const double* m_a
+        cdef const double* m_b
+        cdef const double* table
+        cdef double* q
+        cdef double scale, total = 0.0
+        memset(nodes, 0, g.n_nodes * stride * sizeof(double))
+        for i in range(g.n_nodes):
+            self.loops.softmax(
+                &self.theta[i * stride], self.sizes[i], nodes + i * stride)
+            total += self.loops.dot(unary + i * stride, nodes + i * stride, self.sizes[i])
+        for e in range(g.n_edges):
+            i, j = g.edges[2 * e], g.edges[2 * e + 1]
+            n_a, n_b = self.sizes[i], self.sizes[j]
+            m_a, m_b = self.messages + 2 * e * stride, self.messages + (2 * e + 1) * stride
+            table = self.more + g.places[e]
+            scale = 1.0 / self.forests.shares[e]
+            for a in range(n_a):
+                for b in range(n_b):
+                    self.pair[a * n_b + b] = (
+                        scale * table[a * stride + b] + self.theta[i * stride + a] - m_a[a]
+                        + self.theta[j * stride + b] - m_b[b])
+            self.loops.softmax(&self.pair[0], n_a * n_b, &self.pair[0])
+            q = edges + g.places[e]
+            memset(q, 0, g.n_labels * stride * sizeof(double))
+            for a in range(n_a):
+                memcpy(q + a * stride, &self.pair[a * n_b], n_b * sizeof(double))
+            round_table(
+                q, n_a, n_b, stride, nodes + i * stride, nodes + j * stride, &self.source[0],
+                &self.target[0])
+            for a in range(n_a):
+                total += self.loops.dot(table + a * stride, q + a * stride, n_b)
+        return total + mean_entropy(
+            self.loops, g, self.forests, nodes, edges)
+
+    cdef void slopes(
+        self, const graph_t* g, const forests_t* forests, const double* mu, const double* step,
+        double gamma, double* slope, double* bend) noexcept nogil:
+        """First and second derivative of h(mu + gamma step) in gamma."""
+        cdef Py_ssize_t i, e, a, side, at, stride = g.stride, behind = g.n_nodes * g.stride
+        cdef double first, second, share
+        slope[0] = bend[0] = 0.0
+        for i in range(g.n_nodes):
+            self.loops.entropy_slopes(
+                mu + i * stride, step + i * stride, gamma, choices(g, i), &first, &second)
+            # kept for the edges
+            self.up[2 * i] = first
+            self.up[2 * i + 1] = second
+            slope[0] += first
+            bend[0] += second
+        for e in range(g.n_edges):
+            share = forests.shares[e]
+            for side in range(2):
+                i = g.edges[2 * e + side]
+                slope[0] -= share * self.up[2 * i]
+                bend[0] -= share * self.up[2 * i + 1]
+            for a in range(choices(g, g.edges[2 * e])):
+                at = behind + g.places[e] + a * stride
+                self.loops.entropy_slopes(
+                    mu + at, step + at, gamma, choices(g, g.edges[2 * e + 1]), &first, &second)
+                slope[0] += share * first
+                bend[0] += share * second
+
+    cdef int sum_product(
+        self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
+        double* messages, double current, double slack, double tol, Py_ssize_t max_sweeps,
+        double* nodes, double* edges, double* lower, double* upper) except -1 nogil:
+        """nodes, edges = a point of L of value lower <= max_L <score, .> + h <= upper.
+
+        Until upper - lower <= max(tol, slack (upper - current)); `messages` as in `begin`, warm.
+        """
+        cdef Py_ssize_t k
+        self.begin(g, forests, unary, more, messages)
+        self.n_sweeps = 0
+        upper[0] = INFINITY
+        for k in range(max_sweeps):
+            look()
+            self.half_sweep(True)
+            look()
+            self.half_sweep(False)
+            self.n_sweeps = k + 1
+            # of a forest the first sweep is exact
+            if k and self.n_sweeps % CHECK_BOUND_EVERY and k + 1 < max_sweeps:
+                continue
+            # sweeps leave the rounding of all messages that there have been
+            self.add_up(unary)
+            look()
+            upper[0] = min(upper[0], self.bound())
+            look()
+            lower[0] = self.beliefs(unary, nodes, edges)
+            if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
+                break
+        return 0
+
+
+cdef double round_table(
+    double* q, Py_ssize_t n_a, Py_ssize_t n_b, Py_ssize_t stride, const double* p_a,
+    const double* p_b, double* rows, double* columns) noexcept nogil:
+    """q = a table with row sums p_a and column sums p_b near it (rows of stride numbers).
+
+    Rows and columns that are too large are scaled, and what is then missing is added as a product
+    (Altschuler, Weed, Rigollet 2017).  rows and columns are scratch.  Returns the mass added.
+    """
+    cdef Py_ssize_t a, b
+    cdef double x, left = 0.0, missing = 0.0
+    memset(columns, 0, n_b * sizeof(double))
+    for a in range(n_a):
+        x = 0.0
+        for b in range(n_b):
+            x += q[a * stride + b]
+        x = p_a[a] / x if x > p_a[a] else 1.0
+        for b in range(n_b):
+            q[a * stride + b] *= x
+            columns[b] += q[a * stride + b]
+    for b in range(n_b):
+        # what columns are scaled by
+        columns[b] = p_b[b] / columns[b] if columns[b] > p_b[b] else 1.0
+    for a in range(n_a):
+        rows[a] = p_a[a]
+        for b in range(n_b):
+            q[a * stride + b] *= columns[b]
+            rows[a] -= q[a * stride + b]
+        rows[a] = fmax(0.0, rows[a])
+        left += rows[a]
+    for b in range(n_b):
+        columns[b] = p_b[b]
+        for a in range(n_a):
+            columns[b] -= q[a * stride + b]
+        columns[b] = fmax(0.0, columns[b])
+        missing += columns[b]
+    if left > 0.0 and missing > 0.0:
+        for a in range(n_a):
+            for b in range(n_b):
+                q[a * stride + b] += rows[a] * (columns[b] / missing)
+    return left
+
+
+cdef double mean_entropy(
+    const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
+    const double* edges) noexcept nogil:
+    """h of a point of L."""
+    cdef Py_ssize_t i, e, a, side, stride = g.stride
+    cdef double total = 0.0, part
+    for i in range(g.n_nodes):
+        total += loops.entropy(nodes + i * stride, choices(g, i))
+    for e in range(g.n_edges):
+        part = 0.0
+        for side in range(2):
+            i = g.edges[2 * e + side]
+            part -= loops.entropy(nodes + i * stride, choices(g, i))
+        for a in range(choices(g, g.edges[2 * e])):
+            part += loops.entropy(
+                edges + g.places[e] + a * stride, choices(g, g.edges[2 * e + 1]))
+        total += forests.shares[e] * part
+    return total
+
+
+# The largest score of a labelled graph over the local polytope L, and a bound of it.
+#
+#     max_{(p, q) in L} sum_i <u_i, p_i> + sum_e <t_e, q_e>,
+#     L: p_i in the simplex, q_e >= 0, q_e 1 = p_first, q_e' 1 = p_second for each edge e.
+#
+# For any messages d, one number for each label of each end of an edge,
+#
+#     U(d) = sum_i max_a (u_i + sum_{e at i} d_e,i)(a)
+#          + sum_e max_{a, b} t_e(a, b) - d_e,i(a) - d_e,j(b)
+#
+# is at least that maximum (and so at least the score of any labelling); min_d U(d) is equal to it.
+#
+# Sweeps over the nodes (Kolmogorov 2006 and 2015, TRW-S and SRMP) lower U without ever raising it:
+# a node takes the max-marginals of the edges to the nodes before it, and gives equal shares of
+# what it has to the edges to those after it.  A sweep there and back costs two products of a table
+# and a vector, with (max, +), for each edge.  It may stop above the minimum: where it does, a
+# primal-dual iteration goes on to it (Chambolle and Pock 2011, as reflected Halpern iterations
+# with restarts, Lu and Yang 2024), which costs one pass over the table of each edge.  Its iterates
+# are made points of L by scaling rows and columns and adding the product of what is left over
+# (Altschuler, Weed, Rigollet 2017), so that there is a lower bound, too, and both close.
+
+cdef enum:
+    # primal-dual iterations from one pair of bounds to the next
+    CHECK_EVERY = 10
+
+# sweeps end where one lowers the bound by less than this share of its distance to a labelling
+cdef double STALLED = 0.02
+# primal steps are this times as long as the spread of the scores would have them
+cdef double PRIMAL_STEP = 2.0
+# restarts where the step's length fell to the first share of that at the last one, or to
+# the second and grows again, or after the third share of all iterations
+cdef double SUFFICIENT = 0.2
+cdef double NECESSARY = 0.8
+cdef double LONG = 0.36
+
+
+cdef class Decomposition(Sweeps):
+    """Scratch of one thread.
+
+    Parameters
+    ----------
+    max_nodes, max_edges, n_labels, stride : int
+        Of the largest graph.
+    """
+
+    def __init__(self, max_nodes, max_edges, n_labels, stride):
+        super().__init__(max_nodes, max_edges, n_labels, stride)
+        self.loops = loops_for(n_labels)
+        self.labels = np.zeros(self.max_nodes, dtype=np.uint16)
+        self.trial = np.zeros(self.max_nodes, dtype=np.uint16)
+
+    # ------------------------------------------------------- to the optimum of the relaxation
+
+    cdef int make_room(self) except -1:
+        """Arrays of `polish`, made when it is first asked for."""
+        self.has_room = True
+        nodes, ends = self.max_nodes * self.stride, 2 * self.max_edges * self.stride
+        pairs = self.max_edges * self.stride * self.stride
+        self.p, self.p_now = np.zeros(nodes), np.zeros(nodes)
+        self.p_first, self.p_next = np.zeros(nodes), np.zeros(nodes)
+        self.q, self.q_now = np.zeros(pairs), np.zeros(pairs)
+        self.q_first, self.q_next = np.zeros(pairs), np.zeros(pairs)
+        self.d_now, self.d_first = np.zeros(ends), np.zeros(ends)
+        self.d_next = np.zeros(ends)
+        self.rows, self.columns = np.zeros(self.stride), np.zeros(self.stride)
+        self.lanes, self.ones = np.zeros(self.stride), np.ones(self.stride)
+        if self.g.kind != TABLES:
+            self.tables = np.zeros(pairs)
+        return 0
+
+    cdef const double* table(self, Py_ssize_t e) noexcept nogil:
+        """Scores of edge e, rows of stride numbers."""
+        if self.g.kind == TABLES:
+            return self.more + self.g.places[e]
+        return &self.tables[e * self.stride * self.stride]
+
+    cdef bint begin_polish(self) noexcept nogil:
+        """Start at the best labelling and the messages; whether squares of scores are finite."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, e, a, b, n, stride = g.stride, count = 0
+        cdef Py_ssize_t size = stride * stride
+        cdef const double* t
+        cdef double mean, spread = 0.0
+        n = g.n_edges
+        memset(&self.p_now[0], 0, g.n_nodes * stride * sizeof(double))
+        memset(&self.q_now[0], 0, n * size * sizeof(double))
+        for i in range(g.n_nodes):
+            self.p_now[i * stride + self.labels[i]] = 1.0
+            mean = 0.0
+            for a in range(self.sizes[i]):
+                if self.unary[i * stride + a] > -INFINITY:
+                    mean += self.unary[i * stride + a] / self.sizes[i]
+            for a in range(self.sizes[i]):
+                if self.unary[i * stride + a] > -INFINITY:
+                    spread += (self.unary[i * stride + a] - mean) ** 2
+                    count += 1
+        for e in range(n):
+            if g.kind != TABLES:
+                for a in range(self.sizes[g.edges[2 * e]]):
+                    for b in range(self.sizes[g.edges[2 * e + 1]]):
+                        self.tables[e * size + a * stride + b] = edge_score(g, e, self.more, a, b)
+            t = self.table(e)
+            mean = 0.0
+            for a in range(self.sizes[g.edges[2 * e]]):
+                for b in range(self.sizes[g.edges[2 * e + 1]]):
+                    if t[a * stride + b] > -INFINITY:
+                        mean += t[a * stride + b]
+            mean /= self.sizes[g.edges[2 * e]] * self.sizes[g.edges[2 * e + 1]]
+            for a in range(self.sizes[g.edges[2 * e]]):
+                for b in range(self.sizes[g.edges[2 * e + 1]]):
+                    if t[a * stride + b] > -INFINITY:
+                        spread += (t[a * stride + b] - mean) ** 2
+                        count += 1
+            self.q_now[
+                e * size + self.labels[g.edges[2 * e]] * stride
+                + self.labels[g.edges[2 * e + 1]]] = 1.0
+        spread = sqrt(spread / max(1, count))
+        self.scale = PRIMAL_STEP / spread if spread > 0.0 else 1.0
+        memcpy(&self.p_first[0], &self.p_now[0], g.n_nodes * stride * sizeof(double))
+        memcpy(&self.q_first[0], &self.q_now[0], n * size * sizeof(double))
+        memcpy(&self.d_now[0], self.messages, 2 * n * stride * sizeof(double))
+        memcpy(&self.d_first[0], self.messages, 2 * n * stride * sizeof(double))
+        return spread < INFINITY
+
+    cdef double advance(self, double keep, bint publish) noexcept nogil:
+        """z = keep (2 T(z) - z) + (1 - keep) z_first, T one primal-dual step; |T(z) - z|^2.
+
+        With `publish` T(z) is left in p_next, q_next and d_next.  Lengths are those in which T is
+        non-expansive, up to the product of the primal and the dual step.
+        """
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, j, e, a, b, side, n_a, n_b, at, stride = g.stride
+        cdef Py_ssize_t size = stride * stride
+        cdef double step, x, z, length = 0.0, pair_length = 0.0, leave = 1.0 - keep
+        cdef double* q
+        cdef double* q_first
+        cdef double* q_next
+        cdef double* lanes = &self.lanes[0]
+        cdef double* twice = &self.source[0]
+        cdef double* sums
+        cdef const double* t
+        cdef const double* d
+        self.add_up(&self.d_now[0])
+        for i in range(g.n_nodes):
+            step = self.scale / max(1, self.ends[i + 1] - self.ends[i])
+            for a in range(self.sizes[i]):
+                at = i * stride + a
+                self.source[a] = self.p_now[at] + step * self.theta[at]
+            project(&self.source[0], self.sizes[i], &self.target[0])
+            for a in range(self.sizes[i]):
+                at = i * stride + a
+                x = self.target[a]
+                length += (x - self.p_now[at]) ** 2 / step
+                if publish:
+                    self.p_next[at] = x
+                # the sums of messages are no longer needed
+                self.theta[at] = 2.0 * x - self.p_now[at]
+        step = 0.5 * self.scale
+        memset(lanes, 0, stride * sizeof(double))
+        for e in range(g.n_edges):
+            i, j = g.edges[2 * e], g.edges[2 * e + 1]
+            n_a, n_b = self.sizes[i], self.sizes[j]
+            t = self.table(e)
+            q = &self.q_now[e * size]
+            q_first = &self.q_first[e * size]
+            q_next = &self.q_next[e * size]
+            d = &self.d_now[(2 * e + 1) * stride]
+            sums = &self.columns[0]
+            memset(sums, 0, stride * sizeof(double))
+            for a in range(n_a):
+                z = self.d_now[2 * e * stride + a]
+                if publish:
+                    for b in range(n_b):
+                        x = q[b] + step * (t[b] - z - d[b])
+                        q_next[b] = x if x > 0.0 else 0.0
+                for b in range(n_b):
+                    x = q[b] + step * (t[b] - z - d[b])
+                    x = x if x > 0.0 else 0.0
+                    lanes[b] += (x - q[b]) * (x - q[b])
+                    x += x - q[b]
+                    sums[b] += x
+                    twice[b] = x
+                    q[b] = keep * x + leave * q_first[b]
+                self.rows[a] = self.loops.dot(twice, &self.ones[0], n_b)
+                q += stride
+                q_first += stride
+                q_next += stride
+                t += stride
+            for side in range(2):
+                i = g.edges[2 * e + side]
+                sums = &self.columns[0] if side else &self.rows[0]
+                z = 1.0 / ((1 + (n_a if side else n_b)) * self.scale)
+                for a in range(self.sizes[i]):
+                    at = (2 * e + side) * stride + a
+                    x = z * (sums[a] - self.theta[i * stride + a])
+                    length += x * x / z
+                    if publish:
+                        self.d_next[at] = self.d_now[at] + x
+                    self.d_now[at] = (
+                        keep * (self.d_now[at] + 2.0 * x) + leave * self.d_first[at])
+        for b in range(stride):
+            pair_length += lanes[b]
+        for i in range(g.n_nodes):
+            for a in range(self.sizes[i]):
+                at = i * stride + a
+                self.p_now[at] = keep * self.theta[at] + leave * self.p_first[at]
+        return length + pair_length / step
+
+    cdef double round_to_polytope(self) noexcept nogil:
+        """p_next, q_next = a point of L near them; returns its score."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = g.stride, size = stride * stride
+        cdef double* q
+        cdef double* p
+        cdef const double* t
+        cdef double x, total = 0.0
+        # the mean of a node's copies
+        for e in range(g.n_edges):
+            i, j = g.edges[2 * e], g.edges[2 * e + 1]
+            q = &self.q_next[e * size]
+            for a in range(self.sizes[i]):
+                for b in range(self.sizes[j]):
+                    self.p_next[i * stride + a] += q[a * stride + b]
+                    self.p_next[j * stride + b] += q[a * stride + b]
+        for i in range(g.n_nodes):
+            p = &self.p_next[i * stride]
+            x = 0.0
+            for a in range(self.sizes[i]):
+                if self.unary[i * stride + a] == -INFINITY:
+                    p[a] = 0.0
+                x += p[a]
+            if x <= 0.0:
+                p[self.labels[i]] = x = 1.0
+            for a in range(self.sizes[i]):
+                p[a] /= x
+                if p[a] > 0.0:
+                    total += p[a] * self.unary[i * stride + a]
+        for e in range(g.n_edges):
+            i, j = g.edges[2 * e], g.edges[2 * e + 1]
+            n_a, n_b = self.sizes[i], self.sizes[j]
+            q = &self.q_next[e * size]
+            round_table(
+                q, n_a, n_b, stride, &self.p_next[i * stride], &self.p_next[j * stride],
+                &self.rows[0], &self.columns[0])
+            t = self.table(e)
+            for a in range(n_a):
+                for b in range(n_b):
+                    if q[a * stride + b] > 0.0:
+                        total += q[a * stride + b] * t[a * stride + b]
+        return total
+
+    cdef int polish(
+        self, double current, double slack, double tol, Py_ssize_t max_iterations, double* lower,
+        double* upper) except -1 nogil:
+        """Close the gap between a point of L and the bound; both are at hand already."""
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t k, since = 0, nodes = g.n_nodes * g.stride
+        cdef Py_ssize_t ends = 2 * g.n_edges * g.stride, pairs = g.n_edges * g.stride * g.stride
+        cdef double length, first = INFINITY, previous = INFINITY, value
+        cdef bint check
+        for k in range(1, max_iterations + 1):
+            look()
+            check = k % CHECK_EVERY == 0
+            length = self.advance((since + 1.0) / (since + 2.0), check)
+            if since == 0:
+                first = length
+            since += 1
+            self.n_iterations = k
+            if not check:
+                continue
+            if (length <= SUFFICIENT * SUFFICIENT * first or since >= LONG * k or
+                    (length <= NECESSARY * NECESSARY * first and length > previous)):
+                memcpy(&self.p_now[0], &self.p_next[0], nodes * sizeof(double))
+                memcpy(&self.q_now[0], &self.q_next[0], pairs * sizeof(double))
+                memcpy(&self.d_now[0], &self.d_next[0], ends * sizeof(double))
+                memcpy(&self.p_first[0], &self.p_next[0], nodes * sizeof(double))
+                memcpy(&self.q_first[0], &self.q_next[0], pairs * sizeof(double))
+                memcpy(&self.d_first[0], &self.d_next[0], ends * sizeof(double))
+                since = 0
+                previous = INFINITY
+            else:
+                previous = length
+            # a sweep from here lowers the bound further
+            self.add_up(&self.d_next[0])
+            self.half_sweep(True, &self.d_next[0])
+            look()
+            self.half_sweep(False, &self.d_next[0])
+            look()
+            value = self.bound(&self.d_next[0])
+            if value < upper[0]:
+                upper[0] = value
+                memcpy(self.messages, &self.d_next[0], ends * sizeof(double))
+            look()
+            value = self.decode(&self.d_next[0], &self.trial[0])
+            if value > lower[0]:
+                lower[0] = value
+                self.is_labelling = True
+                memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
+            look()
+            value = self.round_to_polytope()
+            if value > lower[0]:
+                lower[0] = value
+                self.is_labelling = False
+                memcpy(&self.p[0], &self.p_next[0], nodes * sizeof(double))
+                memcpy(&self.q[0], &self.q_next[0], pairs * sizeof(double))
+            if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
+                break
+        return 0
+
+    cdef int maximise(
+        self, const graph_t* g, const double* unary, const double* more, double* messages,
+        double current, double slack, double tol, Py_ssize_t max_sweeps,
+        Py_ssize_t max_iterations, double* lower, double* upper) except -1 nogil:
+        """lower <= max_L <= upper, until upper - lower <= max(tol, slack (upper - current)).
+
+        The point of `lower` is self.labels where self.is_labelling, else self.p and self.q; in
+        any case self.labels is the best labelling found.  `messages`, (2 n_edges, stride), are
+        where to begin, and are replaced by those of `upper`.
+        """
+        cdef double now, value, before = INFINITY
+        cdef Py_ssize_t k
+        self.begin(g, unary, more, messages)
+        lower[0] = -INFINITY
+        self.is_labelling = True
+        self.n_sweeps = self.n_iterations = 0
+        memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
+        for k in range(max_sweeps):
+            look()
+            self.half_sweep(True, messages)
+            look()
+            now = self.half_sweep(False, messages)
+            self.n_sweeps = k + 1
+            look()
+            value = self.decode(messages, &self.trial[0])
+            if value > lower[0] or k == 0:
+                lower[0] = value
+                memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
+            if now - lower[0] <= fmax(tol, slack * (now - current)) or (
+                    before - now <= STALLED * (now - lower[0])):
+                break
+            before = now
+        upper[0] = self.bound(messages)
+        if max_iterations == 0 or upper[0] == -INFINITY or (
+                upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current))):
+            return 0
+        if not self.has_room:
+            with gil:
+                self.make_room()
+        if not self.begin_polish():
+            return 0
+        return self.polish(current, slack, tol, max_iterations, lower, upper)
+
+
+cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
+    """p = the point of the simplex nearest to x (n); entries of -infinity become zero.
+
+    Entries below the threshold of those that are left are taken out until there are none
+    (Michelot 1986).
+    """
+    cdef Py_ssize_t j, count, left = n + 1
+    cdef double threshold = -INFINITY, total
+    while True:
+        count = 0
+        total = 0.0
+        for j in range(n):
+            if x[j] > threshold:
+                total += x[j]
+                count += 1
+        # never more than before, but for rounding
+        if count == 0 or count >= left:
+            break
+        left = count
+        threshold = (total - 1.0) / count
+    for j in range(n):
+        p[j] = x[j] - threshold if x[j] > threshold and threshold > -INFINITY else 0.0
+
+
+# Linear programs over the local polytope, and the reweighted sum-product, of a `GraphProblem`.
+
+# errors below this share of what proves a labelling best are left, and primal-dual iterations are
+# no more than these
+LP_SHARE = 0.4
+LP_ITERATIONS = 2000
+TRW_TOL = 1e-9
+TRW_SWEEPS = 500
+
+
+def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t max_iterations,
+          messages=None):
+    """What `decomposition.maximise_relaxation` returns, in rows of stride numbers."""
+    cdef double[:, ::1] kept = np.zeros((2 * problem.n_edges + 1, problem.stride))
+    cdef Decomposition scratch
+    cdef double lower, upper, value
+    cdef Py_ssize_t n = problem.n_nodes, m = problem.n_edges
+    if n == 0:
+        return (np.zeros(0, dtype=np.intp), 0.0, 0.0, 0.0, np.zeros((0, problem.stride)),
+                np.zeros((0, problem.stride, problem.stride)), 0, 0, np.asarray(kept)[:-1])
+    if messages is not None:
+        np.asarray(kept)[:-1, :messages.shape[1]] = messages
+    scratch = Decomposition(n, m, problem.n_labels, problem.stride)
+    with nogil:
+        scratch.maximise(
+            &problem.g, problem.node_scores(), problem.edge_scores(), &kept[0, 0], -1e300, 0.0,
+            tol, max_sweeps, max_iterations, &lower, &upper)
+        value = scratch.score(&scratch.labels[0])
+    labels = np.array(scratch.labels[:n], dtype=np.intp)
+    if scratch.is_labelling:
+        nodes = np.zeros((n, problem.stride))
+        tables = np.zeros((m, problem.stride, problem.stride))
+        nodes[np.arange(n), labels] = 1.0
+        ends = labels[problem.edges]
+        tables[np.arange(m), ends[:, 0], ends[:, 1]] = 1.0
+    else:
+        nodes = np.array(scratch.p).reshape(n, -1)
+        tables = np.array(scratch.q).reshape(m, problem.stride, -1)
+    return (labels, value, lower, upper, nodes, tables, scratch.n_sweeps, scratch.n_iterations,
+            np.asarray(kept)[:-1])
+
+
+def refuses_size(GraphProblem problem):
+    """Messages are at most four times the sum of all scores: where that overflows, say so."""
+    cdef double total = 0.0
+    for sizes in (np.abs(problem.unary), np.abs(problem.more)):
+        with np.errstate(over="ignore"):
+            total += 4.0 * np.sum(sizes, where=sizes < np.inf)
+    return None if total < INFINITY else "the sum of its scores overflows"
+
+
+def refuses_lp(GraphProblem problem):
+    return refuses_size(problem) if problem.factors is None else "there are factors"
+
+
+def solve_lp(GraphProblem problem):
+    """labels, value, bound: by sweeps, and where those leave a gap to the linear program's end."""
+    labels, value, _, bound, *_, messages = relax(problem, 0.0, 100, 0)
+    tol = LP_SHARE * problem.slack(value) if value > -np.inf else 0.0
+    if bound - value > tol and bound > -np.inf:
+        other, better, _, upper, *_ = relax(problem, tol, 10, LP_ITERATIONS, messages)
+        bound = min(bound, upper)
+        if better > value:
+            labels, value = other, better
+    return labels, value, bound
+
+
+def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):
+    """nodes, tables, lower, upper, shares of the edges, and the number of sweeps.
+
+    A number for two equal labels is made a table.
+    """
+    cdef graph_t g = problem.g
+    cdef Py_ssize_t n = problem.n_nodes, m = problem.n_edges, k = problem.n_labels
+    cdef double[::1] more = problem.more
+    cdef const Py_ssize_t[::1] places = problem.places
+    cdef double lower = 0.0, upper = 0.0
+    if g.kind == EQUAL:
+        tables = np.zeros((m, k, problem.stride))
+        tables[:, np.arange(k), np.arange(k)] = np.asarray(problem.more)[problem.places][:, None]
+        more = tables.ravel()
+        places = np.arange(m, dtype=np.intp) * (k * problem.stride)
+        g.kind = TABLES
+        if m:
+            g.places = &places[0]
+    forests, of_edges = spanning_forests(n, problem.edges)
+    cdef double[::1] shares = np.append(of_edges, 1.0)
+    cdef Py_ssize_t[::1] starts = np.cumsum([0, *map(len, forests)])
+    cdef int[::1] ends = np.array([*sum(forests, []), 0], dtype=np.intc)
+    cdef forests_t held
+    held.n_forests, held.starts, held.ends = len(forests), &starts[0], &ends[0]
+    held.shares = &shares[0]
+    cdef double[:, ::1] kept = np.zeros((2 * m + 1, problem.stride))
+    cdef double[:, ::1] nodes = np.zeros((n + 1, problem.stride))
+    cdef double[::1] found = np.zeros(m * k * problem.stride + 1)
+    cdef Reweighted scratch = Reweighted(n, m, k, problem.stride)
+    if n:
+        with nogil:
+            scratch.sum_product(
+                &g, &held, problem.node_scores(), &more[0] if m else NULL, &kept[0, 0], -1e300,
+                0.0, tol, max_sweeps, &nodes[0, 0], &found[0], &lower, &upper)
+    return (np.array(nodes)[:n], np.array(found)[:-1].reshape(m, k, problem.stride), lower, upper,
+            of_edges, scratch.n_sweeps)
+
+
+def refuses_trw(GraphProblem problem):
+    if problem.factors is not None:
+        return "there are factors"
+    rows = np.asarray(problem.unary)
+    if problem.n_choices is not None:
+        rows = rows[np.arange(problem.stride) < problem.n_choices[:, None]]
+    if np.isfinite(rows).all() and np.isfinite(problem.more).all():
+        return refuses_size(problem)
+    return "there are scores of -inf"
+
+
+def trw_marginals(GraphProblem problem):
+    """nodes, edges and the bound of the log-partition, as `marginals` takes them."""
+    nodes, tables, _, upper, _, _ = reweight(problem, TRW_TOL, TRW_SWEEPS)
+    if problem.pairs == "equal":
+        return nodes, np.trace(tables, axis1=1, axis2=2), upper
+    return nodes, tables.ravel(), upper

@@ -1,0 +1,764 @@
+"""Newton and quasi-Newton steps for linear models of single labels over dense features.
+
+Steps of blocks use one example at a time. A column out of scale, or a mean far from
+zero, makes their problem as ill-conditioned as a tiny alpha does. Steps on the weights of all
+examples use a metric in which columns have no scale: that of the second moments, or the
+Hessian itself. Weights and certificates belong to the problem as given.
+
+Losses that are not smooth are smoothed by a falling temperature (`LabelLosses`), and Newton steps
+follow the minimiser. With the gradient gl of the mean smoothed loss at mu, a point of the simplex
+for each block, the dual value of the problem *without* smoothing at mu is
+
+    D(mu) = sum_b p_b h_b(mu_b) - ||gl||^2 / (2 alpha)
+
+and the objective without smoothing is known at w, so the gap needs no other pass. It is the excess
+by smoothing plus ||gl + alpha w||^2 / (2 alpha), which Newton steps bring to zero for any alpha.
+
+References
+----------
+.. [1] Y. Nesterov (2005). Smooth minimization of non-smooth functions. Mathematical Programming.
+.. [2] D. Boehning (1992). Multinomial logistic regression algorithm. Annals of the Institute of
+   Statistical Mathematics 44.
+.. [3] J. Nocedal, S. Wright (2006). Numerical Optimization, algorithm 7.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+
+from fastm4n.base.arrays import checked, flat, items_of, listed, part
+from fastm4n.base.checks import check_number
+from fastm4n.base.label_costs import dearest_of
+from fastm4n.features import LinearFeatures
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._simplex import closed_form
+from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
+from fastm4n.solvers.blocks.block_coordinate import begin
+from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
+from fastm4n.solvers.blocks.schedule import LONGEST
+from fastm4n.solvers.certificates import (
+    OF_SCORES,
+    Certificate,
+    checked_gap,
+    scaled_dual,
+)
+from fastm4n.solvers.free_intercept import balancing
+from fastm4n.solvers.limited_memory import direction, keep_pair
+from fastm4n.surrogates import Log, MaxMargin, MaxMin
+
+# approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
+AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
+# most numbers of rows that are copied once (16 MiB)
+GATHERED = 1 << 21
+# approximate numbers of rows times their scores in a chunk (2 MiB)
+SPREAD = 1 << 18
+# rows with smaller second derivatives are left out (rounding)
+INTEGRAL = 1e-12
+
+
+def kind_of(surrogate):
+    """Name of the loss of a surrogate in `LabelLosses`; None for others."""
+    outputs = surrogate.outputs
+    if type(outputs) is not SimplexOutputs:
+        return None
+    if type(surrogate) is Log:
+        return "log" if surrogate.arguments()[1:] == (False, 1.0) else None
+    if type(surrogate) is MaxMargin:
+        return "max_margin"
+    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMin else None
+
+
+def _log_partition(scores, tau):
+    """tau logZ(scores / tau) of each column, scores becoming the softmaxes."""
+    top = scores.max(axis=0)
+    scores -= top
+    if tau != 1.0:
+        scores /= tau
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=0)
+    scores /= total
+    return top + tau * np.log(total)
+
+
+class LabelLosses:
+    """Mean losses of all blocks of a fit as functions of weights (n_labels, n_features + 1).
+
+    The last column belongs to the constant feature, and exists even if that is zero. The loss of a
+    row with scores v and label y is the maximum over the simplex of h(mu) + <v, mu - phi(y)>. With
+    tau times an entropy added it is smooth, and larger by at most tau log k:
+
+    - log: logZ(v) - v_y, with tau = 1 and h the entropy itself.
+    - max-margin: tau logZ((v + c_y) / tau) - v_y, with the costs c_y for the true label y.
+    - max-min, 0-1 cost: 1 + tau logZ(min(v, t) / tau) - v_y with sum_j (v_j - t)_+ = 1. The
+      adversary's best mixture under the entropy is (v - t)_+ for every tau.
+    - max-min, absolute cost: half of tau logZ((v - i) / tau) + tau logZ((v + i) / tau), minus v_y,
+      with i = 0 ... k - 1. It is the mean of two softmaxes, tilted to lower and to higher levels.
+
+    The gradient by v is mu - phi(y) with mu in the simplex. So every evaluation gives a dual point
+    with its h(mu) without smoothing, and the losses without smoothing.
+
+    Parameters
+    ----------
+    surrogate : Log, MaxMargin or MaxMin
+        With a `kind_of`.
+    features : LinearFeatures
+        Over dense X.
+    weights : ndarray of shape (n_blocks,)
+        p_b.
+    """
+
+
+    def __init__(self, surrogate, features, weights):
+        X, self.rows, self.norms, self.k, self.constant = features.arguments()
+        self.kind = kind_of(surrogate)
+        self.X, self.p, self.n, self.d = X, np.asarray(weights), self.rows.size, X.shape[1]
+        self.y = surrogate.outputs.truth().reshape(self.n, self.k).argmax(axis=1)
+        self.cost = np.asarray(surrogate.outputs.cost_matrix)
+        if self.kind == "absolute":  # of products with it
+            self.cost = np.ascontiguousarray(self.cost)
+        self.levels = np.arange(self.k, dtype=np.float64)[:, np.newaxis]
+        self.step = max(LEAST_AT_ONCE, AT_ONCE // self.k)
+        # copies of the rows in the order of the blocks where they are not many
+        self.gathered = None
+        if self.n * self.d <= GATHERED:
+            self.gathered = self._rows(slice(None))
+
+    def chunks(self):
+        """Ranges of blocks, with their rows in double precision."""
+        for start in range(0, self.n, self.step):
+            stop = min(self.n, start + self.step)
+            if self.gathered is not None:
+                yield start, stop, self.gathered[start:stop]
+            else:
+                yield start, stop, self._rows(slice(start, stop))
+
+    def _rows(self, some):
+        return np.asarray(self.X[self.rows[some]], dtype=np.float64)
+
+    def _some(self, most_rows, at_once):
+        """Rows, weights and labels of every so many blocks, of all by default, some at a time."""
+        every = 1 if most_rows is None else -(-self.n // most_rows)
+        for start in range(0, self.n, at_once * every):
+            some = slice(start, start + at_once * every, every)
+            rows = self._rows(some) if self.gathered is None else self.gathered[some]
+            yield rows, self.p[some], self.y[some]
+
+    def scores(self, weights, rows):
+        """One column for each row."""
+        scores = weights[:, : self.d] @ rows.T
+        scores += self.constant * weights[:, self.d :]
+        return scores
+
+    def moments(self, most_rows):
+        """The mean of x_b x_b', with the constant feature, of every so many blocks as below."""
+        total, mass = np.zeros((self.d + 1, self.d + 1)), 0.0
+        for rows, p, _ in self._some(most_rows, self.step):
+            total[: self.d, : self.d] += (rows.T * p) @ rows
+            total[self.d, : self.d] += self.constant * (p @ rows)
+            mass += float(p.sum())
+        total[self.d, self.d] = self.constant**2 * mass
+        total[: self.d, self.d] = total[self.d, : self.d]
+        return total / mass
+
+    def concave(self, point):
+        """sum_b p_b h_b(point), one point of the simplex for all blocks."""
+        if self.kind == "log":
+            inside = point[point > 0.0]
+            return -float(np.sum(inside * np.log(inside)))
+        if self.kind == "zero_one":
+            return 1.0 - float(point.max())
+        if self.kind == "absolute":
+            return float((self.cost.T @ point).min())
+        return float(self.share() @ (np.ascontiguousarray(self.cost) @ point))
+
+    def share(self):
+        """sum_b p_b phi(y_b)."""
+        return np.bincount(self.y, weights=self.p, minlength=self.k)
+
+    def pull_of(self, point):
+        """sum_b p_b (point - phi(y_b)) x_b' for one point, without the constant feature."""
+        total = np.zeros((self.k, self.d))
+        for start, stop, rows in self.chunks():
+            apart = np.repeat(point[:, np.newaxis], stop - start, axis=1)
+            apart[self.y[start:stop], np.arange(stop - start)] -= 1.0
+            total += (apart * self.p[start:stop]) @ rows
+        return total
+
+    def evaluate(self, weights, tau=1.0, mu=None):
+        """Means over the blocks at weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_labels, n_features + 1)
+        tau : float
+        mu : ndarray of shape (n_blocks, n_labels), default=None
+            Set to the points of the simplex.
+
+        Returns
+        -------
+        smooth, loss, height : float
+            Means of the smoothed losses, the losses, and h(mu).
+        gradient : ndarray of the shape of weights
+            Gradient of `smooth`.
+        """
+        smooth = loss = height = 0.0
+        gradient = np.zeros(weights.shape)
+        for start, stop, rows in self.chunks():
+            p, y = self.p[start:stop], self.y[start:stop]
+            at = y, np.arange(stop - start)
+            scores = self.scores(weights, rows)
+            true = scores[at]
+            above, above_smooth, concave, point = self._losses(scores, y, tau)
+            smooth += float(np.sum(p * (above_smooth - true)))
+            if above is not None:
+                loss += float(np.sum(p * (above - true)))
+                height += float(np.sum(p * concave))
+            if mu is not None:
+                mu[start:stop] = point.T
+            point[at] -= 1.0
+            point *= p
+            gradient[:, : self.d] += point @ rows
+            gradient[:, self.d] += point.sum(axis=1)
+        gradient[:, self.d] *= self.constant
+        if self.kind == "log":
+            # h_b = logZ_b - <v_b, mu_b>, and sum_b p_b <v_b, mu_b - phi_b> = <w, gradient>
+            loss, height = smooth, smooth - float(np.sum(gradient * weights))
+        return smooth, loss, height, gradient
+
+    def _losses(self, scores, y, tau):
+        """Losses, smoothed ones (without the true score), h(mu), mu. Log: second and last."""
+        kind = self.kind
+        if kind == "log":
+            return None, _log_partition(scores, 1.0), None, scores
+        if kind == "max_margin":
+            costs = self.cost[y].T
+            scores += costs
+            above = scores.max(axis=0)
+            smooth = _log_partition(scores, tau)
+            return above, smooth, np.sum(costs * scores, axis=0), scores
+        if kind == "zero_one":
+            threshold = self._threshold(scores)
+            np.minimum(scores, threshold, out=scores)
+            smooth = _log_partition(scores, tau)
+            return threshold + 1.0, smooth + 1.0, 1.0 - scores.max(axis=0), scores
+        low, high = scores - self.levels, scores + self.levels
+        above = 0.5 * (low.max(axis=0) + high.max(axis=0))
+        smooth = 0.5 * (_log_partition(low, tau) + _log_partition(high, tau))
+        point = 0.5 * (low + high)
+        return above, smooth, (self.cost.T @ point).min(axis=0), point
+
+    def _threshold(self, scores):
+        """t of each column with sum_j (v_j - t)_+ = 1."""
+        ordered = -np.sort(-scores, axis=0)
+        means = (np.cumsum(ordered, axis=0) - 1.0) / (self.levels + 1.0)
+        last = np.count_nonzero(ordered > means, axis=0) - 1
+        return means[last, np.arange(scores.shape[1])]
+
+    def hessian(self, weights, tau=1.0, damping=0.0, most_rows=None):
+        """Second derivatives of `smooth`: (n_labels, n_features + 1, n_labels, n_features + 1).
+
+        Max-min with the 0-1 cost has kinks. The second derivatives of the piece at the weights are
+        then mixed with a share `damping` of an upper bound for all pieces. With most_rows they are
+        means over a regular sample of so many blocks.
+        """
+        k, d = self.k, self.d + 1
+        total, mass, bent = np.zeros((k * d, k * d)), 0.0, np.zeros((k, d, d))
+        # each row becomes k times as long
+        for rows, p, y in self._some(most_rows, max(1, SPREAD // (k * d))):
+            mass += float(p.sum())
+            diagonal, products = self._curvatures(self.scores(weights, rows), y, tau, damping)
+            rows = np.column_stack([rows, np.full(p.size, self.constant)])
+            is_bent = diagonal.max(axis=0) > INTEGRAL
+            rows, p = rows[is_bent], p[is_bent]
+            for label in range(k):
+                bent[label] += (rows.T * (p * diagonal[label, is_bent])) @ rows
+            for sign, factor in products:
+                factor = (factor[:, is_bent] * np.sqrt(p)).T
+                spread = (factor[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(p.size, k * d)
+                total += sign * (spread.T @ spread)
+        total = total.reshape(k, d, k, d)
+        for label in range(k):
+            total[label, :, label, :] += bent[label]
+        return total / mass
+
+    def label_hessian(self, weights, most_rows):
+        """Diagonal blocks of `hessian` for log, one for each label: (n_labels, d + 1, d + 1)."""
+        d = self.d + 1
+        total, mass = np.zeros((self.k, d, d)), 0.0
+        for rows, p, y in self._some(most_rows, self.step):
+            mass += float(p.sum())
+            diagonal, _ = self._curvatures(self.scores(weights, rows), y, 1.0, 0.0)
+            rows = np.column_stack([rows, np.full(p.size, self.constant)])
+            for label in range(self.k):
+                factor = p * diagonal[label] * (1.0 - diagonal[label])
+                total[label] += (rows.T * factor) @ rows
+        return total / mass
+
+    def _curvatures(self, scores, y, tau, damping):
+        """Second derivatives by the scores of each row: diagonals, and (sign, factor) of products.
+
+        They are diag(diagonal) + sum sign factor factor', for each column of the arrays.
+        """
+        if self.kind == "absolute":
+            low, high = scores - self.levels, scores + self.levels
+            _log_partition(low, tau)
+            _log_partition(high, tau)
+            root = np.sqrt(0.5 / tau)
+            return (0.5 / tau) * (low + high), [(-1.0, root * low), (-1.0, root * high)]
+        if self.kind == "zero_one":
+            threshold = self._threshold(scores)
+            flat = scores > threshold
+            np.minimum(scores, threshold, out=scores)
+        elif self.kind == "max_margin":
+            scores += self.cost[y].T
+        _log_partition(scores, tau)
+        diagonal, products = scores / tau, [(-1.0, scores / np.sqrt(tau))]
+        if self.kind == "zero_one":
+            # labels above the threshold have one score, which is their mean
+            share = (1.0 - damping) * flat
+            products.append((1.0, np.sqrt(share * diagonal / flat.sum(axis=0))))
+            diagonal = (1.0 - share) * diagonal
+        return diagonal, products
+
+
+# line search: share of the slope that a step must gain, most shorter steps, least and largest
+# factor between them (Nocedal and Wright, Numerical Optimization, chapter 3)
+SUFFICIENT, MOST_TRIES, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
+# pairs of differences of quasi-Newton steps (benchmarks/logistic.py)
+MEMORY = 20
+# second derivatives of the log loss by one label, in units of the second moments: half of the
+# upper bound 1 / 2
+CURVATURE = 0.25
+# most rows for each column in the second moments (benchmarks/logistic.py)
+ROWS_A_COLUMN = 16
+# quasi-Newton steps before second derivatives replace the metric: of all weights if they cost at
+# most so many evaluations, else of each label. Only if the gap exceeds the tolerance by the last
+# factor (benchmarks/logistic.py)
+LOOK_AGAIN, LOOK_LATER, MOST_EVALUATIONS, FAR = 3, 8, 40, 10.0
+# first ridge of a matrix of unit diagonal that is singular by rounding, and its growth
+RIDGE, MORE_RIDGE = 1e-13, 100.0
+# rows for each column in these derivatives: least, most, and in between the work of so many
+# evaluations (benchmarks/logistic.py)
+LEAST_ROWS, MOST_ROWS, WORTH = 8, 32, 2.5
+# factor of the temperature if a Newton step gains less than this share of the excess by
+# smoothing. It stays if smoothing makes up less than the last share of tol (benchmarks/scales.py)
+COOLER, SETTLED, SMOOTH_ENOUGH = 0.3, 0.1, 0.5
+# damping of Newton steps across kinks: first, and least and most after steps of less than a
+# quarter. The factors are those of full and of short steps (benchmarks/scales.py)
+DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.03, 1e-3, 0.3
+LESS_DAMPING, MORE_DAMPING = 0.3, 10.0
+# most weights of Newton steps, most columns under "auto", and most columns for which a row of a
+# matrix product is many times cheaper than a visit of a block (benchmarks/logistic.py)
+MOST_WEIGHTS, MOST_COLUMNS, FEW_COLUMNS = 2000, 500, 40
+# most weights of Newton steps under "auto" if there are fewer blocks (benchmarks/scales.py)
+MANY_WEIGHTS = 500
+# work in units of that of blocks over columns of one scale: of "log" over few columns
+# (benchmarks/logistic.py), and else (benchmarks/scales.py)
+LITTLE, MUCH = 0.5, 3.0
+
+
+class LabelNewton(Solver):
+    """Newton and quasi-Newton steps for linear models of single labels over dense features.
+
+    A `solver` of `MulticlassClassifier` and `OrdinalClassifier` with ``kernel="linear"`` and
+    ``penalty="l2"``. ``solver="auto"`` takes it when it is faster: under
+    ``surrogate="log"``, and for features out of scale or with means far from zero.
+    Steps depend neither on the scale of columns nor on their correlation. Every pass evaluates the
+    objective, or its second derivatives, on all examples. "log" begins with quasi-Newton
+    steps (L-BFGS in the metric of second moments). "max_margin" and "max_min" are smoothed, less
+    and less, and the gap is certified for the problem without smoothing.
+
+    Parameters
+    ----------
+    quasi_steps : int, default=80
+        Most quasi-Newton steps of "log", before Newton steps follow.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from fastm4n import LabelNewton, OrdinalClassifier
+    >>> X, y = load_wine(return_X_y=True)  # not scaled: from 0.1 to 1700
+    >>> clf = OrdinalClassifier("max_margin", alpha=1e-3, solver=LabelNewton()).fit(X, y)
+    >>> bool(clf.relative_gap_ <= 1e-3)
+    True
+    """
+
+    def __init__(self, quasi_steps: int = 80) -> None:
+        self.quasi_steps = quasi_steps
+
+    def check(self):
+        """As in `Solver`."""
+        check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
+
+    def refusal(self, problem):
+        """As in `Solver`."""
+        loss, features, said = problem.loss, problem.features, problem.said
+        if problem.chunks is not None or problem.road == "partitions":
+            return self.refused("needs all data in memory")
+        if type(loss.outputs) is not SimplexOutputs:
+            return self.refused(
+                f"is for MulticlassClassifier and OrdinalClassifier, got {problem.taker}")
+        kind = kind_of(loss)
+        if kind is None:
+            return self.refused(
+                "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
+                "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
+                f"{said('surrogate', 'cost', 'cost_augmented', 'temperature', 'solver__oracle')}")
+        if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
+            return self.refused(
+                f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
+        if not features.has_plain_state():
+            return self.refused(f"needs penalty='l2', got {said('penalty')}")
+        n_weights = features.n_labels * (features.n_features + 1)
+        if n_weights > MOST_WEIGHTS and kind != "log":
+            return self.refused(
+                f"is for at most {MOST_WEIGHTS} weights under {said('surrogate')}, got {n_weights}")
+        if features.arguments()[2].max(initial=0.0) > LONGEST:
+            return self.refused(
+                f"is for rows of X of length at most {LONGEST**0.5:g}", "scale the features")
+        return None
+
+    def cost(self, problem, options):
+        """As in `Solver`: `LITTLE` times the work of steps of blocks for "log" over few columns.
+
+        Otherwise it is `MUCH` times that work, less than blocks need for columns out of scale or
+        means far from zero. Later calls of `partial_fit` continue with steps of blocks.
+        """
+        features, is_log = problem.features, kind_of(problem.loss) == "log"
+        if options.is_warm and problem.road == "calls":
+            return np.inf
+        work = PASSES * pass_work(problem)
+        if is_log and features.n_features <= FEW_COLUMNS:
+            return LITTLE * work
+        n_weights = features.n_labels * (features.n_features + 1)
+        is_large = not is_log and n_weights > max(MANY_WEIGHTS, problem.weights.size)
+        return np.inf if is_large or features.n_features > MOST_COLUMNS else MUCH * work
+
+    def solve(self, problem, options, start, monitor):
+        """As in `Solver`. max_iter counts passes over all blocks.
+
+        If the problem has no penalty on the intercept, neither has the certificate.
+        """
+        surrogate, features = problem.loss, problem.features
+        weights, alpha, tol = problem.weights, options.alpha, options.gap
+        if start is not None:
+            # w of an earlier dual point, or what an earlier fit has left
+            begin(surrogate, features, weights, alpha, start, 0)
+        losses = LabelLosses(surrogate, features, weights)
+        k, shape = losses.k, features.state()["weights"].shape
+        run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
+        if start is not None:
+            run.n_passes = -1  # to look where a fit begins is no pass of it
+        monitor.follow(
+            run, np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
+        found = np.zeros(shape)
+        found[: losses.d + 1, :k] = run.best.weights.T
+        features.restore({"weights": found})
+        point = None
+        if options.keep_dual:
+            point = np.empty((losses.n, k))
+            losses.evaluate(run.best.weights, run.best.tau, point)
+            point = point.ravel()
+        certificate = run.certificate
+        return Solution(
+            State.of(alpha, point, concave=certificate.concave, average=features.state()),
+            certificate, run.n_passes, monitor.arrays(), converged=certificate.gap <= tol,
+            interrupted=monitor.interrupted)
+
+
+def _scaled_factor(matrix):
+    """L and s with matrix = diag(s) L L' diag(s), up to a ridge if it is indefinite."""
+    scale = np.sqrt(np.diagonal(matrix))
+    scale[scale == 0.0] = 1.0
+    matrix = matrix / scale / scale[:, np.newaxis]
+    ridge = 0.0
+    while True:
+        try:
+            return cholesky(matrix, lower=True), scale
+        except LinAlgError:
+            ridge = max(RIDGE, MORE_RIDGE * ridge)
+            matrix[np.diag_indices(len(matrix))] += ridge
+
+
+class _Point:
+    """Weights with their objective, dual point and gradient."""
+
+    def __init__(self, run, weights, tau):
+        self.weights, self.tau = weights, tau
+        smooth, loss, self.height, self.pull = run.losses.evaluate(weights, tau)
+        held = run.penalised * weights
+        self.square = float(np.sum(held * weights))
+        self.smooth = smooth + 0.5 * run.alpha * self.square
+        self.primal = loss + 0.5 * run.alpha * self.square
+        self.gradient = self.pull + run.alpha * held
+
+
+# of the state of a run
+NUMBERS = (
+    "n_passes", "number", "damping", "best_primal", "best_dual", "slack", "smoothing")
+
+
+class _Run:
+    """One fit.
+
+    Parameters
+    ----------
+    losses : LabelLosses
+    options : Options
+    quasi_steps : int
+    free : bool
+        Whether the intercept has no penalty.
+    """
+
+    writes_as = "label_newton"
+
+    def __init__(self, losses, options, quasi_steps, free, monitor):
+        self.losses, self.quasi_steps, self.free = losses, quasi_steps, free
+        self.alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
+        self.monitor = monitor
+        self.penalised = np.ones(losses.d + 1)
+        self.penalised[-1] = not free
+        self.n_passes, self.name = 0, "quasi_newton" if losses.kind == "log" else "newton"
+        # phi(y) is a dual point of value zero
+        self.best_primal, self.best_dual, self.best, self.certificate = np.inf, 0.0, None, None
+        # at w = 0, from above; the longest row; see `Certificate.slack`
+        self.at_zero, self.slack = options.scale, 0.0
+        self.longest = float(np.sqrt(losses.norms.max(initial=0.0)))
+        self.damping = DAMPING if losses.kind == "zero_one" else 0.0
+        # where steps stand; of quasi-Newton steps how many there were, their pairs, and the metric
+        self.at, self.is_done, self.number, self.smoothing = None, False, 0, 0.0
+        self.pairs = deque(maxlen=MEMORY)
+        self.multiplied = self.metric_at = self.metric_is_whole = None
+        if free:
+            self.share = losses.share()
+            self.apart = losses.pull_of(np.zeros(losses.k)), losses.pull_of(np.ones(losses.k))
+
+    def point(self, weights, tau):
+        self.n_passes += 1
+        return _Point(self, weights, tau)
+
+    # ------------------------------------------------------------------------- certificates
+
+    def dual_point(self, point):
+        """sum_b p_b h_b and the sum of squares of alpha w(mu) at the dual point of `point`.
+
+        Without a penalty on the intercept they belong to the balanced point, by concavity of h.
+        """
+        height, pull = point.height, point.pull[:, :-1]
+        constant = point.pull[:, -1]
+        if not self.free:
+            return height, float(np.sum(pull * pull)) + float(np.sum(constant * constant))
+        theta, q = balancing(self.share + constant / self.losses.constant, self.share)
+        if q is not None:
+            # sum_b p_b (q - phi_b) x_b' is linear in q
+            none, one = self.apart
+            height = (1.0 - theta) * height + theta * self.losses.concave(q)
+            pull = (1.0 - theta) * pull + theta * (none + q[:, np.newaxis] * (one - none))
+        return float(height), float(np.sum(pull * pull))
+
+    def told(self, point):
+        """Certify a point, and return whether the run ends."""
+        scores = self.longest * float(np.sqrt(np.sum(point.weights * point.weights)))
+        self.slack = max(self.slack, OF_SCORES * scores)
+        if self.best is None or point.primal < self.best_primal:
+            self.best_primal, self.best = point.primal, point
+        height, square = self.dual_point(point)
+        if self.losses.kind != "log":
+            self.smoothing = self.share_of_smoothing(point)
+        self.best_dual = max(self.best_dual, scaled_dual(height, square / (2.0 * self.alpha)))
+        self.certify(height)
+        stop = self.monitor.report(
+            self.n_passes, self.certificate, self.name, self.n_passes * self.losses.n)
+        return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
+
+    def certify(self, height):
+        """The certificate of the best weights and the best dual value."""
+        primal, dual = self.best_primal, self.best_dual
+        if not np.isfinite(primal):
+            primal, dual = np.inf, 0.0
+        self.certificate = Certificate(
+            primal=primal, dual=dual, gap=checked_gap(primal, dual, self.slack),
+            block_gaps=np.zeros(self.losses.n), norm=self.best.square, bound=dual, height=height)
+
+    def share_of_smoothing(self, point):
+        """The gap at this point if the gradient were zero."""
+        # of the gap of the smoothed problem, <w, pull> and the two penalties make up a square
+        pull, free = self.penalised * point.pull, (1.0 - self.penalised) * point.pull
+        held = self.penalised * point.gradient
+        squares = float(np.sum(held * held)) - float(np.sum(pull * pull))
+        return point.primal - point.height - squares / (2.0 * self.alpha) - float(
+            np.sum(free * point.weights))
+
+    # ------------------------------------------------------------------------- steps
+
+    def begin(self, weights):
+        """Look at the weights that the passes begin at."""
+        is_log = self.losses.kind == "log"
+        tau = 1.0 if is_log else float(dearest_of(self.losses.cost).max()) or 1.0
+        self.at = self.point(weights, tau)
+        self.is_done = self.told(self.at)
+        if np.any(weights) and self.at.primal > self.at_zero:
+            # where an earlier fit has ended is no place to begin
+            self.at = self.point(np.zeros(weights.shape), tau)
+            self.is_done = self.told(self.at)
+        if not is_log or self.quasi_steps == 0:
+            self.go_over()
+
+    def go_over(self):
+        """Newton steps from here on, if there are not too many weights."""
+        self.name = "newton"
+        self.is_done = self.is_done or self.at.weights.size > MOST_WEIGHTS
+
+    def step(self):
+        if self.name == "newton":
+            self.newton()
+        else:
+            self.quasi_newton()
+
+    def state(self):
+        """A flat dict of arrays for `restore`."""
+        best, c = self.best, self.certificate
+        numbers = (
+            self.name == "newton", self.at.tau, best.tau, c.height)
+        return {
+            "run": packed(self, NUMBERS), "numbers": np.array(numbers), "at": self.at.weights,
+            "best": best.weights,
+            **flat("metric", {} if self.metric_at is None else {
+                "at": self.metric_at, "is_whole": np.array(self.metric_is_whole)}),
+            **flat("pairs", listed(
+                {"moved": moved["w"], "turned": turned["w"]} for moved, turned, _ in self.pairs)),
+        }
+
+    def restore(self, state):
+        """Bring back what `state` gave."""
+        shape = np.zeros((self.losses.k, self.losses.d + 1))
+        is_newton, tau, best_tau, height = state["numbers"].tolist()
+        self.at = _Point(self, checked(shape, "at", state), tau)
+        self.best = _Point(self, checked(shape, "best", state), best_tau)
+        unpack(self, NUMBERS, state["run"])
+        self.is_done = False
+        metric = part("metric", state)
+        if metric:
+            self.use_second(checked(shape, "at", metric), bool(metric["is_whole"]))
+        for pair in items_of("pairs", state):
+            keep_pair(
+                self.pairs, *({"w": checked(shape, name, pair)} for name in ("moved", "turned")))
+        self.certify(height)
+        self.name = "newton" if is_newton else "quasi_newton"
+
+    def search(self, at, step):
+        """`at` moved by step, or by a share of it. None if only rounding remains."""
+        slope, size = float(np.sum(at.gradient * step)), 1.0
+        for tries in range(MOST_TRIES):
+            to = self.point(at.weights + size * step, at.tau)
+            if to.smooth < at.smooth and to.smooth <= at.smooth + SUFFICIENT * size * slope:
+                if tries == 0:
+                    self.damping *= LESS_DAMPING
+                elif size < 0.25 and self.damping > 0.0:
+                    self.damping = min(
+                        MOST_DAMPING, MORE_DAMPING * max(LEAST_DAMPING, self.damping))
+                return to
+            if self.n_passes >= self.max_iter:
+                break
+            # where a parabola through both values has its least
+            bend = to.smooth - at.smooth - size * slope
+            least = -0.5 * slope * size / bend if 0.0 < bend < np.inf else 0.0
+            size *= min(MOST_SHARE, max(LEAST_SHARE, least))
+        return None
+
+    def _inverse(self, matrix):
+        factor, scale = _scaled_factor(matrix)
+        root = solve_triangular(factor, np.diag(1.0 / scale), lower=True)
+        return root.T @ root
+
+    def look_for_second(self):
+        """Take second derivatives for the metric where it is time and they pay."""
+        losses, (k, d) = self.losses, self.at.weights.shape
+        rows = self.rows_of_second()
+        work = rows * (k * d) ** 2 + (k * d) ** 3 / 3
+        is_whole = work <= MOST_EVALUATIONS * 2 * losses.n * k * d
+        if self.number != (LOOK_AGAIN if is_whole else LOOK_LATER):
+            return
+        if self.certificate.gap > FAR * self.tol:
+            self.use_second(self.at.weights, is_whole)
+            self.pairs.clear()
+
+    def rows_of_second(self):
+        k, d = self.losses.k, self.losses.d + 1
+        rows = int(WORTH * 4 * self.losses.n / (k * d))
+        return min(self.losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
+
+    def use_second(self, weights, is_whole):
+        """Use second derivatives at these weights as the metric, for all weights or by label."""
+        losses, rows = self.losses, self.rows_of_second()
+        self.metric_at, self.metric_is_whole = weights, is_whole
+        if is_whole:
+            factor = self.factor(losses.hessian(weights, most_rows=rows))
+            self.multiplied = lambda found: {"w": self.solved(factor, found["w"])}
+            return
+        blocks = losses.label_hessian(weights, rows) + np.diag(self.alpha * self.penalised)
+        inverses = np.stack([self._inverse(block) for block in blocks])
+        self.multiplied = lambda found: {"w": (found["w"][:, np.newaxis] @ inverses)[:, 0]}
+
+    def quasi_newton(self):
+        """A step of L-BFGS in the metric of second moments, and later of second derivatives."""
+        if self.number == self.quasi_steps:
+            return self.go_over()
+        if self.multiplied is None:
+            # the first approximation of the Hessian, of each label
+            bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
+            inverse = self._inverse(bound + np.diag(self.alpha * self.penalised))
+            self.multiplied = lambda found: {"w": found["w"] @ inverse}
+        self.look_for_second()
+        at = self.at
+        step = direction({"w": at.gradient}, self.pairs, self.multiplied, cautious=False)["w"]
+        to = self.search(at, step)
+        self.number += 1
+        if to is None:
+            self.is_done = self.n_passes >= self.max_iter
+            return self.go_over()
+        self.at, self.is_done = to, self.told(to)
+        keep_pair(
+            self.pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
+
+    def newton(self):
+        """A Newton step. The temperature falls if the step gains little compared with smoothing."""
+        if self.n_passes + 2 > self.max_iter:
+            self.is_done = True
+            return
+        self.n_passes += 1
+        hessian = self.losses.hessian(self.at.weights, self.at.tau, self.damping)
+        step = -self.solved(self.factor(hessian), self.at.gradient)
+        gain = -0.5 * float(np.sum(step * self.at.gradient))
+        to = self.search(self.at, step)
+        if to is not None:
+            self.at = to
+            if self.told(to):
+                self.is_done = True
+                return
+        if self.losses.kind != "log" and self.smoothing > SMOOTH_ENOUGH * self.tol:
+            if to is None or gain <= SETTLED * max(0.0, self.at.smooth - self.at.primal):
+                self.at = self.point(self.at.weights, COOLER * self.at.tau)
+                self.is_done = self.told(self.at)
+        elif to is None:
+            self.is_done = True
+
+    def factor(self, hessian):
+        """The factor of second derivatives of the mean loss and the penalty."""
+        k, d = hessian.shape[:2]
+        # what is the same for all labels makes no difference to the losses: steps have nothing of
+        # it, and the matrix need not be singular there
+        hessian += np.einsum("jajb->ab", hessian)[:, np.newaxis] / k**2
+        hessian = hessian.reshape(k * d, k * d)
+        hessian[np.diag_indices(k * d)] += np.tile(self.alpha * self.penalised, k)
+        return _scaled_factor(hessian)
+
+    def solved(self, factor, found):
+        """The inverse of a matrix of all weights, given by its factor, times `found`."""
+        factor, scale = factor
+        solution = cho_solve((factor, True), found.ravel() / scale, check_finite=False) / scale
+        return solution.reshape(found.shape)

@@ -1,0 +1,603 @@
+"""The task of labels of the nodes of graphs."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.base.arrays import flat, part
+from fastm4n.base.label_costs import as_costs
+from fastm4n.data._graph_factors import all_contents
+from fastm4n.data._graphs import Graphs
+from fastm4n.data._sequences import Sequences
+from fastm4n.data.disk._graph_files import ARRAYS
+from fastm4n.outputs import row_stride
+from fastm4n.outputs._graph import numbers_of_edge
+from fastm4n.outputs.choice import (
+    Traits,
+    asks_for_cycles,
+    graph_with_cycle,
+    oracles_of,
+    outputs_by,
+)
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.base import Census, Task, rows_in_common
+from fastm4n.tasks.chain_input import encode
+from fastm4n.tasks.graph_input import (
+    Displacements,
+    Rows,
+    as_graphs,
+    as_node_labels,
+    as_places,
+    check_costs,
+    check_labels_of_graphs,
+    check_not_negative,
+    check_sizes,
+    encoded,
+    is_unlabelled,
+    labels_of_types,
+    number_of,
+    step_norms,
+    sums_of_weights,
+)
+from fastm4n.tasks.graph_model import (
+    COMPARING,
+    arguments_of_outputs,
+    attributes_of_oracle,
+    check_same_labels,
+    check_truth,
+    graph_features,
+    graph_model,
+    integrality,
+    integrality_gaps,
+    named,
+    rows_of_edges,
+    rows_of_nodes,
+    shapes_and_attributes,
+)
+from fastm4n.tasks.graph_weights import WeightShapes, bounded, check_symmetric
+from fastm4n.tasks.merge import merge_graphs
+from fastm4n.tasks.parameters import as_weights, summable
+from fastm4n.tasks.pieces import (
+    DUAL_COPIES,
+    Chunked,
+    LabelFile,
+    as_arrays,
+    entries_of,
+    from_arrays,
+    in_memory,
+    n_bytes,
+    position_bytes,
+    rows_again,
+)
+from fastm4n.tasks.problem import Blocks, Problem
+
+# pairs of a type of node and a label that was met, as one number
+TYPE = 1 << 32
+# bytes that outputs take for a node and for an edge beside their dual points, about
+OF_NODE, OF_EDGE = 48.0, 64.0
+# bytes of the plan of exact inference of a graph, about
+OF_PLAN = 2048.0
+MATRICES = ("node_features", "edge_features")
+
+@dataclass
+class GraphProblem(Problem):
+    """The problem of a `GraphTagger`.
+
+    Attributes
+    ----------
+    shapes : WeightShapes
+    exact : bool
+        Whether best labellings are best.
+    """
+
+    shapes: WeightShapes
+    exact: bool
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read."""
+        return self.shapes.fitted(
+            self.features.all_weights(), self.features.edges.all_weights())
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        if self.exact:
+            return {}
+        gaps = (
+            integrality_gaps(self.loss, self.features) if self.chunks is None
+            else self.chunks.integrality_gaps)
+        return integrality(gaps, self.weights)
+
+
+class GraphTask(Task):
+    """Labels of the nodes of graphs."""
+
+    noun = "graph"
+    auto_alpha = 1.0
+    reads_chunks = True
+
+    def census(self, X, y, sample_weight=None):
+        """The `Census` of a piece."""
+        if y is None:
+            raise ValueError("y is missing: the nodes of each graph need labels.")
+        X = as_graphs(X)
+        labels = as_node_labels(y, X)
+        weights = as_weights(sample_weight, len(X), "graph")
+        graphs = np.repeat(np.arange(len(X)), X.lengths)
+        told = np.array([not is_unlabelled(label) for label in labels], dtype=bool)
+        told &= weights[graphs] > 0
+        types = np.zeros(told.size, dtype=np.intp) if X.node_types is None else X.node_types
+        pairs = {(int(types[node]), labels[node]) for node in np.flatnonzero(told).tolist()}
+        same = rows_in_common(X.node_features)
+        same["columns of edges"] = None if X.edge_features is None else X.edge_features.shape[1]
+        same["types of nodes"] = "none" if X.node_types is None else "given"
+        same["types of edges"] = "none" if X.edge_types is None else "given"
+        return Census(
+            np.unique(graphs[told]).size, {label for _, label in pairs}, same,
+            {"weight": weights.sum()}, None, number_of(X.node_types), number_of(X.edge_types),
+            pairs)
+
+    def penalise(self, features, shapes):
+        """Give the maps of nodes and of edges the penalty of their weights."""
+        families, missing = shapes.families(), {}
+        if not self.fit_intercept or self.label_features:
+            del families["intercept"]
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
+        if resolved is None:
+            return
+        if self.pairwise == "symmetric":
+            check_symmetric(resolved)
+        for rows, views_of in (
+            (features, shapes.node_views), (features.edges, shapes.edge_views),
+        ):
+            shape = rows.all_weights().shape
+            rows.set_penalty(resolved.of_rows(shape, rows.n_features, views_of))
+
+    def naming(self, problem):
+        return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
+
+    def columns(self, X):
+        return as_graphs(X, check=False)
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        if pieces.in_memory:
+            return self._in_memory(pieces.X, pieces.y, pieces.sample_weight, census)
+        return GraphChunks(self, pieces).made()
+
+    def _in_memory(self, X, y, sample_weight, census):
+        X = as_graphs(X)
+        labels = as_node_labels(y, X)
+        weights = as_weights(sample_weight, len(X), "graph")
+        if self.pairwise == "attractive":
+            check_not_negative(X)
+        # a node without a label says nothing, and neither does a graph without nodes
+        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        labelled = X
+        if unlabelled.any():
+            labelled, nodes = X.drop_nodes(unlabelled)
+            labels = [labels[t] for t in nodes]
+        inner = labelled
+        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
+        if kept.size == 0:
+            raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
+        if kept.size < len(X):
+            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
+            inner, labels = inner[kept], [labels[t] for t in chosen]
+        weights = summable(weights[kept])
+        n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
+        if census is not None:
+            n_types, n_edge_types = census.n_types, census.n_edge_types
+        if self.pairwise == "displacement":
+            classes, codes = as_places(labels, self.grid_shape)
+            node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
+        else:
+            classes, node_classes, codes = encoded(
+                labels, inner.node_types, n_types, census)
+        shapes, common = shapes_and_attributes(
+            self, classes, node_classes, X.node_features.shape[1], n_edge_types,
+            0 if X.edge_features is None else X.edge_features.shape[1])
+        check_sizes(step_norms(inner), self.alpha_of(kept.size, census), kept)
+        check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
+        blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
+        codes = Sequences(codes, inner.node_offsets)[blocks.first].values
+        inner = inner[blocks.first]
+        if self.pairwise == "displacement":
+            moves = Displacements(n_edge_types, self.grid_shape[1])
+            moves.add(inner, codes, blocks.weights)
+            common["shifts_"] = moves.means()
+        # a dual point is one of these graphs and labels alone: edges agree with their nodes
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
+            "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
+            **{name: getattr(labelled, name) for name in (
+                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
+            "factors": all_contents(labelled.factors, len(labelled)),
+        }
+        with named(blocks.examples):
+            if self.inference == "soft":
+                return self.soft_problem(inner, shapes, common, codes, blocks, task)
+            model = graph_model(self, inner, shapes, common, codes)
+        common.update(attributes_of_oracle(model.oracle))
+        self.penalise(model.features, shapes)
+        loss = self.loss(model.outputs)
+        task["oracle"] = model.oracle
+        return GraphProblem(
+            loss, model.features, blocks, common, task, shapes, common["exact_"])
+
+
+class GraphChunks(Chunked):
+    """The chunks of graphs.
+
+    Parameters
+    ----------
+    task : GraphTask
+    pieces : Pieces
+
+    Attributes
+    ----------
+    oracle : str
+        What finds best labellings, in all chunks.
+    integrality_gaps : ndarray of shape (n_blocks,), or None
+        At the weights of the solution, where the oracle is a linear program.
+    """
+
+    integrality_gaps = None
+
+    def __init__(self, task, pieces):
+        X, y, sample_weight = as_graphs(pieces.X, check=False), pieces.y, pieces.sample_weight
+        check_labels_of_graphs(y, X)
+        self.given_weights = as_weights(sample_weight, len(X), "graph")
+        super().__init__(task, pieces)
+        self.X, self.y, self.bare = X, y, X
+        if not hasattr(X, "n_bytes_on_disk"):
+            # the same arrays, so that slices without features copy none
+            self.bare = Graphs._of(**_without_features(X))
+        self.node_offsets, self.edge_offsets = X.node_offsets, X.edge_offsets
+        # of the graphs that were looked at: see `begin`
+        self.kept = np.zeros(len(X), dtype=bool)
+        self.is_displaced = task.pairwise == "displacement"
+
+    # ------------------------------------------------------------------- graphs in memory
+
+    def _piece(self, start, stop, with_features=True):
+        """The graphs start ... stop - 1 in memory."""
+        if with_features:
+            source = self.X[start:stop]
+            arrays = {name: getattr(source, name) for name in ARRAYS}
+            arrays["factors"] = source.factors
+        else:
+            arrays = _without_features(self.bare[start:stop])
+        return Graphs._of(**{
+            name: array if array is None or name == "factors" else in_memory(array)
+            for name, array in arrays.items()})
+
+    def _inner(self, X, labels, start, stop):
+        """What counts of the graphs start ... stop - 1.
+
+        Parameters
+        ----------
+        X : Graphs
+            These, or their slices without features.
+        labels : ndarray of int
+            A number for each node, negative for those that have no label.
+
+        Returns
+        -------
+        inner : Graphs
+            Those of `kept`, with the nodes that have a label.
+        labels : ndarray of int
+            Of these nodes.
+        """
+        chosen = np.flatnonzero(self.kept[start:stop])
+        if chosen.size < len(X):
+            labels = Sequences(labels, X.node_offsets)[chosen].values
+            X = X[chosen]
+        if labels.size and labels.min() < 0:
+            X, nodes = X.drop_nodes(labels < 0)
+            labels = labels[nodes]
+        return X, labels
+
+    def _again(self, start, stop, with_features=False):
+        """The same of graphs that were looked at, whose labels are put aside."""
+        labels = self.labels.read(*self.node_offsets[[start, stop]])
+        return self._inner(self._piece(start, stop, with_features), labels, start, stop)
+
+    def _named(self, start, stop):
+        """Have errors call graphs of `_inner` by their numbers."""
+        return named(start + np.flatnonzero(self.kept[start:stop]))
+
+    def _codes(self, X, labels):
+        """Labels as numbers among those of their nodes' types."""
+        if self.is_displaced:
+            return labels
+        codes = self.rank[labels]
+        return codes if self.of_types is None else self.of_types[X.node_types, codes]
+
+    # ------------------------------------------------------------------ the first passes
+
+    def problem(self):
+        task = self.task
+        self.labels = LabelFile(self.store)
+        self.n_types = self.n_edge_types = 1
+        self.typed, self.n_labelled, self.cyclic, self.has_factors = set(), 0, None, False
+        self.forms = None
+        # of each graph that counts
+        noted = {name: [] for name in (
+            "lengths", "edge_lengths", "entries", "edge_entries", "norms", "sums")}
+        with self.store.explained():
+            self.stream(self.node_offsets, lambda a, b: self._look(a, b, noted))
+        if not self.kept.any():
+            raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
+        noted = {name: np.concatenate(parts) for name, parts in noted.items()}
+        self.begin(self.kept, summable(self.given_weights[self.kept]))
+        del self.given_weights
+        numbers = np.flatnonzero(self.kept)
+
+        classes, node_classes = self._encoded()
+        nodes, edges = self.forms
+        self.shapes, self.common = shapes_and_attributes(
+            task, classes, node_classes, nodes.shape[1], self.n_edge_types,
+            0 if edges is None else edges.shape[1])
+        check_sizes(noted["norms"], task.alpha_of(numbers.size), numbers)
+        check_costs(noted["sums"], as_costs(self.common["_cost_held"]), numbers)
+        self._choose(int(noted["edge_lengths"].sum()))
+        self.common.update(attributes_of_oracle(self.oracle))
+
+        first = int(np.argmax(self.kept))
+        with self._named(first, first + 1):
+            X, labels = self._again(first, first + 1, True)
+            surrogate = task.loss(self._outputs(X, labels))
+        # of edges that share their scores by type, these are the rows of all chunks
+        nodes, edges = self.first_rows = self._rows(X, surrogate.outputs)
+        features = graph_features(task, X, self.shapes, surrogate.outputs, nodes, edges)
+        task.penalise(features, self.shapes)
+        dual = self._numbers(noted, surrogate.outputs)
+        self.finish(
+            features, int(dual.max()), self._sizes(noted, surrogate, nodes, edges), dual)
+        return GraphProblem(
+            self.kind, features, self.kept_blocks(), self.common, {}, self.shapes,
+            self.common["exact_"])
+
+    def _look(self, start, stop, noted):
+        """Validate graphs, put their labels aside and note what is decided by all of them."""
+        task = self.task
+        with named(np.arange(start, stop)):
+            as_graphs(self.X[start:stop])
+        X = self._piece(start, stop)
+        labels = as_node_labels(self.y[start:stop], X, start)
+        if task.pairwise == "attractive":
+            check_not_negative(X, start)
+        if self.forms is None:
+            # rows like all others
+            self.forms = [
+                None if rows is None else rows[:0] for rows in (X.node_features, X.edge_features)]
+        self.n_types = max(self.n_types, number_of(X.node_types))
+        self.n_edge_types = max(self.n_edge_types, number_of(X.edge_types))
+        # a node without a label says nothing, and neither does a graph without nodes
+        told = ~np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        told &= np.repeat(self.given_weights[start:stop] > 0, X.lengths)
+        self.kept[start:stop] = np.bincount(
+            np.repeat(np.arange(stop - start), X.lengths), told, stop - start) > 0
+        codes = np.full(told.size, -1, dtype=np.int32)
+        if not told.all():
+            labels = [labels[t] for t in np.flatnonzero(told)]
+        if self.is_displaced:
+            codes[told] = as_places(labels, task.grid_shape, self.n_labelled)[1]
+        else:
+            codes[told] = self.labels.numbers(labels)
+        self.n_labelled += len(labels)
+        self.labels.write(self.node_offsets[start], codes)
+        inner, codes = self._inner(X, codes, start, stop)
+        if len(inner):
+            self._note(inner, codes, start + np.flatnonzero(self.kept[start:stop]), noted)
+        return _bytes(X)
+
+    def _note(self, X, codes, numbers, noted):
+        """Note sizes, and what classes and the oracle go by; `numbers` are those of the graphs."""
+        if X.node_types is not None and not self.is_displaced:
+            self.typed.update(np.unique(X.node_types.astype(np.int64) * TYPE + codes).tolist())
+        if self.cyclic is None and asks_for_cycles(self.task.inference) and X.n_edges:
+            cyclic = graph_with_cycle(X.lengths, X.edges, X.edge_lengths)
+            self.cyclic = None if cyclic is None else int(numbers[cyclic])
+        self.has_factors |= X.factors is not None
+        edges = X.edge_features
+        for name, values in (
+            ("lengths", X.lengths), ("edge_lengths", X.edge_lengths), ("norms", step_norms(X)),
+            ("sums", sums_of_weights(X)), ("entries", entries_of(X.node_features, X.node_offsets)),
+            ("edge_entries", X.edge_lengths * 0 if edges is None else entries_of(
+                edges, X.edge_offsets)),
+        ):
+            noted[name].append(values)
+        if self.store.is_lasting:
+            for name in ARRAYS:
+                array = getattr(X, name)
+                if array is not None:
+                    self.digest.update(np.frombuffer(name.encode(), dtype=np.uint8), array)
+            self.digest.update(codes, all_contents(X.factors, len(X)))
+
+    def _encoded(self):
+        """Classes, and those of each type of node, as of `encoded`."""
+        self.of_types, task = None, self.task
+        if self.is_displaced:
+            classes, _ = as_places([], task.grid_shape)
+            return classes, np.arange(classes.size)[np.newaxis].repeat(self.n_types, axis=0)
+        classes, self.rank = encode(self.labels.labels, "graphs")
+        # labels that were met in the same order may come in another one
+        self.digest.update(self.rank)
+        if self.n_types == 1:
+            return classes, np.arange(classes.size)[np.newaxis]
+        of_type, label = np.divmod(np.array(sorted(self.typed)), TYPE)
+        node_classes, self.of_types = labels_of_types(
+            np.sort(of_type * classes.size + self.rank[label]), self.n_types, classes.size)
+        return classes, node_classes
+
+    def _choose(self, n_edges):
+        """Decide on the oracle, and look once more at graphs where that or more needs it."""
+        task, common = self.task, self.common
+        counts = (common["node_classes_"] >= 0).sum(axis=1)
+        *self.small, self.oracle = oracles_of(
+            task.inference, task.surrogate, task.pairwise == "attractive",
+            self.shapes.n_labels,
+            Traits(n_edges, self.cyclic, bool(counts[counts > 0].min() == 2), self.has_factors))
+        compares = task.pairwise in COMPARING and self.n_types > 1 and n_edges > 0
+        moves = None
+        if self.is_displaced:
+            moves = Displacements(self.n_edge_types, task.grid_shape[1])
+            common["shifts_"] = moves.means()
+        if self.small or self.oracle == "few_states" or compares or self.is_displaced:
+            self.stream(self.node_offsets, lambda a, b: self._look_again(a, b, moves))
+        if self.small:
+            # all graphs are small
+            self.oracle = self.small[0]
+        if self.is_displaced:
+            common["shifts_"] = moves.means()
+
+    def _look_again(self, start, stop, moves):
+        """Validate what needs all classes, count displacements and see whether graphs are small."""
+        task = self.task
+        X, labels = self._again(start, stop)
+        if not len(X):
+            return 0
+        codes = self._codes(X, labels)
+        with self._named(start, stop):
+            if task.pairwise in COMPARING:
+                check_same_labels(X, self.common["node_classes_"], task.pairwise)
+            if moves is not None:
+                moves.add(X, codes, self.weights[slice(*self.before[[start, stop]])])
+            if self.small:
+                try:
+                    self._made(X, codes, self.small[0])
+                except ValueError:
+                    self.small = []
+            elif self.oracle == "few_states":
+                self._made(X, codes, self.oracle)
+            check_truth(X, codes)
+        return _bytes(X) + OF_NODE * X.n_nodes + OF_EDGE * X.n_edges
+
+    def _rows(self, X, outputs):
+        """Features of nodes and of edges as the compiled loops read them."""
+        return (
+            rows_of_nodes(X, self.shapes, float(self.task.fit_intercept)),
+            rows_of_edges(X, self.shapes, outputs.per_edge))
+
+    def _numbers(self, noted, outputs):
+        """Numbers of the dual point of each block."""
+        shapes = self.shapes
+        edges = noted["edge_lengths"] if outputs.per_edge else shapes.n_edge_types
+        return noted["lengths"] * row_stride(shapes.n_labels) + (
+            edges * numbers_of_edge(outputs.pairs, shapes.n_labels))
+
+    def _sizes(self, noted, surrogate, nodes, edges):
+        """Bytes of the data of each block, and of what is made of them."""
+        n_nodes, n_edges, shapes = noted["lengths"], noted["edge_lengths"], self.shapes
+        total = OF_NODE * n_nodes + OF_EDGE * n_edges
+        families = [(n_nodes, noted["entries"], nodes, self.forms[0])]
+        if surrogate.outputs.per_edge:
+            families.append((n_edges, noted["edge_entries"], edges, self.forms[1]))
+        else:
+            total = total + 4.0 * shapes.n_edge_types * (shapes.n_edge_types + 1)
+        for lengths, entries, rows, given in families:
+            made = entries
+            if shapes.per_label and given is self.forms[0]:
+                made = lengths * given.shape[1]
+            elif rows.intercept == 0.0:
+                made = entries + lengths  # constants among the features
+            total = total + position_bytes(lengths, made, rows.values)
+            if given is not None and sparse.issparse(given) != sparse.issparse(rows.values):
+                total = total + 12.0 * entries
+        if self.oracle == "few_states":
+            total = total + OF_PLAN
+        state = surrogate.state()
+        kept = sum(state[name].nbytes for name in ("columns", "rows") if name in state)
+        total = total + DUAL_COPIES * n_nodes * (kept / int(n_nodes[0]))
+        if "messages" in state:
+            total = total + DUAL_COPIES * 16.0 * row_stride(shapes.n_labels) * n_edges
+        return total
+
+    # -------------------------------------------------------------------------- chunks
+
+    def _made(self, X, codes, oracle, **more):
+        task = self.task
+        return outputs_by(
+            oracle, task.inference, task.surrogate,
+            **arguments_of_outputs(task, X, self.shapes, self.common, codes), **more)
+
+    def _outputs(self, X, labels, **more):
+        return self._made(X, self._codes(X, labels), self.oracle, **more)
+
+    def surrogate_of(self, blocks):
+        start = int(np.searchsorted(self.before, blocks[0], side="right")) - 1
+        stop = int(np.searchsorted(self.before, blocks[-1] + 1, side="left"))
+        with self._named(start, stop):
+            return self.task.loss(self._outputs(*self._again(start, stop)))
+
+    def open(self, c):
+        start, stop = map(int, self.examples[[c, c + 1]])
+        kept = self.store.kept(c)
+        is_planned = self.oracle == "few_states"
+        more = {} if kept is None or not is_planned else {"planned": part("planned", kept)}
+        with self._named(start, stop):
+            X, labels = self._again(start, stop, kept is None)
+            outputs = self._outputs(X, labels, **more)
+        surrogate, norms = self.task.loss(outputs), None
+        if kept is None:
+            nodes, edges = self._rows(X, outputs)
+        else:
+            nodes, edges = self._kept(outputs, kept, start, stop)
+            norms = part("norms", kept)
+        features = graph_features(
+            self.task, X, self.shapes, outputs, nodes, edges, like=self.features,
+            norms=norms)
+        if kept is None:
+            arrays = flat("norms", features.norms())
+            if is_planned:
+                arrays.update(flat("planned", outputs.planned()))
+            for name, rows, given, offsets in (
+                ("nodes", nodes.values, X.node_features, self.node_offsets),
+                ("edges", edges.values, X.edge_features, self.edge_offsets),
+            ):
+                is_plain = rows is given and rows.shape[0] == offsets[stop] - offsets[start]
+                if not is_plain and (name == "nodes" or outputs.per_edge):
+                    arrays.update(as_arrays(name, rows))
+            self.store.keep(c, arrays)
+        return surrogate, features, n_bytes(nodes.values) + n_bytes(edges.values)
+
+    def _kept(self, outputs, kept, start, stop):
+        """The same as `_rows`, from what was kept."""
+        nodes = from_arrays("nodes", kept)
+        if nodes is None:
+            nodes = rows_again(self.X, "node_features", start, stop, self.node_offsets)
+        nodes = Rows(nodes, self.first_rows[0].intercept)
+        if not outputs.per_edge:
+            return nodes, self.first_rows[1]
+        edges = from_arrays("edges", kept)
+        if edges is None:
+            edges = rows_again(self.X, "edge_features", start, stop, self.edge_offsets)
+        return nodes, Rows(edges, self.first_rows[1].intercept)
+
+    def ended(self, engine):
+        if self.common["exact_"] or self.task.surrogate == "log":
+            return
+        self.integrality_gaps = np.zeros(self.weights.size)
+
+        def visit(c, engine, cost):
+            self.integrality_gaps[self.edges[c] : self.edges[c + 1]] = integrality_gaps(
+                engine.surrogate, engine.features)
+
+        engine.for_each(range(self.edges.size - 1), visit)
+
+
+def _without_features(X):
+    """The arrays of graphs by name, features having no columns."""
+    arrays = {name: getattr(X, name) for name in ARRAYS if name not in MATRICES}
+    return {**arrays, "node_features": np.empty((X.n_nodes, 0)), "factors": X.factors}
+
+
+def _bytes(X):
+    """Bytes of all arrays of graphs."""
+    arrays = (getattr(X, name) for name in ARRAYS)
+    return sum(n_bytes(array) for array in arrays if array is not None)

@@ -1,0 +1,446 @@
+"""The task of sets of labels: indicators, graphs between labels, and problems."""
+
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.multiclass import type_of_target
+
+from fastm4n.base.checks import check_choice
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._graph_factors import contents
+from fastm4n.data._sequences import check_compressed
+from fastm4n.factors import as_factors, factor_scores
+from fastm4n.features._pairs import LabelSetFeatures
+from fastm4n.outputs._simplex import LabelOutputs
+from fastm4n.outputs.choice import EXACT, graph_outputs
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.graph_model import integrality, integrality_gaps
+from fastm4n.tasks.parameters import cost_matrix
+from fastm4n.tasks.places import check_lengths
+from fastm4n.tasks.vectors import VectorProblem, VectorTask
+
+KINDS = ("array", "csr_matrix", "csr_array")
+# what y has of each example
+AN_INDICATOR = "a row of zeros and ones"
+_REMEDY = (
+    "a multilabel indicator has one row for each sample and one column for each label, of zeros "
+    "and ones; sklearn.preprocessing.MultiLabelBinarizer makes one of lists of labels, and "
+    "MulticlassClassifier takes one label for each sample"
+)
+
+
+def read_indicator(y, labels=None):
+    """A multilabel indicator, validated.
+
+    Parameters
+    ----------
+    y : array-like, sparse matrix or table of shape (n_samples, n_labels)
+    labels : int, default=None
+        How many there must be.
+
+    Returns
+    -------
+    Y : ndarray of uint8 of shape (n_samples, n_labels)
+    names : ndarray of shape (n_labels,)
+        Names of the columns where they are strings, their numbers otherwise.
+    kind, dtype : str
+        What `as_indicator` makes predictions like y of.
+    """
+    names, kind = None, "array"
+    if sparse.issparse(y):
+        check_compressed("y", y)
+        kind = "csr_array" if isinstance(y, sparse.sparray) else "csr_matrix"
+        y = y.tocsr()
+        if not y.has_canonical_format:
+            y = y.copy()
+            y.sum_duplicates()
+        _check_values(y.data, lambda i: (
+            int(np.searchsorted(y.indptr, i, side="right") - 1), int(y.indices[i])))
+        dense = np.zeros(y.shape, dtype=np.uint8)
+        dense[np.repeat(np.arange(y.shape[0]), np.diff(y.indptr)), y.indices] = y.data != 0
+        Y, dtype = dense, y.dtype
+    else:
+        columns = getattr(y, "columns", None)
+        if columns is not None and all(isinstance(name, str) for name in columns):
+            names = np.array(list(columns), dtype=str)
+        try:
+            given = np.asarray(y)
+        except ValueError as error:
+            raise ValueError(f"y has rows of different lengths ({error}): {_REMEDY}.") from error
+        if given.ndim != 2:
+            raise ValueError(
+                f"{_kind_of(given)}y has shape {given.shape}, and an indicator has two "
+                f"dimensions: {_REMEDY}.")
+        if given.dtype.kind in "OUS":
+            try:
+                numbers = given.astype(np.float64)
+                if given.dtype.kind != "O":
+                    raise TypeError("strings")
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    "y has entries that are no numbers, such as "
+                    f"{given.ravel()[:1].tolist()[0]!r:.40}: {_REMEDY}.") from error
+            _check_values(numbers.ravel(), lambda i: divmod(i, numbers.shape[1]))
+            given = numbers.astype(np.int64)
+        elif given.dtype.kind not in "biuf":
+            raise ValueError(f"y is of dtype {given.dtype}: {_REMEDY}.")
+        _check_values(given.ravel(), lambda i: divmod(i, given.shape[1]))
+        Y, dtype = (given != 0).astype(np.uint8), given.dtype
+    if Y.shape[1] == 0:
+        raise ValueError(f"y has no columns: {_REMEDY}.")
+    if labels is not None and Y.shape[1] != labels:
+        raise ValueError(f"y has {Y.shape[1]} labels, but the model has {labels}.")
+    if names is None:
+        names = np.arange(Y.shape[1])
+    elif np.unique(names).size < names.size:
+        raise ValueError("y has two columns of one name.")
+    return Y, names, kind, dtype.newbyteorder("=").name
+
+
+def _check_values(values, place):
+    """Refuse entries other than 0 and 1; `place` makes a row and a column of their number."""
+    if values.dtype.kind == "b":
+        return
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        i, j = place(int(np.flatnonzero(~np.isfinite(values))[0]))
+        what = "NaN" if np.isnan(values).any() else (
+            "infinity or a value too large for dtype('float64')")
+        raise ValueError(f"Input y contains {what}. It is at y[{i}, {j}].")
+    wrong = np.flatnonzero((values != 0) & (values != 1))
+    if wrong.size:
+        i, j = place(int(wrong[0]))
+        raise ValueError(
+            f"{_kind_of(values)}y[{i}, {j}] is {values[wrong[0]].item()!r}: {_REMEDY}.")
+
+
+def _kind_of(values):
+    """What scikit-learn says of targets that are no indicators."""
+    try:
+        kind = type_of_target(values)
+    except ValueError:
+        return ""
+    if kind.startswith("multiclass"):
+        return f"Only binary classification is supported. The type of the target is {kind}. "
+    return f"Unknown label type: {kind}. " if kind.startswith("continuous") else ""
+
+
+def as_indicator(labels, kind, dtype):
+    """Labels of zeros and ones, (n_samples, n_labels), as an indicator of this kind."""
+    labels = labels.astype(dtype)
+    if kind == "array":
+        return labels
+    return getattr(sparse, kind)(labels)
+
+
+# ---------------------------------------------------------- graphs between labels
+
+GRAPHS = ("tree", "complete", "none")
+# mutual information, in nats, that rounding may leave where there is none
+_NONE = 1e-12
+
+
+def check_graph(graph):
+    """Refuse what is neither a name nor an array of pairs."""
+    if isinstance(graph, str):
+        check_choice("graph", graph, GRAPHS)
+        return
+    try:
+        edges = np.asarray(graph)
+    except ValueError:
+        edges = np.zeros(0, dtype=object)
+    empty = edges.size == 0 and edges.dtype.kind != "O"
+    if not empty and (
+        edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iuf"
+        or edges.dtype.kind == "f" and np.any(edges != np.floor(edges))
+    ):
+        raise ValueError(
+            f"graph must be one of {GRAPHS} or pairs of columns of y, of shape (n_edges, 2), got "
+            f"{graph!r:.100}."
+        )
+
+
+def label_edges(graph, Y, weights, counts=None):
+    """Edges between labels, the lower label first.
+
+    Parameters
+    ----------
+    graph : {"tree", "complete", "none"} or array-like of shape (n_edges, 2)
+        As `check_graph` lets pass.
+    Y : ndarray of shape (n_samples, n_labels)
+        Indicators, of which "tree" is learnt.
+    weights : ndarray of shape (n_samples,)
+        Positive.
+    counts : ndarray, default=None
+        The sum of `pair_counts` over all parts of the data, where Y is one of them.
+
+    Returns
+    -------
+    edges : ndarray of int of shape (n_edges, 2)
+        In lexicographic order, or as they are given.
+    """
+    n_labels = Y.shape[1]
+    if not isinstance(graph, str):
+        return _checked_edges(np.asarray(graph), n_labels)
+    if graph == "none":
+        return np.zeros((0, 2), dtype=np.intp)
+    if graph == "complete":
+        return np.stack(np.triu_indices(n_labels, 1), axis=1)
+    return chow_liu(Y, weights, counts)
+
+
+def _checked_edges(given, n_labels):
+    edges = given.reshape(-1, 2).astype(np.intp)
+    outside = np.flatnonzero(((edges < 0) | (edges >= n_labels)).any(axis=1))
+    loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
+    for wrong, what in (
+        (outside, f"labels are numbered 0 ... {n_labels - 1}, the columns of y"),
+        (loops, "an edge joins two labels, and this one joins a label to itself"),
+    ):
+        if wrong.size:
+            e = int(wrong[0])
+            raise ValueError(f"graph: edge {e} is {tuple(edges[e].tolist())}; {what}.")
+    edges = np.sort(edges, axis=1)
+    _, first, place = np.unique(edges, axis=0, return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first[place.ravel()] != np.arange(len(edges)))
+    if repeated.size:
+        e = int(repeated[0])
+        raise ValueError(
+            f"graph: edge {e} is {tuple(given.reshape(-1, 2)[e].tolist())}, which edge "
+            f"{int(first[place.ravel()[e]])} is already; give each pair once."
+        )
+    return edges
+
+
+def pair_counts(Y, weights):
+    """The weight of the samples that have both of two labels; the last label is one that all have.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_labels)
+    weights : ndarray of shape (n_samples,)
+
+    Returns
+    -------
+    counts : ndarray of shape (n_labels + 1, n_labels + 1)
+    """
+    Y = np.column_stack([Y, np.ones(len(Y))])
+    return (Y * weights[:, np.newaxis]).T @ Y
+
+
+def mutual_information(Y, weights, counts=None):
+    """Mutual information of all pairs of labels, in nats, (n_labels, n_labels).
+
+    Of samples Y and their weights, or of `pair_counts` of more of them.
+    """
+    if counts is None:
+        # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
+        counts = pair_counts(Y, np.ldexp(weights, -np.frexp(weights.max())[1]))
+    both, total = counts[:-1, :-1], counts[-1, -1]
+    ones = np.diagonal(both)
+    information = np.zeros_like(both)
+    for a, b, table in (
+        (ones, ones, both),
+        (ones, total - ones, ones[:, np.newaxis] - both),
+        (total - ones, ones, ones[np.newaxis] - both),
+        (total - ones, total - ones, total - ones[:, np.newaxis] - ones[np.newaxis] + both),
+    ):
+        share = np.maximum(table, 0.0) / total
+        alone = np.outer(a, b) / total**2
+        some = (share > 0.0) & (alone > 0.0)
+        information[some] += share[some] * np.log(share[some] / alone[some])
+    return np.maximum(information, 0.0)
+
+
+def chow_liu(Y, weights, counts=None):
+    """The tree of largest mutual information between labels: edges in lexicographic order.
+
+    Of ties the edge of the lowest labels is taken. Labels that tell nothing of the others, as
+    constant ones do, have no edge.
+
+    References
+    ----------
+    .. [1] C. Chow, C. Liu (1968). Approximating discrete probability distributions with
+       dependence trees. IEEE Transactions on Information Theory 14.
+    """
+    # rounded: of equal pairs neither is better by the order of additions
+    information = np.round(mutual_information(Y, weights, counts), 12)
+    n_labels = Y.shape[1]
+    edges, outside = [], np.ones(n_labels, dtype=bool)
+    best, source = np.full(n_labels, -1.0), np.full(n_labels, -1)
+    for _ in range(n_labels):
+        node = int(np.argmax(np.where(outside, best, -2.0)))
+        if best[node] > _NONE:
+            edges.append(sorted((int(source[node]), node)))
+        outside[node] = False
+        nearer = information[node] > best
+        best[nearer], source[nearer] = information[node][nearer], node
+    return np.array(sorted(edges), dtype=np.intp).reshape(-1, 2)
+
+
+@contextmanager
+def named_labels():
+    """Errors that name one of many equal graphs say that it is that of the labels."""
+    try:
+        yield
+    except ValueError as error:
+        words = re.sub(r"\bgraph \d+\b", "the graph of the labels", str(error))
+        raise ValueError(words) from error
+
+
+def check_sets(Y, numbers, constraints):
+    """Refuse sets that constraints forbid.
+
+    Parameters
+    ----------
+    Y : ndarray of uint8 of shape (n_samples, n_labels)
+    numbers : ndarray of int
+        Rows that count.
+    constraints : tuple of factors, or None
+    """
+    for i, factor in enumerate(constraints or ()):
+        wrong = numbers[factor_scores([factor], Y[numbers]) == -np.inf]
+        if wrong.size:
+            raise ValueError(
+                f"the labels of sample {wrong[0]} are forbidden by constraints[{i}], {factor!r}. "
+                "Correct one of the two.")
+
+
+# ---------------------------------------------------------------------- the task
+
+
+class LabelSetProblem(VectorProblem):
+    """The problem of a `MultiLabelClassifier`: a score for each label, and one for each pair."""
+
+    def _scored(self, numbers):
+        n_labels, row = self.common["classes_"].size, self.loss.outputs.layout.stride
+        rows = numbers.reshape(self.weights.size, -1)[:, : n_labels * row]
+        return rows.reshape(-1, n_labels, row)[:, :, 1]
+
+    def fitted(self, mu, alpha, intercepts=None):
+        return {**super().fitted(mu, alpha, intercepts), "edge_coef_": self.features.pair_coef()}
+
+    def values(self):
+        """What is exact at the weights that the features hold."""
+        if self.common["exact_"]:
+            return {}
+        return integrality(integrality_gaps(self.loss, self.features), self.weights)
+
+
+class LabelSetTask(VectorTask):
+    """Sets of labels, and weights of pairs of labels."""
+
+    problem_class = LabelSetProblem
+    each = AN_INDICATOR
+
+    def _count(self, census, X, y, weights, kept):
+        Y, names, kind, dtype = read_indicator(y)
+        check_lengths(X, Y, AN_INDICATOR)
+        census.same.update(
+            {"labels": names, "indicators that are": kind, "indicators of dtype": dtype})
+        census.sums["pairs"] = pair_counts(Y[kept], weights[kept])
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        y = pieces.y
+        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
+        Y, names, kind, dtype = read_indicator(y)
+        check_lengths(X, Y, AN_INDICATOR)
+        cost = cost_matrix(self.cost, 2, "values, 0 and 1")
+        constraints = self.constraint_factors(Y.shape[1])
+        check_sets(Y, kept, constraints)
+        counts = None if census is None else census.sums["pairs"]
+        edges = label_edges(self.graph, Y[kept], weights, counts)
+        sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
+        blocks = self._blocks(X, kept, which.ravel(), weights)
+        Y = sets[which.ravel()[blocks.first]]
+        common = {
+            **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
+            "_kind": kind, "_dtype": dtype,
+        }
+        if self.inference == "soft":
+            common.update(oracle_="soft", exact_=False, integrality_gap_=None)
+            if constraints is not None:
+                # predictions are exact under constraints, and refused where they cannot be
+                self.outputs(Y[:1], edges, cost, False, constraints)
+            return self.soft_problem(X, Y, blocks, common, constraints)
+        oracle, outputs = self.outputs(
+            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
+        exact = oracle in ("labels", *EXACT) or self.inference == "exact"
+        common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
+        return self._made(
+            X, blocks, self.loss(outputs), common,
+            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale,
+             "constraints": contents(constraints)},
+        )
+
+    def constraint_factors(self, n_labels):
+        """The constraints in a tuple; None where there are none."""
+        if self.constraints is None:
+            return None
+        return as_factors(self.constraints, n_labels, "constraints") or None
+
+    def outputs(self, Y, edges, cost, attractive, factors=None):
+        """The name of an oracle, and outputs over these sets that have it; all with factors."""
+        n, n_labels = Y.shape
+        is_alone = factors is None and not len(edges)
+        if is_alone and self.surrogate != "boost":
+            return "labels", LabelOutputs(Y, cost, self.cost_scale)
+        if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
+            raise ValueError(
+                "inference='min_cut' needs weights of pairs that are not negative: use "
+                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
+            )
+        graphs = dict(
+            y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+        if is_alone:  # derivatives of marginals are those of graphs
+            return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
+        if factors is not None:
+            with named_labels():
+                return graph_outputs(
+                    "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
+        # soft constraints are a way to fit: predictions are those of the linear program
+        inference = "lp" if self.inference == "soft" else self.inference
+        return graph_outputs(inference, self.surrogate, attractive, **graphs)
+
+    def _n_scores(self, layout):
+        return layout.max_parts
+
+    def _arranged(self, features, layout, common):
+        return LabelSetFeatures(features, layout, len(common["edges_"]))
+
+    def _resolved_penalty(self, n_labels, n_features, n_edges):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
+        families, missing = {"coef": (n_labels, n_features)}, {}
+        if self.fit_intercept:
+            families["intercept"] = (n_labels,)
+        else:
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        if n_edges:
+            families["edge_coef"] = (n_edges,)
+        else:
+            missing["edge_coef"] = "weights that this model has not: its graph has no edges"
+        return resolve_penalty(self.penalty, families, missing)
+
+    def _penalise(self, features):
+        labels, m = features.labels, features.pairs.n_pairs
+        R, d = labels.n_labels, labels.n_features
+        resolved = self._resolved_penalty(R, d, m)
+        if resolved is None:
+            return
+        labels.set_penalty(resolved.of_rows(
+            (d + 1, labels.stride), d,
+            lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
+        # a pair is a group of its own
+        features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
+            (1, m), 0, lambda packed: {"edge_coef": packed[0]}))
+
+    def _holds_attractive(self, X, n_labels, n_edges):
+        """Whether bounds hold the weights of pairs at zero or more."""
+        if self.kernel != "linear" or not n_edges:
+            return False
+        resolved = self._resolved_penalty(n_labels, X.shape[1], n_edges)
+        return resolved is not None and bool((resolved.families["edge_coef"][0] >= 0.0).all())

@@ -1,0 +1,399 @@
+"""Tasks of one label an example: classes, and ordered levels."""
+
+import warnings
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import column_or_1d
+
+from fastm4n.base.checks import check_number
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data.disk._rows import Rows
+from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.tasks.levels import levels_of, places
+from fastm4n.tasks.parameters import (
+    as_weights,
+    canonical,
+    check_norms,
+    cost_matrix,
+    is_sorted_words,
+    not_finite,
+    summable,
+    warn_of_order,
+)
+from fastm4n.tasks.pieces import (
+    Chunked,
+    ConcatenatedData,
+    as_arrays,
+    as_kernel_rows,
+    check_readable,
+    from_arrays,
+    in_memory,
+    n_bytes,
+)
+from fastm4n.tasks.places import check_labels, check_lengths, check_present, n_examples
+from fastm4n.tasks.vectors import VectorTask, validated
+
+# labels of these kinds of dtypes are the same ones whatever the dtype
+_KINDS = {"U": "strings", "S": "bytes", "b": "booleans", "i": "integers", "u": "integers",
+          "f": "floats", "O": "objects"}
+
+
+def _is_integers(y):
+    """Whether y is a vector of integers."""
+    return type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iu"
+
+
+def _classes_of(y):
+    """The distinct labels of y, in order, and the place of each; without sorting where it can."""
+    if _is_integers(y) and y.size:
+        low, high = int(y.min()), int(y.max())
+        if high - low <= y.size and -(2**62) < low and high < 2**62:
+            places = y.astype(np.intp) - low
+            there = np.bincount(places) > 0
+            classes = np.flatnonzero(there)
+            return (classes + low).astype(y.dtype), (np.cumsum(there) - 1)[places]
+    return np.unique(y, return_inverse=True)
+
+
+class LabelTask(VectorTask):
+    """One of k labels."""
+
+    oracle_warm_start = True
+    reads_chunks = True
+    is_ordered = False
+
+    def _levels_of(self, y):
+        """The levels that y brings along, where classes are to have their order; or None."""
+        by_name = isinstance(self.cost, str) and self.cost == "zero_one"
+        return None if by_name else levels_of(y)
+
+    def classes_of_call(self, y, classes):
+        found, levels = super().classes_of_call(y, classes), self._levels_of(classes)
+        levels = self._levels_of(y) if levels is None else levels
+        if found is None or levels is None:
+            return levels if found is None else found
+        if set(levels.tolist()) != set(found.tolist()):
+            raise ValueError(
+                f"classes are {found.tolist()}, but the levels of y are {levels.tolist()}: leave "
+                "classes out.")
+        return levels
+
+    def _as_examples(self, X, y):
+        """X and y as `partial_fit` puts them together."""
+        y = np.asarray(y)
+        if isinstance(X, Rows):
+            return X, y
+        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
+
+    def columns(self, X):
+        return X.matrices() if isinstance(X, ConcatenatedData) else X
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        y = np.asarray(y)
+        if isinstance(X, Rows):
+            return X, y
+        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
+
+    def _count(self, census, X, y, weights, kept):
+        same = census.same
+        same["levels"] = self._levels_of(y)
+        if same["levels"] is None:
+            check_labels(y)
+        y = column_or_1d(y, warn=True)
+        check_lengths(X, y)
+        same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)
+        if same["levels"] is not None:
+            check_present(y)
+        census.labels, numbers = np.unique(y[kept], return_inverse=True)
+        census.mass = np.bincount(
+            numbers, weights=weights[kept], minlength=census.labels.size)
+
+    def _encode(self, y, kept, census=None):
+        """classes_, and the index in it of each label among the samples kept."""
+        if census is None or census.labels is None:
+            return _classes_of(y if kept.size == y.size else y[kept])
+        return census.labels, coded(y[kept], census.labels)
+
+    def _class_weights(self, classes, labels, weights, census):
+        """One factor per class from class_weight."""
+        if self.class_weight is None:
+            return np.ones(classes.size)
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise ValueError(
+                    "class_weight must be a dict, 'balanced' or None, "
+                    f"got {self.class_weight!r}."
+                )
+            mass = np.bincount(labels, weights=weights, minlength=classes.size)
+            if census is not None and census.mass is not None:
+                mass = np.zeros(classes.size)
+                there = np.flatnonzero(np.isin(classes, census.labels))
+                mass[there] = census.mass[places(classes[there], census.labels)]
+            return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
+        if not isinstance(self.class_weight, dict):
+            raise ValueError(
+                f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}."
+            )
+        factors = np.ones(classes.size)
+        where = {label: i for i, label in enumerate(classes.tolist())}
+        for label, factor in self.class_weight.items():
+            if label not in where:
+                raise ValueError(
+                    f"class_weight names the class {label!r}, which is not in y; its classes "
+                    f"are {classes.tolist()}."
+                )
+            check_number(f"class_weight[{label!r}]", factor, low=0)
+            factors[where[label]] = factor
+        return factors
+
+    def _labelled(self, y, weights, levels=None, census=None):
+        """Of samples with these weights: the classes, those that count, their labels, weights.
+
+        The classes are `levels`, if y has brought some along.
+        """
+        is_part = census is not None and census.labels is not None
+        try:
+            if not _is_integers(y):  # those are labels of classes, whatever they are
+                if levels is None and not is_part:
+                    check_labels(y)
+                    y = column_or_1d(y, warn=True)
+                else:
+                    y = column_or_1d(y, warn=True)
+                    check_present(y)
+        except TypeError as error:
+            kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
+            if len(kinds) == 1:
+                raise
+            raise ValueError(
+                f"y has labels of the types {', '.join(kinds)}, which have no order; give labels "
+                "of one type, such as strings."
+            ) from error
+        kept = np.flatnonzero(weights)
+        if levels is None:
+            classes, labels = self._encode(y, kept, census)
+        else:
+            classes, labels = levels, places(y[kept], levels)
+        weights = weights[kept]
+        occurs = np.bincount(labels, minlength=classes.size) > 0
+        if not is_part and np.count_nonzero(occurs) < 2:
+            raise ValueError(
+                f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
+                "non-zero weight); a classifier needs at least two."
+            )
+        if self._has_free_intercept() and not occurs.all():
+            absent = classes[~occurs][:1].tolist()[0]
+            raise ValueError(
+                f"fit_intercept='free' needs every level to occur in y, or the "
+                f"intercept of the missing ones has no minimum; {absent!r} does not occur."
+            )
+        weights = summable(weights)
+        weights = summable(weights * self._class_weights(classes, labels, weights, census)[labels])
+        return classes, kept, labels, weights
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data."""
+        if pieces.in_memory:
+            return self._in_memory(pieces.X, pieces.y, pieces.sample_weight, census)
+        return RowChunks(self, pieces, census).made()
+
+    def _in_memory(self, X, y, sample_weight, census):
+        levels = None if census is not None else self._levels_of(y)
+        X, y = validated(self.bare, X, y)
+        self._check_square(X)
+        weights = self._weights(X, sample_weight)
+        classes, kept, labels, weights = self._labelled(y, weights, levels, census)
+        cost = cost_matrix(self.cost, classes.size)
+        if not self.is_ordered and levels is None:  # else there are levels
+            warn_of_order(self.cost, classes)
+        blocks = self._blocks(X, kept, labels, weights)
+        return self._made(
+            X, blocks, self.loss(SimplexOutputs(labels[blocks.first], cost)),
+            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes},
+        )
+
+
+class LevelTask(LabelTask):
+    """One of k ordered levels."""
+
+    is_ordered = True
+
+    def _levels_of(self, y):
+        return levels_of(y) if self.levels is None else None
+
+    def _encode(self, y, kept, census):
+        if self.levels is None:
+            classes, found = super()._encode(y, kept, census)
+            if is_sorted_words(classes):
+                warnings.warn(
+                    f"the levels of y are no numbers and are taken in the order of sorting, "
+                    f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
+                    "pass levels, lowest first, or y of ordered categories.", UserWarning,
+                    stacklevel=7)
+            return classes, found
+        levels = np.asarray(self.levels)
+        try:
+            right = levels.ndim == 1 and levels.size >= 2 and np.unique(levels).size == levels.size
+        except TypeError as error:
+            raise ValueError(f"levels must be of one type: {error}.") from error
+        if not right:
+            raise ValueError("levels must be one-dimensional, at least two, and without repeats.")
+        if (levels != levels).any():
+            raise ValueError(f"levels has {levels[levels != levels][0]!r}, which is no level.")
+        order = np.argsort(levels, kind="stable")
+        try:
+            place = np.searchsorted(levels, y[kept], sorter=order)
+        except TypeError as error:
+            raise ValueError(f"levels and y must be of one type: {error}.") from error
+        found = order[np.minimum(place, levels.size - 1)]
+        unknown = kept[levels[found] != y[kept]]
+        if unknown.size:
+            row = int(unknown[0])
+            known = ", ".join(map(repr, levels[:10].tolist())) + ", ..." * (levels.size > 10)
+            raise ValueError(
+                f"y[{row}] is {y[[row]].tolist()[0]!r}, which is not in levels: {known}. Give all "
+                "levels, lowest first.")
+        return levels, found
+
+
+def coded(y, classes):
+    """The place of each label in the classes; a label that is not there is refused."""
+    place = places(y, classes)
+    wrong = np.flatnonzero(place < 0)
+    if wrong.size:
+        raise ValueError(
+            f"y has the label {np.asarray(y)[wrong[:1]].tolist()[0]!r}, which is not among the "
+            "classes of the first call of partial_fit: give all labels as `classes` there.")
+    return place
+
+
+class RowChunks(Chunked):
+    """The chunks of rows.
+
+    Parameters
+    ----------
+    task : LabelTask
+    pieces : Pieces
+        X is a container of rows, of a shape and with slices.
+    census : Census or None
+    """
+
+    def __init__(self, task, pieces, census):
+        X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
+        if sparse.issparse(X):
+            X = X.tocsr()
+        elif not hasattr(X, "shape") and not isinstance(X, ConcatenatedData):
+            X = np.asarray(X)
+        shape = (len(X), *X.form[0]) if isinstance(X, ConcatenatedData) else X.shape
+        if len(shape) != 2:
+            raise ValueError(f"X must have two dimensions, got shape {shape}.")
+        levels = task._levels_of(y)
+        y, n = np.asarray(y.together() if isinstance(y, ConcatenatedData) else y), n_examples(X)
+        if len(y) != n:
+            raise ValueError(f"y has {len(y)} labels, but X has {n} rows.")
+        if n == 0:
+            raise ValueError("X has no rows.")
+        given = as_weights(sample_weight, n, "row")
+        self.classes, kept, labels, weights = task._labelled(y, given, levels, census)
+        super().__init__(task, pieces, X)
+        self.labels = labels.astype(np.intc)
+        mask = np.zeros(n, dtype=bool)
+        mask[kept] = True
+        self.begin(mask, weights, given)
+
+    def _rows(self, start, stop):
+        """The rows start ... stop - 1 that count, checked and in memory."""
+        values = in_memory(as_rows(self.X[start:stop]))
+        if values.dtype not in (np.float32, np.float64):
+            try:
+                values = values.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"X must hold numbers: {error}.") from error
+        if sparse.issparse(values):
+            self.is_canonical &= bool(values.has_canonical_format)
+            values = canonical(values)
+        else:
+            values = np.ascontiguousarray(values)
+        found = not_finite(values)
+        if found is not None:
+            row, column, value = found
+            raise ValueError(
+                f"X has {value} in row {self.X.own_number(start) + row}, column {column}: features "
+                "must be finite.")
+        kept = self.kept[start:stop]
+        return values if kept.all() else values[np.flatnonzero(kept)]
+
+    def problem(self):
+        task, last = self.task, self.last
+        self.cost = cost_matrix(task.cost, self.classes.size)
+        self.constant = task._constant()
+        validated(task.bare, in_memory(as_rows(self.X[:1])))  # notes the number of features
+        self.sizes = np.zeros(self.weights.size)
+        if last is not None:
+            self.sizes[: last.sizes.size] = last.sizes
+        self.stream(np.arange(self.kept.size + 1), self._look)
+        row = int(np.argmax(self.kept))
+        some = self._rows(row, row + 1)
+        features = self._features(some, self._norms(some, row))
+        task._penalise(features)
+        numbers = np.full(self.weights.size, float(self.classes.size))
+        self.finish(features, self.classes.size, self.sizes, numbers)
+        common = {**task.noted(), "classes_": self.classes, "_cost_held": as_kept(self.cost)}
+        return task.problem_class(
+            self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
+
+    def _look(self, start, stop):
+        """Validate rows, and note their sizes."""
+        check_readable(self.X[start:stop])
+        values = self._rows(start, stop)
+        first, last = self.before[[start, stop]]
+        self.looked(stop, values, self.labels[first:last])
+        if sparse.issparse(values):
+            size = values.data.itemsize + 2 * values.indices.itemsize
+            self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)
+        else:
+            self.sizes[first:last] = values.shape[1] * values.itemsize
+        return n_bytes(values)
+
+    def _features(self, values, norms):
+        return LinearFeatures(
+            values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
+
+    def _norms(self, values, first):
+        norms = row_norms(values, self.constant)
+        check_norms(norms, self.task.alpha, lambda large: f"row {first + large[0]}")
+        return norms
+
+    def surrogate_of(self, blocks):
+        first, last = blocks[0], blocks[-1] + 1
+        return self.task.loss(SimplexOutputs(self.labels[first:last], self.cost))
+
+    def open(self, c):
+        start, stop = self.examples[[c, c + 1]]
+        kept = self.store.kept(c)
+        if kept is None:
+            values = self._rows(start, stop)
+            kept = {"norms": self._norms(values, start)}
+            is_plain = self.is_canonical and values.shape[0] == stop - start and (
+                self.X.place(start, stop) is not None)
+            self.store.keep(c, kept if is_plain else {**kept, **as_arrays("values", values)})
+        else:
+            values = from_arrays("values", kept)
+            if values is None:
+                values = _as_kernel_rows(*self.X.place(start, stop))
+        features = self._features(values, kept["norms"])
+        features.share(self.features)
+        return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
+
+
+def _as_kernel_rows(X, start, stop):
+    if isinstance(X, np.ndarray) or sparse.issparse(X):
+        return as_kernel_rows(X, start, stop)
+    return as_kernel_rows(as_rows(X[start:stop]), 0, stop - start)
+
+
+def as_rows(rows):
+    """An array or CSR matrix, which may be mapped, of rows that may be on disk."""
+    return getattr(rows, "values", rows)

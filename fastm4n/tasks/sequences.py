@@ -1,0 +1,531 @@
+"""The task of sequences of labels: problems, by chains or automata."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from fastm4n.base.arrays import flat, part
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._ragged import cut, taken
+from fastm4n.data._sequences import Sequences
+from fastm4n.features._positions import ChainFeatures
+from fastm4n.outputs import ChainOutputs, row_stride
+from fastm4n.penalties._complexities import Sample
+from fastm4n.penalties._penalties import Group, resolve_penalty
+from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.tasks.attributes import ATTRIBUTES, learnt, made, new_vectorizer, tokens_of
+from fastm4n.tasks.base import Census, Task, rows_in_common
+from fastm4n.tasks.chain_automaton import SequenceConstraints
+from fastm4n.tasks.chain_input import (
+    as_features,
+    as_labels,
+    as_states,
+    check_size,
+    columns_of,
+    distinct,
+    encode,
+    held_weights,
+    observed,
+    selected_columns,
+    spread,
+    without_zeros,
+)
+from fastm4n.tasks.chain_weights import (
+    WeightsOfPairs,
+    edge_views,
+    fitted_weights,
+    penalised_places,
+    weight_views,
+)
+from fastm4n.tasks.merge import merge_sequences
+from fastm4n.tasks.parameters import as_weights, cost_matrix, summable, warn_of_order
+from fastm4n.tasks.pieces import (
+    Chunked,
+    ConcatenatedData,
+    LabelFile,
+    as_arrays,
+    check_readable,
+    entries_of,
+    from_arrays,
+    in_memory,
+    n_bytes,
+    position_bytes,
+    rows_again,
+)
+from fastm4n.tasks.problem import Blocks, Problem
+
+
+def _same_pairs(one, other):
+    if one is None or other is None:
+        return one is other
+    return all(map(np.array_equal, one, other))
+
+
+@dataclass
+class ChainProblem(Problem):
+    """The problem of a `SequenceTagger`.
+
+    Attributes
+    ----------
+    columns : ndarray, default=None
+        The columns of X that `features` have, where those that an L1 term keeps at zero are left
+        out.
+    n_columns : int
+    """
+
+    columns: np.ndarray = None
+    n_columns: int = 0
+
+    def fitted(self, mu, alpha):
+        """Weights, as views of the rows that the compiled loops read, or by observed pairs."""
+        features, edges = self.features, self.features.edges
+        if self.is_last and features.pairs() is not None:
+            rows = [None if part is None else part.live()["weights"][1]
+                    for part in (features, edges)]
+            return {"_of_pairs": WeightsOfPairs(
+                rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
+                features.n_labels, features.n_ngrams)}
+        packed, d = features.all_weights(), features.n_features
+        if self.columns is not None:
+            whole = np.zeros((packed.shape[0] - d + self.n_columns, packed.shape[1]))
+            whole[self.columns], whole[self.n_columns :] = packed[:d], packed[d:]
+            packed, d = whole, self.n_columns
+        return fitted_weights(
+            packed, None if edges is None else edges.all_weights(), d, features.n_labels,
+            features.n_ngrams)
+
+    def drop_dual(self, solution):
+        del solution.state["mu"]
+        self.loss = None
+
+    def warm(self, solution, alpha):
+        return {
+            **super().warm(solution, alpha), "columns": self.columns,
+            "pairs": self.features.pairs(), "n_columns": self.n_columns,
+        }
+
+    def start(self, state, alpha):
+        """As of `Problem`; rows of features that were left out, or not there, then are zero."""
+        start = super().start(state, alpha)
+        then, now = state.get("columns"), self.columns
+        old, new = state.get("pairs"), self.features.pairs()
+        d, n_then = self.n_columns, state.get("n_columns", self.n_columns)
+        if start is None or start.average is None or (
+                d == n_then and then is None and now is None and _same_pairs(old, new)):
+            return start
+        if n_then > d or n_then < d and self.features.edges is not None:
+            return start.without("average")
+        rows = start["average/weights"]
+        n_old = rows.shape[0] - self.n_behind()
+        whole = np.zeros((d + self.n_behind(), rows.shape[1]))
+        if old is not None:
+            features = np.repeat(np.arange(n_then), np.diff(old[0]))
+            whole[features, old[1]] = rows[:n_old].reshape(-1)[: features.size]
+        else:
+            whole[slice(n_then) if then is None else then] = rows[:n_old]
+        whole[d:] = rows[n_old:]
+        if now is not None:
+            whole = np.concatenate([whole[now], whole[d:]])
+        whole = self.features.gathered(whole)
+        start["average/weights"] = whole
+        return start
+
+    def n_behind(self):
+        """Rows of weights behind those of features."""
+        return self.features.live()["weights"][0].shape[0] - self.features.behind
+
+
+def penalise(features, resolved):
+    """Give a map of chains, and that of the transitions' features, the penalty of the weights."""
+    if resolved is None:
+        return
+    R, edges, n_ngrams = features.n_labels, features.edges, features.n_ngrams
+    names = ["coef", "intercept", "start_coef", "end_coef", "transition_coef", "ngram_coef"]
+    names = names[:4] if edges is not None else names if n_ngrams else names[:5]
+    maps = [(features, names[0], lambda packed, d: dict(
+        zip(names, weight_views(packed, d, R, n_ngrams), strict=True)))]
+    if edges is not None:
+        of_edges = "transition_coef", "transition_feature_coef"
+        maps.append((edges, of_edges[1], lambda packed, _: dict(
+            zip(of_edges, edge_views(packed, R), strict=True))))
+    for rows, of_features, views_of in maps:
+        rows.set_penalty(resolved.of_rows(
+            rows.live()["weights"][0].shape, rows.behind,
+            *penalised_places(rows, of_features, views_of)))
+
+
+class SequenceTask(Task):
+    """Labels of the positions of sequences."""
+
+    noun = "sequence"
+    auto_alpha = 1.0
+    reads_chunks = True
+    vectorizer = None
+
+    def read(self, pieces, census=None):
+        """The data with features instead of attributes."""
+        if census is not None:
+            self.vectorizer = census.vectorizer
+            return pieces
+        X, self.vectorizer = learnt(pieces.X, pieces.lengths)
+        return pieces._replace(X=X)
+
+    def read_more(self, X, before):
+        if before is None:
+            X, vectorizer = learnt(X, None)
+            return X, None, vectorizer
+        (X, holds), known = tokens_of(X, None), before.vectorizer
+        if known is None or holds != ATTRIBUTES:
+            return made(X, holds, known, "earlier calls of partial_fit"), before, known
+        vectorizer = known._with_names(new_vectorizer().fit(X).feature_names_)
+        if vectorizer is not known:
+            if isinstance(self.solver, OutOfCore):
+                raise ValueError(
+                    "X has attributes that earlier calls of partial_fit do not have, and calls out "
+                    "of core keep to the columns of the first: fit a SequenceVectorizer to all "
+                    "attributes that there will be, and give what its transform makes of X.")
+            before = before.widened(vectorizer)
+        return vectorizer.transform(X), before, vectorizer
+
+    def columns(self, X):
+        return X.matrices() if isinstance(X, ConcatenatedData) else X
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        if not isinstance(X, Sequences):
+            X = as_features(X, None)
+        if not isinstance(y, Sequences):
+            y = Sequences.from_lengths(np.asarray(as_labels(y, X, None)), X.lengths)
+        return X, y
+
+    def shared(self, X):
+        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        X, vectorizer = learnt(X, None)
+        X = as_features(X, None)
+        values = without_zeros(X.values)
+        return X if values is X.values else Sequences(values, X.offsets), {
+            "vectorizer_": vectorizer}
+
+    def census(self, X, y, sample_weight=None):
+        """The `Census` of a piece."""
+        if y is None:
+            raise ValueError("y is missing: each sequence needs its labels.")
+        X = as_features(X, None)
+        labels = as_labels(y, X, None)
+        weights = as_weights(sample_weight, len(X), "sequence")
+        counts = (weights > 0) & (X.lengths > 0)
+        if not counts.all():
+            of_positions = np.repeat(counts, X.lengths).tolist()
+            labels = [label for label, kept in zip(labels, of_positions, strict=True) if kept]
+        return Census(
+            int(counts.sum()), distinct(labels), rows_in_common(X.values),
+            {"weight": weights.sum()})
+
+    def resolved_penalty(self, R, d, selected, lengths, ngrams):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
+        if self.order > 1 and isinstance(self.penalty, Group):
+            raise ValueError(
+                f"penalty={self.penalty!r} needs order=1, got order={self.order}: n-grams of "
+                "labels are in no group.")
+        families, missing = {"coef": (R, d)}, {}
+        for present, names, shape, why in (
+            (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
+            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
+            (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
+            (selected is not None, ("transition_feature_coef",),
+             (0 if selected is None else selected.size, R, R), "transition_features"),
+            (self.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),), "order"),
+        ):
+            to, value = families, shape
+            if not present:
+                to, value = missing, f"weights that this model has not: see {why}"
+            to.update(dict.fromkeys(names, value))
+        sample = Sample(lengths.size, R, lengths, selected, ngrams)
+        return resolve_penalty(self.penalty, families, missing, sample)
+
+    def problem(self, pieces, census=None, one_alpha=False):
+        """The `Problem` of these data; for one alpha columns may be left out by it."""
+        if pieces.in_memory:
+            return self._in_memory(*pieces, census, one_alpha)
+        return SequenceChunks(self, pieces, census).made()
+
+    def _in_memory(self, X, y, sample_weight, lengths, allowed, census, one_alpha):
+        X = as_features(X, lengths)
+        selected = selected_columns(self.transition_features, X.values.shape[1])
+        labels = as_labels(y, X, lengths)
+        weights = as_weights(sample_weight, len(X), "sequence")
+        kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
+        if kept.size == 0:
+            raise ValueError("X has no positions in sequences of non-zero weight.")
+        # what is left out is skipped, not copied without: X may be that of several fits at a time
+        part, positions, offsets = None, None, X.offsets
+        if kept.size < len(X):
+            part, (positions, offsets) = kept, taken(X.offsets, kept)
+            labels = [labels[t] for t in positions.tolist()]
+        weights = summable(weights[kept])
+        classes, codes = encode(labels, census=census)
+        cost = cost_matrix(self.cost, classes.size)
+        warn_of_order(self.cost, classes)
+        within = SequenceConstraints(self, X, kept, codes, classes, allowed, lengths)
+        alpha = self.alpha_of(kept.size, census)
+        check_size(X, alpha, kept)
+        blocks = Blocks.of(
+            len(X), kept, weights, *merge_sequences(X, within.contents(codes), weights, part))
+        values = without_zeros(X.values, positions)
+        edge_values = None if selected is None else without_zeros(columns_of(values, selected))
+        resolved = self.resolved_penalty(
+            classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
+        n_columns, share = values.shape[1], None
+        if one_alpha:
+            share = np.repeat(weights, X.lengths[kept]) / weights.sum()
+            share = spread(share, positions, X.n_tokens, 0.0)
+        values, columns, held = held_weights(
+            as_states(self.states), values, edge_values,
+            spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
+            alpha)
+        if "used" in held:
+            held["used"] = within.used(held["used"])
+        codes = Sequences(codes, offsets)[blocks.first]
+        outputs = within.outputs(codes, cost, blocks, held.get("used"))
+        loss = self.loss(outputs)
+        features = ChainFeatures(
+            values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
+            self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
+        )
+        penalise(features, resolved)
+        common = {
+            "n_features_in_": X.values.shape[1], "classes_": classes,
+            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
+        if selected is not None:
+            common["transition_features_"] = selected
+        if self.order > 1:
+            common["ngrams_"] = within.ngrams
+        task = {
+            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "per_edge": selected is not None, "classes": classes, **within.content(),
+        }
+        return ChainProblem(
+            loss, features, blocks, common, task, columns, n_columns)
+
+    def _remedy(self, layout):
+        if layout.max_parts == 1:
+            return (
+                "sequences of one position have no transitions; fit their tokens by "
+                "MulticlassClassifier")
+        if self.surrogate == "log" and self.states != "observed":
+            return (
+                "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
+                "labels")
+        return super()._remedy(layout)
+
+
+class SequenceChunks(Chunked):
+    """The chunks of sequences.
+
+    Parameters
+    ----------
+    task : SequenceTask
+    pieces : Pieces
+    census : Census or None
+    """
+
+    _for_next = (
+        *Chunked._for_next, "labels", "n_columns", "selected", "used", "edge_used")
+
+    def __init__(self, task, pieces, census):
+        X, y, sample_weight, lengths = pieces.X, pieces.y, pieces.sample_weight, pieces.lengths
+        if as_states(task.states).least is not None:
+            raise ValueError(
+                "states['min_freq'] is not supported by fits that read the data in chunks: leave "
+                "it out, or use solver=BlockFrankWolfe(), in memory.")
+        if lengths is not None:
+            X, y = (Sequences.from_lengths(part, lengths) for part in (X, y))
+        elif not isinstance(X, (Sequences, ConcatenatedData)):
+            X = as_features(X, None)
+        if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+            raise ValueError("y must be a list with a sequence of labels for each sequence of X.")
+        if len(y) != len(X):
+            raise ValueError(f"y has {len(y)} sequences, but X has {len(X)}.")
+        if len(X) == 0:
+            raise ValueError("X has no sequences.")
+        weights = as_weights(sample_weight, len(X), "sequence")
+        parts = X.parts if isinstance(X, ConcatenatedData) else [X]
+        self.offsets = parts[0].offsets
+        if len(parts) > 1:
+            self.offsets = cut(np.concatenate([part.lengths for part in parts]))
+        lengths = np.diff(self.offsets)
+        kept = (weights > 0) & (lengths > 0)
+        if not kept.any():
+            raise ValueError("X has no positions in sequences of non-zero weight.")
+        super().__init__(task, pieces, X)
+        self.y, self.census = y, census
+        self.begin(kept, summable(weights[kept]), weights)
+        self.lengths = lengths[self.kept]
+        # where the labels of each block are
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.alpha = task.alpha_of(self.weights.size, census)
+
+    def _piece(self, start, stop):
+        """The sequences start ... stop - 1 that count, in memory, and their numbers."""
+        piece = self.X[start:stop]
+        numbers = start + np.flatnonzero(self.kept[start:stop])
+        values = in_memory(piece.values)
+        self.is_sparse = sparse.issparse(values)
+        self.is_canonical &= not self.is_sparse or values.has_canonical_format
+        X = as_features(
+            Sequences(values, piece.offsets), None, None, self.X.own_number(start))
+        if numbers.size < stop - start:
+            X = X[numbers - start]
+        return X, numbers
+
+    # ------------------------------------------------------------------ the first passes
+
+    def problem(self):
+        task, last = self.task, self.last
+        self.n_columns, self.selected, data_bytes = None, None, []
+        if last is not None:
+            self.n_columns, self.selected = last.n_columns, last.selected
+            self.labels, data_bytes = last.labels.continued(), [last.sizes]
+        with self.store.explained():
+            if last is None:
+                self.labels = LabelFile(self.store)
+            self.stream(self.offsets, lambda a, b: self._look(a, b, data_bytes))
+        sizes = np.concatenate(data_bytes)
+        classes, self.rank = encode(self.labels.labels, census=self.census)
+        self.n_labels = R = classes.size
+        self.cost = cost_matrix(task.cost, R)
+        resolved = task.resolved_penalty(
+            R, self.n_columns, self.selected, self.lengths, None)
+        self.used = self.edge_used = None
+        self.states = as_states(task.states)
+        if not self.states.is_all:
+            if last is not None:
+                self.used, self.edge_used = (
+                    None if mask is None else mask.copy()
+                    for mask in (last.used, last.edge_used))
+            self.stream(self.offsets, self._look_for_pairs)
+        stride = row_stride(R)
+        per_edge = self.selected is not None
+        numbers = (self.lengths + R * (self.lengths - 1 if per_edge else 1)) * stride
+        first = int(np.argmax(self.kept))
+        some = self._values(self._piece(first, first + 1)[0].values)
+        blocks = np.zeros(1, dtype=np.intp)
+        features = self._features(*some, blocks, self._outputs(blocks).layout)
+        penalise(features, resolved)
+        self.finish(features, int(numbers.max()), sizes, numbers)
+
+        common = {
+            "n_features_in_": self.n_columns, "classes_": classes,
+            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer}
+        if per_edge:
+            common["transition_features_"] = self.selected
+        return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
+
+    def _look(self, start, stop, data_bytes):
+        """Validate sequences, put their labels aside and note their sizes."""
+        check_readable(self.X[start:stop])
+        X, numbers = self._piece(start, stop)
+        if self.n_columns is None:
+            self.n_columns = X.values.shape[1]
+            self.selected = selected_columns(self.task.transition_features, self.n_columns)
+        whole = self.X[start:stop]
+        first = self.X.own_number(start)
+        labels = np.empty(whole.n_tokens, dtype=object)
+        labels[:] = as_labels(self.y[start:stop], whole, None, first)
+        if numbers.size < stop - start:
+            labels = Sequences(labels, whole.offsets)[numbers - start].values
+        codes = self.labels.numbers(labels)
+        self.labels.write(self.starts[self.before[start]], codes)
+        check_size(X, self.alpha, np.arange(numbers.size), numbers - start + first)
+        self.looked(stop, X.values, X.lengths, codes)
+        data_bytes.append(
+            position_bytes(X.lengths, entries_of(X.values, X.offsets), X.values))
+        return n_bytes(X.values)
+
+    def labels_met(self):
+        return self.labels.labels
+
+    def _codes(self, first, last):
+        """The labels of the blocks first ... last - 1, as numbers."""
+        return self.rank[self.labels.read(*self.starts[[first, last]])]
+
+    def _look_for_pairs(self, start, stop):
+        """Note which weights there are."""
+        X, numbers = self._piece(start, stop)
+        if numbers.size:
+            codes = self._codes(*self.before[[start, stop]])
+            values, edge_values = self._values(X.values)
+            # as masks of rows, which those of the next chunks are joined to
+            found = observed(
+                values, edge_values, codes, X.offsets, self.n_labels, False, None, self.states)
+            for name in ("used", "edge_used"):
+                known, mask = getattr(self, name), found.get(name)
+                if mask is None:
+                    continue
+                if known is None:
+                    setattr(self, name, mask)
+                else:
+                    np.maximum(known, mask, out=known)
+        return n_bytes(X.values)
+
+    def _values(self, values):
+        """Features of positions, and those of transitions if they have any."""
+        values = without_zeros(values)
+        if self.selected is None:
+            return values, None
+        return values, without_zeros(columns_of(values, self.selected))
+
+    # -------------------------------------------------------------------------- chunks
+
+    def _outputs(self, blocks):
+        first, last = blocks[0], blocks[-1] + 1
+        task = self.task
+        return ChainOutputs(
+            self._codes(first, last), self.lengths[first:last], self.cost,
+            self.selected is not None, task.cost_scale)
+
+    def surrogate_of(self, blocks):
+        return self.task.loss(self._outputs(blocks))
+
+    def _features(self, values, edge_values, blocks, layout, **shared):
+        task, starts = self.task, self.starts[blocks]
+        return ChainFeatures(
+            values, starts - starts[0], layout, float(task.fit_intercept), task.fit_start_end,
+            task.fit_transitions, edge_values, used=self.used, edge_used=self.edge_used, **shared)
+
+    def open(self, c):
+        blocks = self.blocks(c)
+        surrogate, kept = self.surrogate_of(blocks), self.store.kept(c)
+        layout = surrogate.outputs.layout
+        values, edge_values, norms = self._made(c) if kept is None else self._kept(c, kept)
+        features = self._features(
+            values, edge_values, blocks, layout, like=self.features, norms=norms)
+        if kept is None:
+            arrays = flat("norms", features.norms())
+            examples = self.examples[[c, c + 1]]
+            start, stop = self.offsets[examples]
+            is_plain = self.is_canonical and values.shape[0] == stop - start and (
+                sparse.issparse(values) == self.is_sparse) and self.X.place(*examples) is not None
+            if not is_plain:
+                arrays.update(as_arrays("values", values))
+            if edge_values is not None and edge_values is not values:
+                arrays.update(as_arrays("edge_values", edge_values))
+            self.store.keep(c, arrays)
+        return surrogate, features, n_bytes(values)
+
+    def _made(self, c):
+        """Features of chunk c, and of its transitions, as they are first made."""
+        X, _ = self._piece(*self.examples[[c, c + 1]])
+        return *self._values(X.values), None
+
+    def _kept(self, c, kept):
+        """The same from what was kept, and what norms are made of."""
+        values = from_arrays("values", kept)
+        if values is None:
+            X, start, stop = self.X.place(*self.examples[[c, c + 1]])
+            values = rows_again(X, "values", start, stop, X.offsets)
+        edge_values = from_arrays("edge_values", kept)
+        if edge_values is None and self.selected is not None:
+            edge_values = values
+        return values, edge_values, part("norms", kept)

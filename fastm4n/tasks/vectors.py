@@ -1,0 +1,260 @@
+"""Tasks of one vector x an example: linear weights or a kernel."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from fastm4n.data._sequences import check_compressed
+from fastm4n.data.disk._rows import Rows
+from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.tasks.base import Census, Task, parameters_of, rows_in_common
+from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
+from fastm4n.tasks.merge import merge_examples
+from fastm4n.tasks.parameters import (
+    canonical,
+    check_norms,
+    check_weights,
+    frozen_copy,
+    is_frozen,
+    summable,
+)
+from fastm4n.tasks.places import check_listed, placed
+from fastm4n.tasks.problem import Blocks, Problem
+
+
+@dataclass
+class VectorProblem(Problem):
+    """The problem of an estimator of vectors.
+
+    Attributes
+    ----------
+    free_intercept : float, default=None
+        The value of the constant feature where the intercept is not penalised.
+    centre : ndarray of shape (n_features,), default=None
+        What has been taken from all rows of X.
+    """
+
+    free_intercept: float = None
+    centre: np.ndarray = None
+
+    def fitted(self, mu, alpha, intercepts=None):
+        if intercepts is None:
+            intercepts = self.features.constant_scores()
+        if "_kernel_parameters" not in self.common:
+            coef = self.features.coef()
+            if self.centre is not None:
+                intercepts = intercepts - coef @ self.centre
+            return {"intercept_": intercepts, "coef_": coef}
+        blocks = self.blocks
+        beta = self._scored(self.loss.outputs.truth() - mu)
+        beta = beta * (blocks.weights / alpha)[:, np.newaxis]
+        return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def fitted_by(self, solution, alpha):
+        return self.fitted(solution.mu, alpha, solution.intercepts)
+
+    def _scored(self, numbers):
+        """Of the numbers of all blocks those whose scores depend on x, a row for each block."""
+        return numbers.reshape(self.weights.size, -1)
+
+
+def validated(estimator, X, *y, reset=True):
+    """X, canonical, and y if given, as `validate_data` makes them for the kernel.
+
+    With `reset` the number of features and their names become attributes of the estimator.
+    """
+    X = X.values if isinstance(X, Rows) else X
+    check_compressed("X", X)
+    if y:
+        check_listed(*y)
+    kernel = estimator.kernel
+    try:
+        found = validate_data(
+            estimator, X, *y, accept_sparse="csr" if kernel != "precomputed" else False,
+            dtype=[np.float64, np.float32], order="C", reset=reset,
+        )
+    except ValueError as error:
+        raise placed(error, estimator, X, *y) from None
+    # kernels of scikit-learn take entries in parts for entries of their own
+    rows = canonical(found[0] if y else found, long_indices=kernel == "linear")
+    return (rows, *found[1:]) if y else rows
+
+
+class VectorTask(Task):
+    """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
+
+    problem_class = VectorProblem
+    # what y has of each example, in words
+    each = "a label"
+
+    def __init__(self, estimator):
+        super().__init__(estimator)
+        # an estimator that is not fitted, for what validation notes
+        self.bare = type(estimator).__new__(type(estimator))
+        vars(self.bare).update(parameters_of(estimator))
+
+    def noted(self):
+        """What validation has noted of X, as fitted attributes."""
+        names = "n_features_in_", "feature_names_in_"
+        return {name: vars(self.bare)[name] for name in names if name in vars(self.bare)}
+
+    def shared(self, X):
+        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        X = validated(self.bare, X)
+        if self.kernel not in ("linear", "precomputed"):
+            X = frozen_copy(X)  # the one that the fitted estimators keep
+        return X, self.noted()
+
+    def naming(self, problem):
+        return named_kernel(self.kernel)
+
+    def census(self, X, y, sample_weight=None):
+        """The `Census` of a piece."""
+        X = validated(self.bare, X)
+        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        kept = np.flatnonzero(weights)
+        if y is None:
+            raise ValueError(f"y is missing: each example needs {self.each}.")
+        same = rows_in_common(X)
+        same["feature names"] = getattr(self.bare, "feature_names_in_", None)
+        found = Census(kept.size, None, same, {"weight": weights.sum()})
+        self._count(found, X, y, weights, kept)
+        return found
+
+    def _read(self, X, y, sample_weight):
+        """X, canonical, the examples that count, and their weights."""
+        if y is None:
+            raise ValueError(
+                f"{self.taker} requires y to be passed, but the target y is None.")
+        X = validated(self.bare, X)
+        self._check_square(X)
+        weights = self._weights(X, sample_weight)
+        kept = np.flatnonzero(weights)
+        return X, kept, summable(weights[kept])
+
+    def _weights(self, X, sample_weight):
+        if sample_weight is None:
+            return np.ones(X.shape[0])
+        return check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+
+    def _check_square(self, X):
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square X, one row and column per sample, got "
+                f"shape {X.shape}."
+            )
+
+    def _has_free_intercept(self):
+        """Whether the intercept is not penalised."""
+        return isinstance(self.fit_intercept, str)
+
+    def _constant(self):
+        """Value of the constant feature whose weight is the intercept; 0 without one."""
+        return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
+
+    def _coef_shape(self, n_scores, n_features):
+        """Shape of coef_."""
+        return n_scores, n_features
+
+    def _penalise(self, features):
+        """Give a linear map the penalty of its weights."""
+        R, d = features.n_labels, features.n_features
+        families = {"coef": self._coef_shape(R, d)}
+        missing = {}
+        if self._has_free_intercept():
+            missing["intercept"] = "which fit_intercept='free' leaves out of the penalty"
+        elif self.fit_intercept:
+            families["intercept"] = (R,)
+        else:
+            missing["intercept"] = "weights that this model has not: see fit_intercept"
+        resolved = resolve_penalty(self.penalty, families, missing)
+        if resolved is not None:
+            features.set_penalty(resolved.of_rows(
+                (d + 1, features.stride), d,
+                lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
+
+    def _n_scores(self, layout):
+        """Scores of a block that depend on x."""
+        return layout.max_size
+
+    def _arranged(self, features, layout, common):
+        """A map of those scores, as one of all that the layout has."""
+        return features
+
+    def _features(self, X, samples, p, n_labels):
+        """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
+        intercept = self._constant()
+        if self.kernel == "linear":
+            norms = row_norms(X, 0.0)[samples]
+        elif self.kernel == "precomputed":
+            norms = np.diagonal(X)[samples]
+        else:
+            norms = np.ones(samples.size)  # most kernels are normed
+        if self._has_free_intercept():
+            # proximal steps as long as the features are
+            with np.errstate(over="ignore", invalid="ignore"):
+                intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
+        if self.kernel == "linear":
+            norms = norms + intercept**2
+            check_norms(norms, self.alpha, lambda large: f"row {samples[large].min()}")
+            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
+        if self.kernel == "precomputed":
+            whole = np.array_equal(samples, np.arange(X.shape[0]))
+            points, parameters = X if whole else X[np.ix_(samples, samples)], {}
+        else:
+            points = X[samples]
+            parameters = kernel_parameters(
+                self.kernel, points, p, gamma=self.gamma,
+                kernel_params=self.kernel_params,
+            )
+        features = kernel_features(
+            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size,
+            self.tol)
+        return features, parameters, intercept
+
+    def _blocks(self, X, kept, keys, weights):
+        """Blocks of the samples kept, merged where X and keys are equal.
+
+        A Gram matrix tells nothing of which samples are.
+        """
+        if self.kernel == "precomputed":
+            every = np.arange(kept.size)
+            merged = every, weights, every
+        else:
+            merged = merge_examples(X, keys, weights, None if kept.size == X.shape[0] else kept)
+        return Blocks.of(X.shape[0], kept, weights, *merged)
+
+    def _made(self, X, blocks, loss, common, task):
+        """The problem of examples in memory.
+
+        Parameters
+        ----------
+        X : canonical features of all samples, or their Gram matrix
+        blocks : Blocks
+        loss : Surrogate
+            Over the outputs of the blocks.
+        common, task : dict
+            As in `Problem`, of the outputs.
+        """
+        common = {**self.noted(), **common}
+        samples, p = blocks.examples, blocks.weights
+        centre = None
+        if self._has_free_intercept() and self.kernel == "linear" and not sparse.issparse(X):
+            # a free intercept takes up any shift of the features, and the solver has an
+            # easier time without one
+            centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
+        features, parameters, intercept = self._features(
+            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout))
+        features = self._arranged(features, loss.outputs.layout, common)
+        if self.kernel == "linear":
+            self._penalise(features)
+        else:
+            common = {**common, "_kernel_parameters": parameters}
+            if self.kernel != "precomputed":
+                # the caller may go on to change what is theirs
+                common["X_fit_"] = X if is_frozen(X) else X.copy()
+        free = intercept if self._has_free_intercept() else None
+        return self.problem_class(loss, features, blocks, common, task, free, centre)
