@@ -563,7 +563,7 @@ def test_wrong_estimators(taggers):
     names = np.array(["v", "w", "x", "y", "z"])
     tagger = SequenceTagger("log", tol=0.5, random_state=0).fit(X, Sequences(
         names[np.searchsorted(BIO, y.values)], y.offsets))
-    with pytest.raises(ValueError, match=r"classes_\[0\] is 'v': labels must be 'O', or one of B"):
+    with pytest.raises(ValueError, match=r"classes_\[0\] is 'v': labels must be 'O', or B, I"):
         ConformalTagger(tagger, target="spans").calibrate(
             X, Sequences(names[np.searchsorted(BIO, y.values)], y.offsets))
 

@@ -54,10 +54,10 @@ CASES = {
     "no columns": (
         lambda: MultiLabelClassifier().fit(X, np.zeros((3, 0), dtype=int)), "y has no columns: "),
     "a ranking of no dimensions": (
-        lambda: as_places(np.array(3)), "y has no dimensions: rankings go into a list."),
+        lambda: as_places(np.array(3)), "y has no dimensions. Put a single ranking into a list, [y]."),
     "complex features of nodes": (
         lambda: Graphs.from_list([(np.zeros((2, 1), dtype=complex), [(0, 1)])]),
-        "are complex; give real and imaginary parts as two columns."),
+        "are complex. Make two columns of real and imaginary parts."),
     "features that are words": (
         lambda: Graphs.from_list([(np.array([["a"], ["b"]]), [(0, 1)])]), "must be numbers: "),
     "features of another size": (
@@ -128,7 +128,7 @@ def test_what_is_no_file():
 def test_ids_of_conllu(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text("1\t" + "\t".join("_" * 9) + "\nx\t" + "\t".join("_" * 9) + "\n\n")
-    with pytest.raises(ValueError, match=r"a\.conllu, line 2: the ID 'x' is none of CoNLL-U's"):
+    with pytest.raises(ValueError, match=r"a\.conllu, line 2: the ID 'x' is not of the form"):
         load_conllu(path)
 
 

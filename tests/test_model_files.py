@@ -118,7 +118,7 @@ def test_headers_come_back(tmp_path):
         ({}, {3: np.ones(1)}, "names of arrays"),
         ({"a": np.nan}, {}, "header cannot be written"),
         ({"a": object()}, {}, "of type object"),
-        ({"a": "x" * 2**24}, {}, "Make arrays of what is long"),
+        ({"a": "x" * 2**24}, {}, "Move long"),
     ],
 )
 def test_what_cannot_be_written_is_refused_first(header, arrays, said, tmp_path):
@@ -406,7 +406,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
         (lambda: make_pipeline(MinMaxScaler(), MulticlassClassifier()).fit(X, Y), TypeError,
          "MinMaxScaler cannot be saved before the last step"),
         (lambda: type("Mine", (MulticlassClassifier,), {})().fit(X, Y), TypeError,
-         "Mine cannot be saved; what can is GraphTagger, LabelRanker"),
+         "Mine cannot be saved. Classes that can: GraphTagger, LabelRanker"),
         (lambda: MulticlassClassifier(kernel=lambda a, b: a @ b).fit(X, Y), TypeError,
          "kernel=<.* cannot be saved: it is a callable"),
         (lambda: MulticlassClassifier(random_state=np.random.RandomState(0)).fit(X, Y), TypeError,

@@ -169,7 +169,7 @@ def test_a_newer_version_names_both(model):
     content = bytearray(model.read_bytes())
     content[8] = 2
     model.write_bytes(content)
-    said = f"has format version 2; this fastm4n, .*, reads version {array_files.FORMAT_VERSION}"
+    said = f"has format version 2, but fastm4n .* reads version {array_files.FORMAT_VERSION}"
     with pytest.raises(ModelFileError, match=said):
         load_model(model)
 
