@@ -26,6 +26,7 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.label_costs import as_costs, as_kept
 from fastm4n.base.threads import n_threads
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
@@ -108,6 +109,11 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     # a fitted cost matrix, or what names it
     _cost_held = None
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
     @classmethod
     def _labels_attribute(cls):
         """Name of the fitted array of labels, None where labels have no names."""
@@ -130,6 +136,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
         check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
+        if hasattr(self, "cost_scale"):
+            check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_flags("warm_start")
         check_verbose(self.verbose)
         as_solver(self.solver).check()

@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.checks import check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.attributes import made, tokens_of
 from fastm4n.tasks.chain_automaton import (
@@ -353,14 +352,12 @@ default="auto"
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
         tags.input_tags.dict = True
-        tags.target_tags.required = True
         return tags
 
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_flags("fit_intercept")
         self._scored.check()
         check_constraints(self.constraints, self._scored.features)

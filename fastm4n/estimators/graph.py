@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
 from fastm4n.research._soft import check_inference
@@ -298,7 +297,6 @@ default="auto"
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
-        tags.target_tags.required = True
         return tags
 
     def _arrays_of_fit(self):
@@ -316,7 +314,6 @@ default="auto"
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
         self._check_flags("fit_intercept", "label_features")
         check_inference(self)

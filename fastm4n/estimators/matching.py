@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import Group, as_penalty
 from fastm4n.tasks.kernels import add_expansion, check_kernel
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
@@ -224,14 +222,12 @@ default="auto"
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = False
-        tags.target_tags.required = True
         return tags
 
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_kernel(self)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError(

@@ -287,7 +287,6 @@ default="auto"
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
-        tags.target_tags.required = True
         tags.target_tags.multi_output = tags.target_tags.two_d_labels = True
         tags.target_tags.single_output = tags.target_tags.one_d_labels = False
         return tags

@@ -16,7 +16,6 @@ from fastm4n.data._rankings import (
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.tasks.permutations import RankingTask, best_permutations, distribution, least_risk
 
 if TYPE_CHECKING:
@@ -232,16 +231,10 @@ default="auto"
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
 
