@@ -54,11 +54,12 @@ class ReadModel:
             if lengths is not None:
                 raise ValueError("lengths is for sequences, and the examples are single labels.")
             self.X = X = validated(model, X, reset=False)
+            constant = model._task_class(model)._constant()
             if self.kind == "sets":
-                self.factors = LabelSetFactors(X, R, model.edges_, constant=model._constant())
+                self.factors = LabelSetFactors(X, R, model.edges_, constant=constant)
             else:
                 self.factors = FactorFeatures(
-                    X, np.arange(X.shape[0] + 1), R, constant=model._constant())
+                    X, np.arange(X.shape[0] + 1), R, constant=constant)
 
     @property
     def couples(self):
@@ -138,7 +139,7 @@ class ReadModel:
     def strong_convexity(self):
         """a in a / 2 ||w||^2 of the objective; 0 where some weights are not penalised."""
         model = self.model
-        if self.kind != "sequences" and model._has_free_intercept():
+        if self.kind != "sequences" and model._task_class(model)._has_free_intercept():
             return 0.0
         return model.alpha_ * (1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0)))
 
