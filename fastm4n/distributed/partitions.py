@@ -28,16 +28,16 @@ def partition(*numbers):
 
 
 class FitMember:
-    """Some partitions of the data of a fit; after `begin` a `Worker`, all of whose methods it has.
+    """Some partitions of the data of a fit. After `begin` it has all methods of a `Worker`.
 
     Parameters
     ----------
     estimator : CertifiedEstimator
         For its parameters.
     numbers : sequence of int
-        Of the partitions.
+        Numbers of the partitions.
     census : Census or None
-        That of all partitions, once it is known.
+        The census of all partitions, once it is known.
     *parts : tuples (X, y, sample_weight, ends)
         The partitions; ends are the first and the last group of rows, None where rows have none.
         An empty partition is None, and left out.
@@ -73,7 +73,7 @@ class FitMember:
         Returns
         -------
         oracle : str or None
-            What finds best labellings, where that goes by the data.
+            The oracle, if it depends on the data.
         """
         if self.worker is None:
             estimator = clone(self.estimator)
@@ -125,7 +125,7 @@ def _cut(data, rows):
 
 
 def joined(task, parts):
-    """X, y and weights of several partitions as those of one."""
+    """X, y and weights of several partitions, concatenated."""
     Xs, ys, weights = ([part[i] for part in parts] for i in range(3))
     Xs = [task.container(X) for X in Xs]
     counts = [n_examples(X) for X in Xs]
@@ -156,7 +156,7 @@ def _concatenated(arrays):
 
 
 def asked(fleet, method, *args, members=None):
-    """`Fleet.call_all`, members that are lost being made anew and asked again."""
+    """`Fleet.call_all`. Members that are lost are replaced and called again."""
     members = list(range(fleet.n_members)) if members is None else list(members)
     answers = dict.fromkeys(members)
     left, lost = members, None

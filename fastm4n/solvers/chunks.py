@@ -92,8 +92,7 @@ class ChunkedEngine:
     local_sampling : Sampling
         Sampling in the second and later visits of a loaded chunk.
     visits : int or None
-        How often a chunk is visited each time it is loaded, without acceleration; by counts of work
-        if None.
+        Visits of a chunk each time it is loaded, without acceleration. By counts of work if None.
     n_jobs : int
         Threads of a certificate.
     """
@@ -373,7 +372,7 @@ class ChunkedEngine:
     def _in_common(self, c, name, kept):
         """How much of an array is of blocks that were there before.
 
-        What is behind may be of a call that failed, whose data were others.
+        Further entries may come from a failed call with other data.
         """
         last, sizes = self._last
         return int(sizes[name]) if c == last else kept[name].size
@@ -381,7 +380,7 @@ class ChunkedEngine:
     def _own(self, c, kept, engine):
         """Stored arrays of a chunk, extended to further blocks at its end.
 
-        Arrays go block by block: what is of new blocks is theirs at phi(y).
+        Arrays go block by block. New blocks are at phi(y).
         """
         own = _engine_arrays(engine)
         if not kept["concave"].size == self._in_common(c, "concave", kept) == own["concave"].size:

@@ -1,6 +1,6 @@
 """Files of fits by chunks: dual points, and arrays made of the data.
 
-In a folder that was given, dual points are in two files for each chunk. One is written over only if
+In a `work_folder` each chunk has two files of dual points. One is written over only if
 no committed state refers to it: a process that is killed at any moment, or a disk that is full,
 leaves all that the last committed state is made of. All else is in files without a name, which the
 system removes however the process ends.
@@ -99,7 +99,7 @@ class Scratch:
         self._places[key] = at, room, head
 
     def read(self, key):
-        """The arrays of `write`, in one buffer of their own; None if there are none."""
+        """The arrays of `write` in one new buffer, or None."""
         at, _, head = self._places.get(key, (0, 0, None))
         if head is None:
             return None
@@ -113,7 +113,7 @@ class Scratch:
         return self._places.keys()
 
     def forget(self, key):
-        """Have no arrays of this key; others may take their place."""
+        """Remove the arrays of this key. Others may take their place."""
         if key in self._places:
             self._places[key] = *self._places[key][:2], None
 
@@ -139,9 +139,9 @@ class DualStore:
     ----------
     folder : path
     is_lasting : bool
-        Whether the folder was given, so that a later process may go on with what is there.
+        Whether the folder is a `work_folder`, from which a later process can continue.
     slots : ndarray of int8 of shape (n_chunks,)
-        Which of its two files a chunk is in; -1 before it is first written.
+        The current one of the two files of each chunk, -1 before the first write.
     checks : ndarray of uint32 of shape (n_chunks,)
         CRC-32 of that file.
     ended : tuple (dict, dict) or None
@@ -229,8 +229,8 @@ class DualStore:
     def begin(self, n_chunks):
         """Have this many chunks, none of them written.
 
-        Where a call of `partial_fit` has ended here, its files are not written over before a later
-        state is on disk.
+        The files of the last call of `partial_fit` are overwritten only after a later state is on
+        disk.
         """
         self.slots = np.full(n_chunks, -1, dtype=np.int8)
         self.checks = np.zeros(n_chunks, dtype=np.uint32)
@@ -395,7 +395,7 @@ class ChunkCheckpoint(FitCheckpoint):
     wanted : dict
         Fingerprint of the fit.
     keeps_end : bool
-        Whether a fit that returns before its gap is what was asked for can be gone on with.
+        Whether a fit that ends before `tol` can be continued.
     """
 
     def __init__(self, store, wanted, keeps_end):

@@ -207,7 +207,7 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
 def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
     """Gram matrix of the rows of X, or that of kernel="precomputed", and the constant feature's.
 
-    Of kernels that are computed it has to fit in cache_size, in MiB.
+    A Gram matrix that is computed must fit in cache_size, in MiB.
     """
     n = X.shape[0]
     if kernel == "precomputed":

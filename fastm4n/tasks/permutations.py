@@ -211,7 +211,7 @@ def distribution(estimator, scores, cost):
 
 
 def least_risk(marginals, scores, cost):
-    """Permutations of least expected cost; of those that are level, the one of highest score."""
+    """Permutations of least expected cost. Ties go to the highest score."""
     M = scores.shape[1]
     risks = marginals @ cost / max(1, M)
     places = linear_assignment(risks)[1]
