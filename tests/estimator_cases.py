@@ -222,10 +222,7 @@ CASES = {
             {"transitions": Transitions(order=2), "surrogate": "max_margin", "constraints": ".*"},
         ],
         bad={
-            "transitions": [
-                2, "no", *(Transitions(start_end=value) for value in (0, None, "no")),
-                *(Transitions(pairs=value) for value in (2, None, [])),
-                *(Transitions(order=value) for value in (0, 1.5, None))],
+            "transitions": [2, "no", []],
             "states": ["some", None], "constraints": [3, ["a"]],
         },
         more_calls=(

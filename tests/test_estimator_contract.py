@@ -90,7 +90,7 @@ BAD = {
     "random_state": (["a", -1, 2**32, 0.5], "random_state must be an integer from 0 .*got"),
     "cache": ([0, -1, 1.5], "cache must be an integer > 0, got"),
     "callback": ([1, "print"], "callback must be callable or None, got"),
-    "transitions": ([], "transitions(: .*)? must be .*got"),
+    "transitions": ([], "transitions must be True.*got"),
     "states": ([], "states must be one of .*got"),
     "pairwise": ([], "pairwise must be one of .*got"),
     "inference": ([], "inference must be one of .*got"),

@@ -89,7 +89,7 @@ def test_certificate(surrogate, sparse):
 ])
 def test_policies_meet(options):
     X, y = make_data()
-    plain = {name: options[name] for name in options if name.startswith("fit_")}
+    plain = {name: options[name] for name in options if name in ("fit_intercept", "transitions")}
     best = tagger(options["surrogate"], alpha=1.0, tol=1e-5, max_iter=5000, **plain).fit(X, y)
     model = tagger(**{"alpha": 1.0, "tol": 1e-3, **options}).fit(X, y)
     assert model.relative_gap_ < 0.1
@@ -336,6 +336,16 @@ def test_bad_selections(columns, message):
     X, y = make_data()
     with pytest.raises(ValueError, match=message):
         tagger(transitions=Transitions(features=columns)).fit(X, y)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"start_end": 0}, "start_end must be True or False, got 0"),
+    ({"pairs": None}, "pairs must be True or False, got None"),
+    ({"order": 1.5}, "order must be an integer > 0, got 1.5"),
+])
+def test_bad_transitions(given, message):
+    with pytest.raises(ValueError, match="transitions: " + message):
+        tagger(transitions=Transitions(**given)).fit(*make_data())
 
 
 def test_transitions_are_needed():
