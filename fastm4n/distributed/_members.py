@@ -203,8 +203,6 @@ def check_divisible(estimator):
         refuse(f"order={values['order']}", "use order=1")
     if values.get("pairwise") == "displacement":
         refuse("pairwise='displacement'", "use another one, or GraphTagger")
-    if values.get("inference") == "soft":
-        refuse("inference='soft'", "use inference='lp'")
     if values["warm_start"]:
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():

@@ -12,9 +12,8 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.outputs._base import COST_SCALES
+from fastm4n.outputs.choice import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.research._soft import check_inference
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
 from fastm4n.tasks.graph_model import PAIRWISE
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.tasks.graph_weights import GraphExplanation
-
-
-class _GraphTask(GraphTask):
-    soft_problem = soft_problem
 
 
 @documented(
@@ -88,18 +83,12 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     grid_shape : tuple of int, default=None
         Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
         it.
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
-        large. "soft" lets nodes and edges disagree at a penalty [3]_, which asks for no oracle
-        but one label after another: for "max_margin" and ``pairwise="full"``, "symmetric" or
-        "potts". Predictions are then those of "lp".
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more nodes and edges a graph has, the smaller it has to be. The gap is
-        certified for the soft objective, which is nowhere below the exact one.
+        large.
     label_features : bool, default=False
         Whether the features of a node are features for each label, label after label, as scores
         of several detectors at each place are: n_labels * n_channels columns. All labels share
@@ -139,14 +128,13 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
     oracle_ : str
         What found best labellings: "nodes" where there are no edges, "forest", "min_cut",
-        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition";
-        "soft" for ``inference="soft"``.
+        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition".
     exact_ : bool
         Whether the certified gap is that of the exact objective too: always but for linear
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("log" over linear programs, "soft").
+        weights; None where it is not known ("log" over linear programs).
     [certificate]
 
     See Also
@@ -166,15 +154,12 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
-    Such graphs need exact inference (`oracle_` "few_states"), but in fits by ``inference="soft"``,
-    where each count is one more factor that agrees softly. Under "max_min" the adversary answers
+    Such graphs need exact inference (`oracle_` "few_states"). Under "max_min" the adversary answers
     node by node, whether factors allow that labelling or not: its game is bounded from below.
 
     References
     ----------
     [references]
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
 
     Examples
     --------
@@ -215,7 +200,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     _surrogates = BOOSTED
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")
-    _task_class = _GraphTask
+    _task_class = GraphTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -224,8 +209,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         temperature: float = 1.0,
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        rho: float = 1.0, label_features: bool = False, fit_intercept: bool | float = True,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        label_features: bool = False, fit_intercept: bool | float = True,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
         decode: Literal["map", "min_risk"] = "map", warm_start: bool = False,
@@ -241,7 +226,6 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference
-        self.rho = rho
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -280,8 +264,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
         self._check_flags("fit_intercept", "label_features")
-        check_inference(self)
-        check_soft_graphs(self)
+        check_choice("inference", self.inference, INFERENCES)
         if self.pairwise == "displacement":
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:

@@ -16,9 +16,7 @@ from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs.choice import EXACT
-from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
-from fastm4n.research._soft import check_inference
+from fastm4n.outputs.choice import EXACT, INFERENCES
 from fastm4n.surrogates import make_surrogate
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (
@@ -43,10 +41,6 @@ if TYPE_CHECKING:
     from fastm4n.estimators._types import Solvers
     from fastm4n.factors import Factors
     from fastm4n.penalties._penalties import Penalties
-
-
-class _LabelSetTask(LabelSetTask):
-    soft_problem = soft_label_problem
 
 
 @documented(
@@ -83,26 +77,19 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         uses it for ``decode="min_risk"``, and with `cost_augmented`.
     [cost_scale]
     [tempering]
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
         minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
         it is "lp", a linear program whose objective bounds the exact one from above. The others
         demand one of these, "exact" any that is, and raise an error where it cannot be had.
-        `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
-        which asks for no oracle but one label after another: for "max_margin". Predictions are
-        then those of "lp". Of kernels the whole Gram matrix is held.
+        `oracle_` says what it came to.
     constraints : FactorTables, CountFactor or list of them, default=None
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
         columns of y, their tables 0 for what is allowed and -inf for what is not;
         ``CountFactor.budget(range(n_labels), 3)`` is at most three labels. Inference is exact then,
-        and an error where it cannot be; "soft" fits under each `CountFactor` as one more factor
-        that agrees softly, and has no tables. In "max_min" the adversary answers label by label
-        all the same: a bound from below of its game.
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more pairs there are, the smaller it has to be. The gap is certified
-        for the soft objective, which is nowhere below the exact one.
+        and an error where it cannot be. In "max_min" the adversary answers label by label all the
+        same: a bound from below of its game.
     [kernel]
     [fit_intercept]
     [penalty]
@@ -136,15 +123,13 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         The costs of `cost`.
     oracle_ : str
         What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
-        linear programs "roof" (roof duality) and "decomposition"; "soft" for
-        ``inference="soft"``.
+        linear programs "roof" (roof duality) and "decomposition".
     exact_ : bool
         Whether the objective is the exact one: for all but linear programs, and for those where
         `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far the objective of the linear program lies at most above the exact one at these
-        weights; 0 for exact oracles, None where it is not known ("log" over linear programs,
-        "soft").
+        weights; 0 for exact oracles, None where it is not known ("log" over linear programs).
     [certificate]
     [feature_names]
 
@@ -162,8 +147,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     References
     ----------
     [references]
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
 
     Examples
     --------
@@ -196,7 +179,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         "intercept_": (("k",), "f"),
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
-    _task_class = _LabelSetTask
+    _task_class = LabelSetTask
 
     def __init__(
         self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
@@ -204,9 +187,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         cost: Literal["zero_one"] | ArrayLike = "zero_one",
         cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
         temperature: float = 1.0,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        constraints: Factors | None = None, rho: float = 1.0,
-        kernel: str | Callable[..., Any] = "linear",
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        constraints: Factors | None = None, kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
@@ -224,7 +206,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.temperature = temperature
         self.inference = inference
         self.constraints = constraints
-        self.rho = rho
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -255,16 +236,15 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     def _check_parameters(self):
         self._check_solver_parameters()
         check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        check_inference(self)
+        check_choice("inference", self.inference, INFERENCES)
         check_graph(self.graph)
         if self.constraints is not None:
             constraints = as_factors(self.constraints, 2**62, "constraints")
             check_constraints(constraints, "constraints")
-            if constraints and self.inference not in ("auto", "exact", "soft"):
+            if constraints and self.inference not in ("auto", "exact"):
                 raise ValueError(
                     f"inference={self.inference!r} finds best sets without constraints: use "
-                    "inference='auto', 'exact' or 'soft'.")
-            check_soft_constraints(self.inference, constraints)
+                    "inference='auto' or 'exact'.")
             if constraints and self.surrogate == "boost":
                 raise ValueError(
                     "surrogate='boost' needs derivatives of marginals, which sets under "

@@ -460,11 +460,11 @@ if TYPE_CHECKING:
     class DaskOrdinalClassifier(DaskEstimator, OrdinalClassifier): ...
     class DaskSequenceTagger(DaskEstimator, SequenceTagger): ...
 else:
-    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
+    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ')
     DaskLabelRanker = _of(LabelRanker, _KERNELS)
     DaskMatcher = _of(Matcher, _KERNELS)
     DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
-    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
+    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS)
     DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)
     DaskSequenceTagger = _of(SequenceTagger, '``states="observed"``, `order` of 2 or more, ')
     from typing import Any, Literal, Self
