@@ -22,9 +22,7 @@ FOUND = imports()
 UPWARD = {
     ("surrogates", "research._boost"),
 }
-CIRCULAR = [
-    {"research.displays", "research.theory", "research.theory.report"},
-]
+CIRCULAR = []
 
 
 def upward():

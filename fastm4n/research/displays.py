@@ -8,6 +8,8 @@ import numpy as np
 
 from fastm4n.plotting import _axes
 from fastm4n.plotting._arguments import check_matplotlib
+from fastm4n.research.theory._models import ReadModel
+from fastm4n.research.theory.margins import margins_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from fastm4n.estimators.chain import SequenceTagger
     from fastm4n.estimators.multilabel import MultiLabelClassifier
     from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
-    from fastm4n.research.theory.report import ComplexityReport
 
 KINDS = ("histogram", "cumulative")
 
@@ -81,7 +82,7 @@ class MarginDisplay:
 
     @classmethod
     def from_report(
-        cls, report: ComplexityReport, *, ax: Axes | None = None, **kwargs: Any,
+        cls, report: Any, *, ax: Axes | None = None, **kwargs: Any,
     ) -> MarginDisplay:
         """Plot the margins of a `fastm4n.research.theory.ComplexityReport`.
 
@@ -124,11 +125,10 @@ class MarginDisplay:
         -------
         display : MarginDisplay
         """
-        from fastm4n.research.theory import complexity_report
-
         check_matplotlib(f"{cls.__name__}.from_estimator")
-        report = complexity_report(estimator, X, y, lengths=lengths, n_draws=0, rho=1.0)
-        return cls.from_report(report, ax=ax, **kwargs)
+        read = ReadModel(estimator, X, lengths)
+        found = margins_of(read, read.known_codes(y, lengths), "mean")
+        return cls(found.margin, read.margin_uncertainty()).plot(ax, **kwargs)
 
     def plot(
         self, ax: Axes | None = None, *, kind: Literal["histogram", "cumulative"] = "histogram",
@@ -260,7 +260,7 @@ class ComplexityDisplay:
 
     @classmethod
     def from_report(
-        cls, report: ComplexityReport, *, norm: Literal["l1", "l2"] = "l1", ax: Axes | None = None,
+        cls, report: Any, *, norm: Literal["l1", "l2"] = "l1", ax: Axes | None = None,
     ) -> ComplexityDisplay:
         """Plot the families of a `fastm4n.research.theory.ComplexityReport`.
 

@@ -135,6 +135,12 @@ class ReadModel:
         with np.errstate(over="ignore"):
             return float(np.sqrt(2.0 * gap / alpha)) if alpha > 0 else np.inf
 
+    def margin_uncertainty(self):
+        """Upper bounds of how far the margin of each example is from that at the optimum."""
+        with np.errstate(invalid="ignore"):
+            return np.where(
+                self.factors.lengths > 0, self.factors.reach() * self.distance_to_optimum(), 0.0)
+
     def strong_convexity(self):
         """a in a / 2 ||w||^2 of the objective; 0 where some weights are not penalised."""
         model = self.model
@@ -162,6 +168,5 @@ def readable(model):
             "read; supported is order=1.")
     if kind == "sets" and (model.constraints is not None or model.oracle_ == "soft"):
         raise NotImplementedError(
-            "Constraints and inference='soft' are not among what a report can read; supported are "
-            "label sets without them.")
+            "Constraints and soft constraints of label sets are not supported by reports.")
     return kind

@@ -204,9 +204,7 @@ def complexity_report(
         feature_names=feature_names)
     W = read.weights()
     norms = unit_norms(W)
-    distance = read.distance_to_optimum()
-    with np.errstate(invalid="ignore"):
-        uncertainty = np.where(factors.lengths > 0, factors.reach() * distance, 0.0)
+    distance, uncertainty = read.distance_to_optimum(), read.margin_uncertainty()
     summary = {
         "model": repr_of(model), "n_examples": factors.n_examples, "loss": loss,
         "max_loss": found.max_loss, "delta": float(delta), "training_loss": _mean(found.loss),
