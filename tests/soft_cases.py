@@ -11,7 +11,7 @@ from fastm4n import CountFactor
 from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem, features_of_gram
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin, SoftFeatures
 from fastm4n.research._soft_kernels import SoftEngine
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research.soft import solve_soft
 from fastm4n.surrogates import MaxMarginLoss
 
 ALPHA = 0.3

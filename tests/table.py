@@ -770,7 +770,7 @@ _EXPLICIT = {}
 
 def is_relaxed(model):
     """Whether the objective is over a larger polytope, or another one altogether."""
-    return getattr(model, "exact_", True) is False or getattr(model, "inference", "") == "soft" or (
+    return getattr(model, "exact_", True) is False or (
         getattr(model, "oracle_", "") in ("roof", "decomposition"))
 
 

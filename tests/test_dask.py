@@ -410,7 +410,6 @@ def test_bad_parameters(client, parameters, words):
     (DaskSequenceTagger(states="observed"), "states='observed'"),
     (DaskSequenceTagger(transitions=Transitions(order=2)), "order=2"),
     (DaskGraphTagger(pairwise="displacement", grid_shape=(2, 2)), "pairwise='displacement'"),
-    (DaskGraphTagger("max_margin", inference="soft"), "inference='soft'"),
 ])
 def test_not_divisible(client, estimator, words):
     with pytest.raises(ValueError, match=f"{words} is not supported for data in partitions"):

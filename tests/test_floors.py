@@ -20,13 +20,8 @@ FOUND = imports()
 
 # imports that are to be mended; none may be added
 UPWARD = {
-    ("estimators.graph", "research._graph_soft"),
-    ("estimators.graph", "research._soft"), ("estimators.multilabel", "research._label_soft"),
-    ("estimators.multilabel", "research._soft"),
 }
-CIRCULAR = [
-    {"research.displays", "research.theory", "research.theory.report"},
-]
+CIRCULAR = []
 
 
 def upward():

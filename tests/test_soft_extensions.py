@@ -10,7 +10,7 @@ from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tabl
 from fastm4n import CountFactor
 from fastm4n.reference import SplitMix64
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research.soft import solve_soft
 from fastm4n.solvers import solve
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify

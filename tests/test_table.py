@@ -60,7 +60,6 @@ FOUND = (20261126, (
                 "BlockFrankWolfe()", "partitions", False),
     _cells.Cell("SequenceTagger", "chain", "max_min", "no constants",
                 "ElasticNet(bounds=(-0.2, 0.3), l1_ratio=1.0)", "auto", "calls", False),
-    _cells.Cell("GraphTagger", "soft", "max_margin", "label features", "l2", "auto", "memory", False),
 ))
 
 

@@ -6,18 +6,18 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
+from fastm4n.distributed._worker import Worker
 from fastm4n.distributed.fleets import Lost, NoMember
-from fastm4n.distributed.worker import Worker
 from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.places import n_examples
 
-# times that a member is made anew before the problem has begun
+# attempts to make a member before the problem begins
 ATTEMPTS = 5
 
 
 @contextmanager
 def partition(*numbers):
-    """Errors name the partitions that they are of."""
+    """Name these partitions in errors."""
     names = "partition" + "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:10]))
     names += ", ..." * (len(numbers) > 10)
     try:
@@ -33,14 +33,13 @@ class FitMember:
     Parameters
     ----------
     estimator : CertifiedEstimator
-        For its parameters.
+        With the parameters of the fit.
     numbers : sequence of int
         Numbers of the partitions.
     census : Census or None
         The census of all partitions, once it is known.
     *parts : tuples (X, y, sample_weight, ends)
-        The partitions; ends are the first and the last group of rows, None where rows have none.
-        An empty partition is None, and left out.
+        The partitions, None for empty ones. `ends` are the first and last group of rows, or None.
     """
 
     stopping = None
@@ -55,7 +54,7 @@ class FitMember:
             self.begin(census)
 
     def census(self):
-        """The number and `Census` of each partition, and the first and last group of its rows."""
+        """Number, `Census`, and first and last group of rows of each partition."""
         found = []
         for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
             with partition(number):
@@ -68,7 +67,7 @@ class FitMember:
         return self.estimator._task_class(self.estimator)
 
     def begin(self, census):
-        """Make the problem of these partitions, and forget the data themselves.
+        """Make the problem of these partitions and drop the data.
 
         Returns
         -------
@@ -91,7 +90,7 @@ class FitMember:
         return self.problem.common.get("oracle_")
 
     def _template(self, estimator, X, y, census):
-        """The problem of one example, of which fitted attributes can be made as of all."""
+        """The problem of one example, if it can make the fitted attributes of all."""
         examples = self.problem.blocks.examples
         sizes = getattr(X, "lengths", None)
         chosen = examples[0] if sizes is None else examples[np.argmax(sizes[examples])]
@@ -101,22 +100,22 @@ class FitMember:
         shapes = [
             {name: array.shape for name, array in problem.features.state().items()}
             for problem in (least, self.problem)]
-        # fitted arrays are made of the state of the features, and the constant attributes
+        # fitted arrays depend on the features' state and constant attributes
         return least if shapes[0] == shapes[1] and oracles[0] == oracles[1] else self.problem
 
     def template(self):
-        """A problem to make fitted attributes of."""
+        """A problem that makes fitted attributes."""
         return self.least
 
     def values(self, state):
-        """The weight of this part, and what is told of it at these weights; see `Problem`."""
+        """The weight of this part, and its `Problem.values` at these weights."""
         self.problem.features.restore(state)
         return self.problem.blocks.total, self.problem.values()
 
     def __getattr__(self, name):
         worker = self.__dict__.get("worker")
         if worker is None:
-            raise AttributeError(f"a member has no {name!r} before it has begun.")
+            raise AttributeError(f"a member has no {name!r} before `begin`.")
         return getattr(worker, name)
 
 
@@ -198,8 +197,6 @@ def check_divisible(estimator):
         refuse(f"order={scored.order} of transitions", "use order=1")
     if values.get("pairwise") == "displacement":
         refuse("pairwise='displacement'", "use another one, or GraphTagger")
-    if values.get("inference") == "soft":
-        refuse("inference='soft'", "use inference='lp'")
     if values["warm_start"]:
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():

@@ -104,6 +104,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _coef_dims = ("k",)
     _fitted_values = ()
     _fitted_marker = "classes_"
+    # whether its problems can be solved for all alphas
+    _has_paths = True
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
     # a fitted cost matrix, or what names it

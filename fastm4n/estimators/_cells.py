@@ -222,8 +222,7 @@ KINDS = {
          "exact": {"graph": "complete", "inference": "exact"},
          "lp": {"graph": "complete", "inference": "lp"},
          "min_cut": {"graph": "tree", "inference": "min_cut"},
-         "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])},
-         "soft": {"graph": "complete", "inference": "soft"}},
+         "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])}},
         _VECTORS, _label_sets, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
     "rankings": Kind(
         {"zero_one": {"cost": "zero_one"}, "squared": {"cost": "squared", "cost_scale": "mean"},
@@ -255,8 +254,7 @@ KINDS = {
          "displacement": {
              "_shape": "forest", "pairwise": "displacement", "grid_shape": (1, 2)},
          "types": {"_shape": "forest", "_types": True},
-         "factors": {"_shape": "triangles", "_factor": CountFactor.budget([0, 1, 2], 2)},
-         "soft": {"_shape": "triangles", "inference": "soft", "_labels": 3}},
+         "factors": {"_shape": "triangles", "_factor": CountFactor.budget([0, 1, 2], 2)}},
         {"dense": {}, "csr": {"_csr": True}, "edges": {"_edge_features": True},
          "label features": {"label_features": True}},
         _graphs, _stored_graphs),

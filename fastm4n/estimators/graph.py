@@ -10,9 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
+from fastm4n.outputs.choice import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.research._soft import check_inference
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
 from fastm4n.tasks.graph_model import PAIRWISE
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.surrogates._parameters import SurrogateLike
     from fastm4n.tasks.graph_weights import GraphExplanation
-
-
-class _GraphTask(GraphTask):
-    soft_problem = soft_problem
 
 
 class GraphTagger(PackedWeights, CertifiedEstimator):
@@ -81,18 +76,12 @@ default="zero_one"
         own weights.
     grid_shape : tuple of int, default=None
         Rows and columns of the grid of places. Required by ``pairwise="displacement"``.
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
-        large. "soft" lets nodes and edges disagree at a penalty [3]_, which asks for no oracle
-        but one label after another: for "max_margin" and ``pairwise="full"``, "symmetric" or
-        "potts". Predictions are then those of "lp".
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more nodes and edges a graph has, the smaller it has to be. The gap is
-        certified for the soft objective, which is nowhere below the exact one.
+        large.
     label_features : bool, default=False
         Whether nodes have separate features for each label, label after label, in n_labels *
         n_channels columns, for example scores of several detectors at each place. All labels then
@@ -155,14 +144,13 @@ default="auto"
         Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
     oracle_ : str
         What found best labellings: "nodes" where there are no edges, "forest", "min_cut",
-        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition";
-        "soft" for ``inference="soft"``.
+        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition".
     exact_ : bool
         Whether the certified gap is that of the exact objective too: always but for linear
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("log" over linear programs, "soft").
+        weights. None if it is not known ("log" over linear programs).
     alpha_ : float
         The alpha of the fit.
     relative_gap_ : float
@@ -205,8 +193,7 @@ default="auto"
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
-    Such graphs need exact inference (`oracle_` "few_states"), but in fits by ``inference="soft"``,
-    where each count is one more factor that agrees softly. Under "max_min" the adversary answers
+    Such graphs need exact inference (`oracle_` "few_states"). Under "max_min" the adversary answers
     node by node, whether factors allow that labelling or not: its game is bounded from below.
 
     References
@@ -215,8 +202,6 @@ default="auto"
        max-min margin Markov networks. ICML.
     .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
        Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
 
     Examples
     --------
@@ -256,7 +241,7 @@ default="auto"
     _coef_dims = ("r",)
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")
-    _task_class = _GraphTask
+    _task_class = GraphTask
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *,
@@ -264,8 +249,8 @@ default="auto"
         cost_scale: Literal["sum", "mean"] = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        rho: float = 1.0, label_features: bool = False, fit_intercept: bool | float = True,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        label_features: bool = False, fit_intercept: bool | float = True,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
         decode: Literal["map", "min_risk"] = "map", warm_start: bool = False,
@@ -279,7 +264,6 @@ default="auto"
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference
-        self.rho = rho
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -316,8 +300,7 @@ default="auto"
         self._check_solver_parameters()
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
         self._check_flags("fit_intercept", "label_features")
-        check_inference(self)
-        check_soft_graphs(self)
+        check_choice("inference", self.inference, INFERENCES)
         if self.pairwise == "displacement":
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:

@@ -13,9 +13,7 @@ from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.outputs.choice import EXACT
-from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
-from fastm4n.research._soft import check_inference
+from fastm4n.outputs.choice import EXACT, INFERENCES
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (
@@ -41,10 +39,6 @@ if TYPE_CHECKING:
     from fastm4n.factors import Factors
     from fastm4n.penalties._penalties import Penalties
     from fastm4n.surrogates._parameters import SurrogateLike
-
-
-class _LabelSetTask(LabelSetTask):
-    soft_problem = soft_label_problem
 
 
 class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
@@ -73,26 +67,19 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Costs of mistakes at one label: cost[0, 1] for predicting a label that is off, and
         cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. "log" uses costs
         for ``decode="min_risk"``, and in the fit if it is cost-augmented.
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
         minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
         it is "lp", a linear program whose objective bounds the exact one from above. The others
         demand one of these, "exact" any that is, and raise an error where it cannot be had.
-        `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
-        which asks for no oracle but one label after another: for "max_margin". Predictions are
-        then those of "lp". Of kernels the whole Gram matrix is held.
+        `oracle_` is the choice.
     constraints : FactorTables, CountFactor or list of them, default=None
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
         columns of y, their tables 0 for what is allowed and -inf for what is not;
         ``CountFactor.budget(range(n_labels), 3)`` is at most three labels. Inference is exact then,
-        and an error where it cannot be; "soft" fits under each `CountFactor` as one more factor
-        that agrees softly, and has no tables. In "max_min" the adversary answers label by label
-        all the same: a bound from below of its game.
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more pairs there are, the smaller it has to be. The gap is certified
-        for the soft objective, which is nowhere below the exact one.
+        and an error if it is too large. In "max_min" the adversary answers label by label, which
+        bounds its game from below.
     kernel : str or callable, default="linear"
         "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
         callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
@@ -160,15 +147,13 @@ default="auto"
         Matrix of the costs.
     oracle_ : str
         What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
-        linear programs "roof" (roof duality) and "decomposition"; "soft" for
-        ``inference="soft"``.
+        linear programs "roof" (roof duality) and "decomposition".
     exact_ : bool
         Whether the objective is the exact one: for all but linear programs, and for those where
         `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far the objective of the linear program lies at most above the exact one at these
-        weights; 0 for exact oracles, None where it is not known ("log" over linear programs,
-        "soft").
+        weights; 0 for exact oracles, None if it is not known ("log" over linear programs).
     alpha_ : float
         The alpha of the fit.
     relative_gap_ : float
@@ -211,8 +196,6 @@ default="auto"
        max-min margin Markov networks. ICML.
     .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
        Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
 
     Examples
     --------
@@ -244,14 +227,14 @@ default="auto"
         "intercept_": (("k",), "f"),
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
-    _task_class = _LabelSetTask
+    _task_class = LabelSetTask
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *,
         graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: float = 0.01,
         cost: Literal["zero_one"] | ArrayLike = "zero_one",
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        constraints: Factors | None = None, rho: float = 1.0,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        constraints: Factors | None = None,
         kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
@@ -267,7 +250,6 @@ default="auto"
         self.cost = cost
         self.inference = inference
         self.constraints = constraints
-        self.rho = rho
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -295,16 +277,15 @@ default="auto"
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_inference(self)
+        check_choice("inference", self.inference, INFERENCES)
         check_graph(self.graph)
         if self.constraints is not None:
             constraints = as_factors(self.constraints, 2**62, "constraints")
             check_constraints(constraints, "constraints")
-            if constraints and self.inference not in ("auto", "exact", "soft"):
+            if constraints and self.inference not in ("auto", "exact"):
                 raise ValueError(
                     f"inference={self.inference!r} finds best sets without constraints: use "
-                    "inference='auto', 'exact' or 'soft'.")
-            check_soft_constraints(self.inference, constraints)
+                    "inference='auto' or 'exact'.")
         self._check_vector_parameters()
 
     def _check_fitted(self, attributes):

@@ -1,10 +1,10 @@
-"""Objectives beside the convex surrogates of `fit`: boosting as printed, and minimum risk.
+"""Further objectives: boosting as printed, and minimum risk.
 
-`Boost` is the surrogate whose loss is log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
-exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
-it; `exponential_losses` has it and equation 19 at the weights of a tagger. `refine_risk` goes on
-from a fitted tagger to a smaller expected cost, the objective of minimum-risk training, which is
-not convex.
+`Boost` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
+exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i, equation 20 of [1]_.
+`exponential_losses` evaluates it and equation 19 at the weights of a tagger. `refine_risk`
+continues a fit of a tagger by minimum-risk training: it decreases the expected cost, which is not
+convex.
 
 References
 ----------
@@ -80,33 +80,33 @@ def fit_exponential(
     estimator: SequenceTagger, X: SequenceData, y: Labellings,
     sample_weight: ArrayLike | None = None,
 ) -> Any:
-    """Fit an estimator to the exponential loss itself, by L-BFGS, with a certified gap.
+    """Fit an estimator to the exponential loss by L-BFGS, with a certified gap.
 
     Minimises mean_i F_i + alpha / 2 ||w||^2, F_i = sum over outputs y other than y_i of
     L(y_i, y) exp(s(y) - s(y_i)). At w = 0 it is the sum of the costs of all outputs, R^T / R for
-    each mistake of a sequence of T positions and R labels: the longest sequence is the whole
-    objective, and from a few hundred positions on it overflows. ``estimator.fit`` takes the
-    logarithm log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
+    each mistake of a sequence of T positions and R labels. The longest sequence dominates the
+    objective, which overflows from a few hundred positions on. ``estimator.fit`` minimises
+    log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
 
     Parameters
     ----------
     estimator : estimator
-        With ``surrogate=Boost()``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
-        `tol` and `max_iter` (evaluations) are used. It is not changed.
+        With ``surrogate=Boost()``, linear features and ``penalty="l2"``. The fit uses its `alpha`,
+        `cost`, `tol` and `max_iter` (evaluations), and does not change it.
     X, y, sample_weight
-        As its `fit` takes them.
+        As in its `fit`.
 
     Returns
     -------
     fitted : estimator
-        A fitted copy. With v_i = w' Phi(x_i) for the dual points' scores, the gap is alpha / 2
-        ||w - w(u)||^2, u_i being the gradients of F_i: the square of the objective's gradient over
-        2 alpha. `relative_gap_` is relative to the objective at zero weights.
+        A fitted copy. With the gradients u_i of F_i as dual points the gap is alpha / 2
+        ||w - w(u)||^2, the squared gradient of the objective over 2 alpha. `relative_gap_` is
+        relative to the objective at zero weights.
 
     Raises
     ------
     ValueError
-        If log F_i is above 700 at zero weights, naming the example.
+        If log F_i of an example is above 700 at zero weights.
 
     Examples
     --------
@@ -158,20 +158,20 @@ def exponential_losses(
     tagger: SequenceTagger, X: SequenceData, y: Labellings, *, form: Literal["sum", "max"] = "sum",
     cost: MarkovCost | EditDistance | None = None,
 ) -> FloatArray:
-    """The losses of VStructBoost as printed, of each sequence under a fitted tagger.
+    """Compute the printed losses of VStructBoost for each sequence under a fitted tagger.
 
-    sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these terms,
-    equation 19, exactly: by a chain of labels and costs so far.
+    The sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these
+    terms, equation 19. Both are exact, by a chain of labels and costs so far.
 
     Parameters
     ----------
     tagger : SequenceTagger
         Fitted, with any surrogate.
     X, y
-        As its `fit` takes them.
+        As in its `fit`.
     form : {"sum", "max"}, default="sum"
     cost : MarkovCost or EditDistance, default=None
-        The tagger's own costs of positions, added up, by default.
+        By default the sum of the tagger's costs of positions.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def exponential_losses(
     Raises
     ------
     ValueError
-        Where the logarithm of a loss is above 700, naming the sequence.
+        If the logarithm of the loss of a sequence is above 700.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def exponential_losses(
 
 
 def score_of(unary: FloatArray, pairwise: FloatArray, labels: IntArray) -> float:
-    """The score of one labelling; pairwise is one matrix, or one for each transition."""
+    """The score of one labelling, with one pairwise matrix or one for each transition."""
     before, behind = labels[:-1], labels[1:]
     places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
     return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
@@ -226,30 +226,30 @@ def refine_risk(
     tagger: SequenceTagger, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None,
     *, alpha: float | None = None, max_iter: int = 100,
 ) -> SequenceTagger:
-    """Minimum-risk training from a fitted tagger on: a smaller expected cost on the data.
+    """Continue the fit of a tagger by minimum-risk training.
 
-    Goes down mean_i E L(y_i, Y) + alpha / 2 ||w||^2, the expectation being over labellings Y of the
-    tagger's distribution, from its weights, by L-BFGS; gradients are covariances, by tangent
-    sum-product. The objective is not convex: there is no gap, and where it ends depends on where it
-    began. It is never larger at the end.
+    Decreases mean_i E L(y_i, Y) + alpha / 2 ||w||^2 by L-BFGS from the tagger's weights, where the
+    labellings Y have the tagger's distribution. Gradients are covariances by tangent sum-product.
+    The objective is not convex: the result depends on the start, and there is no gap. The objective
+    never increases.
 
     Parameters
     ----------
     tagger : SequenceTagger
-        Fitted, with ``surrogate="log"``. It is not changed.
+        Fitted, with ``surrogate="log"``; unchanged.
     X, y, sample_weight
-        As its `fit` takes them.
+        As in its `fit`.
     alpha : float, default=None
-        Regularisation, that of the fit by default.
+        Regularisation, by default that of the fit.
     max_iter : int, default=100
-        Most evaluations.
+        Largest number of evaluations.
 
     Returns
     -------
     refined : SequenceTagger
-        A copy with other weights, `primal_objective_` being the objective above,
-        `dual_objective_` -inf and both gaps inf, as nothing is certified; `history_` has the
-        objective ("primal") after each step.
+        A copy with new weights and the objective as `primal_objective_`. Nothing is certified:
+        `dual_objective_` is -inf, and both gaps are inf. `history_` has the objective ("primal")
+        after each step.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def refine_risk(
     plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
     problem = plain._problem(tagger._features(X), y, sample_weight)
     if not np.array_equal(problem.common["classes_"], tagger.classes_):
-        raise ValueError("y has other labels than those that the tagger was fitted to.")
+        raise ValueError("y has other labels than the tagger's classes_.")
     d = problem.common["n_features_in_"]
     if d != tagger.n_features_in_:
         raise ValueError(
@@ -303,16 +303,15 @@ def refine_risk(
 
 
 def _batch(estimator, problem, alpha=None):
-    """What is evaluated, alpha, and the weights of blocks; only for the plain L2 penalty."""
+    """The `Batch` of a problem with the plain L2 penalty, alpha, and the weights of blocks."""
     features = problem.features
     if not problem.loss.outputs.has_tangent:
         raise ValueError(
-            f"tangents of marginals are needed, and {type(problem.loss.outputs).__name__} has "
-            "none: single labels, chains of order 1 without constraints and graphs without cycles "
-            "have them.")
+            f"{type(problem.loss.outputs).__name__} has no tangents of marginals: use single "
+            "labels, chains of order 1 without constraints or graphs without cycles.")
     if features.weight_norm() is None or not features.has_plain_state():
         raise ValueError(
-            "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")
+            "the plain L2 penalty is needed: kernel='linear' and penalty='l2'.")
     if getattr(problem, "free_intercept", None) is not None:
         raise ValueError("fit_intercept='free' is for fit: use True or a number.")
     if alpha is None:
@@ -326,7 +325,7 @@ def _add(rows, *values):
 
 
 def _finished(estimator, problem, w, alpha, rows, scale):
-    """The estimator with the weights w and what is known of them."""
+    """The estimator with the weights w and its fitted attributes."""
     problem.features.restore(w)
     estimator._keep(problem.common, problem.fitted(None, alpha))
     history = {name: np.array(column) for name, column in rows.items()}

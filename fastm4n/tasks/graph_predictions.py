@@ -119,7 +119,7 @@ class GraphDecoder:
             raise ValueError(
                 f"pairwise={tagger.pairwise!r} or label_features={tagger.label_features!r} was set "
                 "after the fit, which had weights of other shapes: fit again.")
-        check_choice("inference", tagger.inference, (*INFERENCES, "soft"))
+        check_choice("inference", tagger.inference, INFERENCES)
         check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
         check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
         if tagger.pairwise == "attractive":
@@ -152,8 +152,7 @@ class GraphDecoder:
             allowed = allowed[nodes]
         common = {name: getattr(tagger, name, None) for name in (
             "node_classes_", "_cost_held", "shifts_")}
-        # soft constraints are a way to fit: predictions are those of the linear program
-        inference = "lp" if tagger.inference == "soft" else tagger.inference
+        inference = tagger.inference
         if X.factors is not None:
             inference = "exact"
             if allowed.size:

@@ -222,9 +222,11 @@ class GraphTask(Task):
             "factors": all_contents(labelled.factors, len(labelled)),
         }
         with named(blocks.examples):
-            if self.inference == "soft":
-                return self.soft_problem(inner, shapes, common, codes, blocks, task)
-            model = graph_model(self, inner, shapes, common, codes)
+            return self.problem_of_blocks(inner, codes, blocks, shapes, common, task)
+
+    def problem_of_blocks(self, X, codes, blocks, shapes, common, task):
+        """The problem of one graph for each block, and the numbers of its labels."""
+        model = graph_model(self, X, shapes, common, codes)
         common.update(attributes_of_oracle(model.oracle))
         self.penalise(model.features, shapes)
         loss = self.loss(model.outputs)

@@ -204,26 +204,6 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         is_cheap=is_gaussian(kernel, parameters, X) and X.shape[1] <= FEW_FEATURES)
 
 
-def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
-    """Gram matrix of the rows of X, or that of kernel="precomputed", and the constant feature's.
-
-    A Gram matrix that is computed must fit in cache_size, in MiB.
-    """
-    n = X.shape[0]
-    if kernel == "precomputed":
-        gram = checked_gram(X)
-    else:
-        needed = 8.0 * n * n / 2.0**20
-        if needed > cache_size:
-            raise ValueError(
-                f"inference='soft' holds the whole Gram matrix of {n} examples, {needed:.0f} MiB, "
-                f"and kernel_cache_size={cache_size:g} of the solver allows less: set it to "
-                f"{int(np.ceil(needed))}.")
-        gram = gram_matrix(kernel, parameters, as_double(X))
-    checked_diagonal(kernel, np.diagonal(gram) + intercept**2, alpha)
-    return gram + intercept**2 if intercept else gram
-
-
 def _rows(kernel, parameters, X, rows, out, columns=slice(None)):
     return kernel_values(kernel, parameters, X[rows], X[columns], out)
 

@@ -359,12 +359,11 @@ class LabelSetTask(VectorTask):
             **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
             "_kind": kind, "_dtype": dtype,
         }
-        if self.inference == "soft":
-            common.update(oracle_="soft", exact_=False, integrality_gap_=None)
-            if constraints is not None:
-                # predictions are exact under constraints, and refused where they cannot be
-                self.outputs(Y[:1], edges, cost, False, constraints)
-            return self.soft_problem(X, Y, blocks, common, constraints)
+        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common)
+
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common):
+        """The problem of one set for each block."""
+        names, edges = common["classes_"], common["edges_"]
         oracle, outputs = self.outputs(
             Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
         exact = oracle in ("labels", *EXACT) or self.inference == "exact"
@@ -401,9 +400,7 @@ class LabelSetTask(VectorTask):
             with named_labels():
                 return graph_outputs(
                     "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
-        # soft constraints are a way to fit: predictions are those of the linear program
-        inference = "lp" if self.inference == "soft" else self.inference
-        return graph_outputs(inference, self.surrogate, attractive, **graphs)
+        return graph_outputs(self.inference, self.surrogate, attractive, **graphs)
 
     def _n_scores(self, layout):
         return layout.max_parts

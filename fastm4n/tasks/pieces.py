@@ -535,8 +535,6 @@ def unsupported(task):
         value = given.get(name, plain)
         if value is not plain and value != plain:
             return f"{name}={value!r:.80}"
-    if given.get("inference") == "soft":
-        return "inference='soft'"
     if isinstance(given["fit_intercept"], str):
         return f"fit_intercept={given['fit_intercept']!r}"
     return f"penalty={given['penalty']!r:.80}" if is_pure_l1(given["penalty"]) else None
