@@ -173,7 +173,7 @@ class _Fit:
             self.weights = driver.acceleration.average()
         self.noted = self.multipliers
         self.bound = max(self.bound, self.relaxed_dual(mu))
-        objective = self.objective(certificate, driver.n_jobs)
+        objective = self.objective(certificate, driver.certifier.n_jobs)
         distance = self.outputs.disagreement(mu)
         self.rows.append({
             "n_iter": self.n_iter + driver.n_passes, "seconds": time.perf_counter() - self.start,
