@@ -80,7 +80,7 @@ PUBLIC = public()
 OWN = {
     "alpha", "cost", "decode", "warm_start", "coef_", "dual_coef_", "intercept_", "edge_coef_",
     "classes_", "cost_matrix_", "X_fit_", "constraints", "inference", "exact_", "integrality_gap_",
-    "oracle_", "n_features_in_", "rho",
+    "oracle_", "n_features_in_",
 }
 OF_ONE = {("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept")}
 FREE = "fit_intercept"
