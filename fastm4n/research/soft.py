@@ -24,11 +24,11 @@ from fastm4n.factors import CountFactor, as_factors
 from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngine, SoftFeatures
 from fastm4n.solvers.base import Solution, State
-from fastm4n.solvers.blocks._engine_state import EngineState
+from fastm4n.solvers.blocks._engine import EngineState
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify
 from fastm4n.solvers.history import HISTORY_KEYS, Progress
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 from fastm4n.tasks.graph_input import by_type
 from fastm4n.tasks.graph_model import (
     check_same_labels,
@@ -115,7 +115,7 @@ class _Fit:
             graphs, X, shares, alpha, rho, factor_X, kernel == "precomputed")
         self.multipliers, self.callback, self.alpha = None, callback, alpha
         self.shares = np.asarray(shares)[graphs.examples]
-        strict = MaxMargin(self.outputs)
+        strict = MaxMarginLoss(self.outputs)
         surrogate = SmoothMargin(self.outputs, smoothing) if smoothing else strict
         self.engine = SoftEngine(surrogate, self.features, self.shares, alpha, seed)
         # certifies the maxima without smoothing; makes no passes and shares the dual point
@@ -173,7 +173,7 @@ class _Fit:
             self.weights = driver.acceleration.average()
         self.noted = self.multipliers
         self.bound = max(self.bound, self.relaxed_dual(mu))
-        objective = self.objective(certificate, driver.n_jobs)
+        objective = self.objective(certificate, driver.certifier.n_jobs)
         distance = self.outputs.disagreement(mu)
         self.rows.append({
             "n_iter": self.n_iter + driver.n_passes, "seconds": time.perf_counter() - self.start,
