@@ -153,7 +153,7 @@ def test_the_printed_form_overflows():
 @pytest.mark.parametrize("options", [{}, {"surrogate": Log(0.5), "transitions": Transitions(features="all")}])
 def test_refined_risk(options):
     X, y = words()
-    tagger = SequenceTagger("log", alpha=0.02, random_state=0, **options).fit(X, y)
+    tagger = SequenceTagger(**{"surrogate": "log", **options}, alpha=0.02, random_state=0).fit(X, y)
     before = tagger.coef_.copy()
     refined = refine_risk(tagger, X, y, alpha=0.001)
     assert np.array_equal(tagger.coef_, before)

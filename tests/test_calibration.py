@@ -26,6 +26,7 @@ from fastm4n import (
 )
 from fastm4n.calibration import fit_temperature, reliability_curve
 from fastm4n.plotting import ReliabilityDisplay
+from fastm4n.surrogates import Log
 
 SURROGATES = ("log", "max_margin", "max_min")
 LABELS = np.array(["a", "b", "c"])
@@ -100,7 +101,7 @@ def test_temperature_follows_the_scale_of_scores(scale):
 def test_the_tagger_has_a_temperature_of_its_own():
     rng = np.random.default_rng(0)
     X, y = sentences(rng, 60)
-    tagger = SequenceTagger("log", temperature=3.0, tol=0.01, random_state=0).fit(X, y)
+    tagger = SequenceTagger(Log(3.0), tol=0.01, random_state=0).fit(X, y)
     calibrated = CalibratedTagger(tagger)
     calibrated.estimator_, calibrated.calibrated_temperature_ = tagger, 3.0
     assert_allclose(
@@ -282,5 +283,5 @@ def test_reliability_display():
         display.plot(least=0)
     one = ReliabilityDisplay.from_predictions(y, p, [0, 1, 2], ax=display.ax_)
     assert one.ax_ is display.ax_
-    with pytest.raises(TypeError, match="curves must be a ReliabilityCurve or a dict of such"):
+    with pytest.raises(TypeError, match="curves must be a ReliabilityCurve or a dict of them"):
         ReliabilityDisplay([1, 2])

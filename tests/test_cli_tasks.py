@@ -530,7 +530,7 @@ def npz(change):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda a: a.pop("X"), "there is no array X, nor data, indices"),
+        (lambda a: a.pop("X"), "there is no array X, and no CSR matrix of data, indices"),
         (lambda a: a.pop("y"), "there is no array y, only X"),
         (lambda a: a.update(lengths=[1, 2]), "lengths must add up to"),
         (lambda a: a.update(X=a["X"] * np.nan), "Input X contains NaN"),

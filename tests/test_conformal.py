@@ -568,7 +568,7 @@ def test_wrong_estimators(taggers):
             X, Sequences(names[np.searchsorted(BIO, y.values)], y.offsets))
 
 
-@pytest.mark.parametrize("parameter", ["order", "constraints"])
+@pytest.mark.parametrize("parameter", ["transitions", "constraints"])
 def test_sets_of_automata(parameter):
     """By marginals of positions; what needs more is refused."""
     X, y = sentences(np.random.default_rng(0), 80, least=0)

@@ -408,7 +408,7 @@ def test_bad_parameters(client, parameters, words):
 
 @pytest.mark.parametrize("estimator, words", [
     (DaskSequenceTagger(states="observed"), "states='observed'"),
-    (DaskSequenceTagger(transitions=Transitions(order=2)), "order=2"),
+    (DaskSequenceTagger(transitions=Transitions(order=2)), "order=2 of transitions"),
     (DaskGraphTagger(pairwise="displacement", grid_shape=(2, 2)), "pairwise='displacement'"),
 ])
 def test_not_divisible(client, estimator, words):
