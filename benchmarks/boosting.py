@@ -19,7 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, SequenceVectorizer
 from fastm4n.datasets import load_conllu
-from fastm4n.research.boosting import refine_risk
+from fastm4n.research.boosting import Boost, refine_risk
+from fastm4n.surrogates import Log
 
 ALPHAS = (1.0, 0.3, 0.1, 0.03)
 
@@ -51,9 +52,9 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, options, refined in (
         ("log", {"surrogate": "log"}, False),
-        ("log, costs added", {"surrogate": "log", "cost_augmented": True}, False),
+        ("log, costs added", {"surrogate": Log(cost_augmented=True)}, False),
         ("max_margin", {"surrogate": "max_margin"}, False),
-        ("boost", {"surrogate": "boost"}, False),
+        ("boost", {"surrogate": Boost()}, False),
         ("log, then minimum risk", {"surrogate": "log"}, True),
     ):
         rows = []

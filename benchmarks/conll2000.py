@@ -45,7 +45,7 @@ from _peers import (
 )
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, SequenceVectorizer
+from fastm4n import SequenceTagger, SequenceVectorizer, Transitions
 from fastm4n.datasets import chunking_attributes, load_conll
 from fastm4n.metrics import span_f1_score
 
@@ -170,7 +170,7 @@ def run_fastm4n(states, model, optimum, target):
     at_zero = X.n_tokens * np.log(len(set().union(*y)))
     tagger = SequenceTagger(
         surrogate="log", alpha=2 * C2 / n, states=states, fit_intercept=False,
-        fit_start_end=False, tol=target * optimum / at_zero, max_iter=10_000, random_state=0,
+        transitions=Transitions(start_end=False), tol=target * optimum / at_zero, max_iter=10_000, random_state=0,
     )
     trace = []
     before = peak_memory()

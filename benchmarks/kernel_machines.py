@@ -18,7 +18,7 @@ from _data import load_multiclass
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from fastm4n import MulticlassClassifier
+from fastm4n import BlockFrankWolfe, MulticlassClassifier
 
 SETS, C_VALUES, CACHES, TOL = ("satimage", "letter"), (1.0, 10.0), (2048, 256), 1e-2
 
@@ -38,7 +38,7 @@ def contestants(surrogates, C, gamma, n):
         for cache in CACHES:
             yield surrogate, cache, MulticlassClassifier(
                 surrogate, alpha=1.0 / (C * n), kernel="rbf", gamma=gamma, tol=TOL,
-                cache_size=cache, random_state=0)
+                solver=BlockFrankWolfe(kernel_cache_size=cache), random_state=0)
 
 
 def measured(model, X, y):

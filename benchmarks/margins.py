@@ -23,7 +23,7 @@ from orders import joined, tamil, twitter
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from fastm4n import Sequences, SequenceTagger
+from fastm4n import Sequences, SequenceTagger, Transitions
 
 # surrogate, scale of costs, and alpha times the number of sentences
 SUM, MEAN = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 8.0, 32.0, 128.0, 512.0)
@@ -69,7 +69,7 @@ def fitted(surrogate, scale, share, X, y, max_iter=MOST_PASSES):
     start, seen = time.process_time(), []
     model = SequenceTagger(
         surrogate, alpha=share / len(y), cost_scale=scale, tol=TOL, max_iter=max_iter,
-        fit_intercept=False, fit_start_end=False, random_state=0,
+        fit_intercept=False, transitions=Transitions(start_end=False), random_state=0,
         callback=lambda row: seen.append((time.process_time() - start, row["gap"])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

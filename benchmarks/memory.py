@@ -34,6 +34,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
 )
 from fastm4n.outputs import row_stride
 from fastm4n.penalties import ElasticNet
@@ -123,7 +124,7 @@ def run_conll(contestant, penalty):
         alpha, given = 1.02 / len(X), ElasticNet(1.0 / 1.02)
     model = SequenceTagger(
         "log", states="all" if contestant == "all" else "observed", alpha=alpha,
-        penalty=given, fit_intercept=False, fit_start_end=False, tol=1e-4, max_iter=11,
+        penalty=given, fit_intercept=False, transitions=Transitions(start_end=False), tol=1e-4, max_iter=11,
         random_state=0)
     start = time.process_time()
     with warnings.catch_warnings():

@@ -26,7 +26,7 @@ from _peers import RESULTS, ROOT, describe, environment, medians, table
 from ocr import load_ocr
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import Sequences, SequenceTagger, SequenceVectorizer
+from fastm4n import Sequences, SequenceTagger, SequenceVectorizer, Transitions
 from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.inference import sum_product, viterbi
 from fastm4n.inference._contexts import observed_ngrams
@@ -110,7 +110,8 @@ def joined(*parts):
 
 def fitted(surrogate, order, c, X, y):
     model = SequenceTagger(
-        surrogate, order=order, alpha=c / len(X), tol=TOL, max_iter=MOST_PASSES, random_state=0)
+        surrogate, transitions=Transitions(order=order), alpha=c / len(X), tol=TOL,
+        max_iter=MOST_PASSES, random_state=0)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -215,7 +216,7 @@ def write_page(results):
 
 PAGE = """# Chains of higher order
 
-`SequenceTagger(order=q)` lets a label depend on the q labels before it, through weights of the
+`Transitions(order=q)` lets a label depend on the q labels before it, through weights of the
 n-grams of labels that occur in the training data; see the
 [user guide](../guide/constraints.md). This page says what that is worth, and
 what it costs. `benchmarks/orders.py` makes it. {environment}

@@ -26,9 +26,9 @@ from scipy.optimize import nnls
 
 from fastm4n import SequenceVectorizer
 from fastm4n.datasets import chunking_attributes, load_conll, load_conllu, window_attributes
+from fastm4n.distributed._rounds import solve_rounds
+from fastm4n.distributed._worker import Worker
 from fastm4n.distributed.fleets import InProcessFleet
-from fastm4n.distributed.rounds import solve_rounds
-from fastm4n.distributed.worker import Worker
 from fastm4n.outputs import ChainOutputs
 from fastm4n.surrogates import make_surrogate
 

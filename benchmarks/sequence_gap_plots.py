@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from ocr import TITLES, fit, has_data, ocr_part
 from threadpoolctl import threadpool_limits
 
+from fastm4n import Transitions
 from fastm4n.plotting import DualityGapDisplay
 
 PASSES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
@@ -84,7 +85,7 @@ def measure(most_ocr, most_chunks, repeats):
             panels[f"CoNLL-2000, {len(X):,} sentences, alpha = 2/n"] = {
                 name: curve(
                     X, y, surrogate, most_chunks, 1, alpha=2 / len(X), fit_intercept=False,
-                    fit_start_end=False,
+                    transitions=Transitions(start_end=False),
                 )
                 for surrogate, name in TITLES.items()
             }

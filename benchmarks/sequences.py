@@ -27,7 +27,7 @@ from joblib import Parallel, delayed
 from ocr import TITLES, has_data, load_ocr
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger
+from fastm4n import SequenceTagger, Transitions
 
 # per cent, of the M4N paper's table 1
 PAPER = {"max_margin": 16.2, "log": 16.3, "max_min": 16.2}
@@ -111,7 +111,7 @@ def run_chunks(surrogate, grid, max_iter):
     X, y, vectorizer = vectorized("train")
     X_test, truth, _ = vectorized("test", vectorizer)
     model = SequenceTagger(
-        surrogate, cost_scale="mean", fit_intercept=False, fit_start_end=False, tol=CHUNK_TOL,
+        surrogate, cost_scale="mean", fit_intercept=False, transitions=Transitions(start_end=False), tol=CHUNK_TOL,
         max_iter=max_iter, random_state=0,
     )
     rows = []

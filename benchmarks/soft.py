@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import fastm4n
 from fastm4n.research import FactorGraphs
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research.soft import solve_soft
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT.parent / "docs" / "results"
@@ -52,10 +52,10 @@ alpha = {alpha:g}, the Hamming cost not divided by the number of labels, no inte
 
 ## How to call it
 
-`inference="soft"` of `GraphTagger` and `MultiLabelClassifier`, with `surrogate="max_margin"`:
+Two estimators of `fastm4n.research`:
 
-    MultiLabelClassifier("max_margin", graph="complete", inference="soft", rho=1.0, alpha=0.01)
-    GraphTagger("max_margin", pairwise="potts", inference="soft", rho=0.1)
+    SoftMultiLabelClassifier(graph="complete", rho=1.0, alpha=0.01)
+    SoftGraphTagger(pairwise="potts", rho=0.1)
 
 `rho` is the strength of the soft constraints, of one example: rho / 2 times the squared length of
 its messages is added to its loss, so that the paper's rho is this one over the number of examples.
@@ -65,7 +65,7 @@ one. Weights are predicted with as those of `inference="lp"`. Of graphs, pairs m
 "symmetric" or "potts", with features and types of edges and types and weights of nodes; label sets
 have kernels. There are no bounds or L1 terms, warm starts, checkpoints or paths.
 
-`fastm4n.research._soft_solver.solve_soft` takes any factors, of more nodes than two as well, over
+`fastm4n.research.solve_soft` takes any factors, of more nodes than two as well, over
 `fastm4n.research.FactorGraphs`; it has the ways to the strict problem: a rho that decreases
 (`start_rho`), the augmented Lagrangian (`augmented=True`) and smoothed maxima (`smoothing`).
 
@@ -118,8 +118,8 @@ their nodes have label 1 (exactly one, at most one, a budget, any two bounds, no
     FactorGraphs.of_pairs(n, 14, pairs).with_counts([[CountFactor.budget(range(14), 5)]] * n)
 
 and cost O(k log k) a visit and 2 k numbers for k nodes. They have no weights, and true labels must
-obey them. Both estimators fit with them, `MultiLabelClassifier` by `constraints` and `GraphTagger`
-by the factors of its graphs, and predict exactly, as they do under factors whatever `inference` is.
+obey them. Both estimators fit with them, `SoftMultiLabelClassifier` by `constraints` and
+`SoftGraphTagger` by the factors of its graphs, and predict exactly, as they do under factors whatever `inference` is.
 Labellings are then those that obey all counts, in `objective` and in `bound` as well: before
 rounding, node probabilities that break a count are scaled, which is enough for counts that share no
 nodes and for upper bounds; where counts of other kinds cross it is tried in turns, and the point is
@@ -128,13 +128,13 @@ mixed with the true labels if that fails, so that `bound` may be loose there but
 
 ## Kernels
 
-`MultiLabelClassifier(kernel=...)` and `solve_soft(..., kernel="precomputed")` have the weights of
+`SoftMultiLabelClassifier(kernel=...)` and `solve_soft(..., kernel="precomputed")` have the weights of
 nodes in the space of a kernel: w is kept as coefficients of the rows, w_l = sum_i beta_il phi(x_i),
 and as its inner products with all rows, so that a score is read and a step of one label adds a row
 of the Gram matrix. Messages and weights of factors are linear as before, and their kernels add up.
 The norm of w is the sum of the coefficients times the products, of averages of accelerated passes
 as well, so that nothing else changes: with a linear kernel steps and certificates are those of the
-linear fit. The Gram matrix is held whole (`cache_size`).
+linear fit. The Gram matrix is held whole (`kernel_cache_size`).
 
 ## What is wrong in print
 

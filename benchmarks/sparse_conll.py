@@ -29,7 +29,7 @@ from _peers import (
 from conll2000 import quality, read, vectorized
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger
+from fastm4n import SequenceTagger, Transitions
 from fastm4n.penalties import ElasticNet
 
 FILE = RESULTS / "sparse_conll.json"
@@ -68,7 +68,7 @@ def run_fastm4n(c1, c2, goal):
 
     tagger = SequenceTagger(
         "log", alpha=(c1 + 2.0 * c2) / n, penalty=ElasticNet(c1 / (c1 + 2.0 * c2)),
-        states="observed", fit_intercept=False, fit_start_end=False, tol=1e-12, max_iter=300,
+        states="observed", fit_intercept=False, transitions=Transitions(start_end=False), tol=1e-12, max_iter=300,
         random_state=0, callback=note)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -30,7 +30,7 @@ from _data import folder
 from _peers import has_package, table, train_crfsuite
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, SequenceVectorizer
+from fastm4n import SequenceTagger, SequenceVectorizer, Transitions
 from fastm4n.crfsuite import load_model
 from fastm4n.datasets import chunking_attributes, load_conll
 
@@ -81,7 +81,7 @@ def contestants(train, labels, model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         tagger = SequenceTagger(
-            "log", alpha=2 / len(X), states="observed", fit_intercept=False, fit_start_end=False,
+            "log", alpha=2 / len(X), states="observed", fit_intercept=False, transitions=Transitions(start_end=False),
             max_iter=PASSES, random_state=0, n_jobs=1).fit(X, labels)
 
     def ours(sentences):

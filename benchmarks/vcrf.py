@@ -23,7 +23,7 @@ from _peers import RESULTS, ROOT, describe, environment, table
 from scipy.stats import t as student
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, SequenceVectorizer
+from fastm4n import SequenceTagger, SequenceVectorizer, Transitions
 from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.penalties import ElasticNet
 
@@ -114,7 +114,7 @@ def errors(model, X, y):
 def fits(X, y, vectorizer, kind):
     """(parameters, fitted model) of one kind, from strong to weak penalties, warm-started."""
     common = dict(
-        surrogate="log", fit_intercept=False, fit_start_end=False, tol=TOL, max_iter=PASSES,
+        surrogate="log", fit_intercept=False, transitions=Transitions(start_end=False), tol=TOL, max_iter=PASSES,
         random_state=0, warm_start=True)
     if kind == "CRF, L2":
         model = SequenceTagger(**common)
@@ -190,7 +190,9 @@ X = vectorizer.fit_transform(sentences)
 penalty = ElasticNet(
     l1_ratio=1.0, weights="complexity", families=vectorizer.feature_families_,
     sizes=vectorizer.family_sizes_, lam=0.001, beta=0.0001)
-tagger = SequenceTagger("log", alpha=1.0, penalty=penalty, fit_intercept=False, fit_start_end=False)
+tagger = SequenceTagger(
+    "log", alpha=1.0, penalty=penalty, fit_intercept=False,
+    transitions=Transitions(start_end=False))
 ```
 
 The L1-CRF has lam = 0; the CRF has alpha / 2 ||w||^2 in place of both. The protocol is the paper's:

@@ -29,7 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from fastm4n import SequenceTagger, SequenceVectorizer
+from fastm4n import SequenceTagger, SequenceVectorizer, Transitions
 from fastm4n.datasets import chunking_attributes, load_conll
 from fastm4n.metrics import span_f1_score
 from fastm4n.torch import ChainLoss
@@ -246,7 +246,8 @@ def linear(sentences, labels, max_iter):
         start = time.perf_counter()
         tagger = SequenceTagger(
             surrogate, alpha=LINEAR[surrogate] / len(X), tol=1e-2, fit_intercept=False,
-            fit_start_end=False, allowed_transitions="bio", max_iter=max_iter, random_state=0)
+            transitions=Transitions(start_end=False), allowed_transitions="bio",
+            max_iter=max_iter, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             tagger.fit(X, labels["train"])

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from fastm4n.solvers.newton import LabelNewton
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
+    from fastm4n.tasks.transitions import Transitions
 
 if find_spec("fastm4n.solvers.blocks._engine") is None:
     raise ImportError(
@@ -83,8 +84,8 @@ __all__ = [
     "Graphs", "InteriorPoint", "LabelNewton", "LabelRanker", "Matcher", "MultiLabelClassifier",
     "MulticlassClassifier", "OrdinalClassifier", "OutOfCore", "PathInterrupted",
     "QuasiNewton", "RegularizationPath", "RegularizationPathCV", "SequenceScaler", "SequenceTagger",
-    "SequenceVectorizer", "Sequences", "__version__", "checkpointing", "get_include", "load_model",
-    "regularization_path", "save_model",
+    "SequenceVectorizer", "Sequences", "Transitions", "__version__", "checkpointing",
+    "get_include", "load_model", "regularization_path", "save_model",
 ]
 
 __getattr__, __dir__ = attach(
@@ -102,7 +103,8 @@ __getattr__, __dir__ = attach(
         "QuasiNewton": "solvers.quasi_newton", "RegularizationPath": "path",
         "RegularizationPathCV": "path", "SequenceScaler": "data", "SequenceTagger": "estimators",
         "SequenceVectorizer": "data", "Sequences": "data", "checkpointing": "solvers.checkpoints",
-        "load_model": "models", "regularization_path": "path", "save_model": "models",
+        "Transitions": "tasks.transitions", "load_model": "models", "regularization_path": "path",
+        "save_model": "models",
     },
     (
         "automata", "calibration", "cli", "crfsuite", "data", "datasets", "distributed",

@@ -1,4 +1,4 @@
-"""Finite automata over labels: which labellings of a sequence may be."""
+"""Finite automata over labels: the allowed labellings of a sequence."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 
 class Automaton:
-    """A deterministic finite automaton over labels: the labellings that end in an accepting state.
+    """A deterministic finite automaton over labels.
+
+    It accepts the labellings that end in an accepting state.
 
     Parameters
     ----------
     labels : list of labels
-        Distinct; labels that are not among them are never accepted.
+        Distinct labels. Other labels are never accepted.
     transitions : array-like of int of shape (n_states, n_labels)
         The state after each state and label, -1 for none. State 0 is the start.
     accepting : array-like of bool of shape (n_states,)
-        States that a labelling may end in.
+        States in which a labelling may end.
 
     Attributes
     ----------
@@ -37,13 +39,12 @@ class Automaton:
 
     See Also
     --------
-    fastm4n.SequenceTagger : Its `constraints` are such automata.
+    fastm4n.SequenceTagger : Tagger with automata as `constraints`.
 
     Notes
     -----
-    ``a & b`` accepts what both do, ``a | b`` what one does, and ``~a`` what a does not, over
-    the labels of both. All constructors but this one give the smallest automaton, which has at
-    most 10,000 states.
+    ``a & b`` is the intersection, ``a | b`` the union, and ``~a`` the complement, over the labels
+    of both. All other constructors give the smallest automaton, which has at most 10,000 states.
 
     Examples
     --------
@@ -67,17 +68,17 @@ class Automaton:
         accepting = np.asarray(accepting)
         S, R = len(accepting) if accepting.ndim == 1 else 0, len(self.labels)
         if accepting.dtype != bool or accepting.ndim != 1 or S == 0:
-            raise ValueError("accepting must be a boolean for each state, and one at least.")
+            raise ValueError("accepting must be a vector of booleans, one for each state.")
         if transitions.shape != (S, R) or transitions.dtype.kind not in "iu":
             raise ValueError(
-                f"transitions must be integers of shape ({S}, {R}), n_states by n_labels; got "
-                f"shape {transitions.shape} and dtype {transitions.dtype}.")
+                f"transitions must be integers of shape ({S}, {R}), n_states by n_labels, got "
+                f"{transitions.dtype} of shape {transitions.shape}.")
         wrong = np.argwhere((transitions < -1) | (transitions >= S))
         if wrong.size:
             place = tuple(map(int, wrong[0]))
             raise ValueError(
-                f"transitions[{place[0]}, {place[1]}] is {transitions[place]}: states are 0 ... "
-                f"{S - 1}, and -1 is none.")
+                f"transitions[{place[0]}, {place[1]}] must be -1 or a state, 0 ... {S - 1}, got "
+                f"{transitions[place]}.")
         self.transitions, self.accepting = transitions.astype(np.int64), accepting.copy()
         self._number = {label: i for i, label in enumerate(self.labels)}
 
@@ -89,7 +90,7 @@ class Automaton:
         return f"<Automaton of {self.n_states} states over {len(self.labels)} labels>"
 
     def __eq__(self, other: Any) -> bool:
-        """Whether both have the same labels, states and arcs, in one order."""
+        """Whether both have the same labels, states and arcs in the same order."""
         return isinstance(other, Automaton) and self.labels == other.labels and np.array_equal(
             self.transitions, other.transitions) and np.array_equal(
             self.accepting, other.accepting)
@@ -100,15 +101,15 @@ class Automaton:
 
     @classmethod
     def from_regex(cls, expression: str, labels: Sequence[Any]) -> Automaton:
-        """What a regular expression over labels matches, as a whole.
+        """Accept the labellings that match a regular expression over labels as a whole.
 
         Parameters
         ----------
         expression : str
-            Labels, as `str` writes them, apart by spaces; one with spaces or with a character that
-            means something, in quotes. ``( )`` and ``|`` are groups and alternatives, ``.`` is any
-            label, ``[a b]`` one of these, ``[^a b]`` any other; ``*``, ``+``, ``?``, ``{m}``,
-            ``{m,}``, ``{,n}`` and ``{m,n}`` repeat what is before them. Spaces mean nothing else.
+            Labels, as written by `str`, separated by spaces. Quote labels with spaces or with
+            special characters. ``( )`` and ``|`` are groups and alternatives. ``.`` is any label,
+            ``[a b]`` either label, ``[^a b]`` any other label. ``*``, ``+``, ``?``, ``{m}``,
+            ``{m,}``, ``{,n}`` and ``{m,n}`` repeat the preceding item.
         labels : list of labels
 
         Examples
@@ -123,12 +124,12 @@ class Automaton:
         labels = _labels(labels)
         names = [str(label) for label in labels]
         if len(set(names)) < len(names):
-            raise ValueError("expression needs labels that `str` writes differently.")
+            raise ValueError("expression needs labels with distinct `str`.")
         return cls(labels, *compiled(expression, names))
 
     @classmethod
     def anything(cls, labels: Sequence[Any]) -> Automaton:
-        """All labellings.
+        """Accept all labellings.
 
         Examples
         --------
@@ -141,7 +142,7 @@ class Automaton:
 
     @classmethod
     def bio(cls, labels: Sequence[Any]) -> Automaton:
-        """BIO tags: "I-x" follows "B-x" or "I-x" only, and does not come first.
+        """Accept valid BIO tags: "I-x" follows "B-x" or "I-x", and is not the first.
 
         Examples
         --------
@@ -162,7 +163,7 @@ class Automaton:
 
     @classmethod
     def at_most(cls, n: int, chosen: Sequence[Any], labels: Sequence[Any]) -> Automaton:
-        """At most n positions have one of the chosen labels.
+        """Accept at most n positions with chosen labels.
 
         Examples
         --------
@@ -176,7 +177,7 @@ class Automaton:
     def at_most_spans(
         cls, n: int, chosen: Sequence[Any], labels: Sequence[Any], begins: Sequence[Any] = (),
     ) -> Automaton:
-        """At most n spans: runs of neighbouring positions that have the chosen labels.
+        """Accept at most n spans, runs of neighbouring positions with chosen labels.
 
         Parameters
         ----------
@@ -185,7 +186,7 @@ class Automaton:
         labels : list of labels
             All labels.
         begins : list of labels, default=()
-            Those of the chosen that begin another span within a run, such as "B-x".
+            Chosen labels that begin another span within a run, such as "B-x".
 
         Examples
         --------
@@ -206,7 +207,7 @@ class Automaton:
         starts = None if begins is None else _numbers("begins", begins, labels)
         if starts is not None and not starts <= chosen:
             label = labels[min(starts - chosen)]
-            raise ValueError(f"begins has {label!r}, which chosen has not.")
+            raise ValueError(f"begins has {label!r}, which is not in chosen.")
 
         def moves(state):
             count, inside = state
@@ -223,7 +224,7 @@ class Automaton:
     # -------------------------------------------------------------------- operations
 
     def accepts(self, sequence: Iterable[Any]) -> bool:
-        """Whether a labelling, a sequence of labels, is accepted.
+        """Whether a labelling is accepted.
 
         Examples
         --------
@@ -280,9 +281,9 @@ class Automaton:
         return found.reshape(self.n_states, len(labels))
 
     def over(self, labels: Sequence[Any]) -> Automaton:
-        """The `LabelAutomaton` of these labels that `fastm4n.inference.automaton` takes.
+        """Convert to a `LabelAutomaton` of these labels, for `fastm4n.inference.automaton`.
 
-        Its features are bigrams: that of label i before j has place i s + j, s being
+        Its features are bigrams. Label i before j has place i s + j, where s is
         ``fastm4n.outputs.row_stride(len(labels))``.
 
         Examples
@@ -319,6 +320,6 @@ def _numbers(name, chosen, labels):
     found = set()
     for label in chosen:
         if label not in labels:
-            raise ValueError(f"{name} has {label!r}, which labels has not.")
+            raise ValueError(f"{name} has {label!r}, which is not in labels.")
         found.add(labels.index(label))
     return found

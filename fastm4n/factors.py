@@ -1,4 +1,4 @@
-"""Factors: scores, or constraints, of more than two nodes of a graph at once."""
+"""Factors: scores or constraints of more than two nodes of a graph at once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         Sequence[Union["FactorTables", "CountFactor", tuple[Any, Any]]],
     ]
 
-# entries of a table that stands for a count at most; longer counts go node by node
+# most entries of a single table for a count; longer counts become chains of tables
 _DIRECT = 64
-# most entries of the tables that a count is made of
+# most entries of the tables of such a chain
 _MOST_COUNTED = 20_000_000
 
 
@@ -40,8 +40,7 @@ def _as_nodes(name, nodes):
         raise ValueError(f"{name} has node {nodes.min()}: nodes are counted from 0.")
     values, counts = np.unique(nodes, return_counts=True)
     if (counts > 1).any():
-        raise ValueError(
-            f"{name} has node {values[counts > 1][0]} twice: name each node of a factor once.")
+        raise ValueError(f"{name} has node {values[counts > 1][0]} twice.")
     return nodes
 
 
@@ -49,8 +48,8 @@ def _as_scores(name, scores, shape):
     scores = np.ascontiguousarray(scores, dtype=np.float64)
     if scores.ndim != 2 or scores.shape[0] != shape[0] or scores.shape[1] < shape[1]:
         raise ValueError(
-            f"{name} must have shape ({shape[0]}, {shape[1]}), a row for each node of the factor, "
-            f"got {scores.shape}.")
+            f"{name} must have shape ({shape[0]}, {shape[1]}), a row for each node, got "
+            f"{scores.shape}.")
     if np.isnan(scores).any() or (scores == np.inf).any():
         raise ValueError(f"{name} must be finite or -inf.")
     return scores
@@ -62,19 +61,18 @@ class FactorTables:
     Parameters
     ----------
     scopes : array-like of int of shape (n_nodes_of_all_factors,)
-        The nodes of each factor, different ones, one factor after another.
+        The distinct nodes of each factor, one factor after another.
     offsets : array-like of int of shape (n_factors + 1,)
         The nodes of factor f are ``scopes[offsets[f]:offsets[f + 1]]``.
     tables : list of ndarray
-        Scores, finite or -inf: ``table[a, b, c]`` is that of the labels a, b and c of the
+        Scores, finite or -inf: ``table[a, b, c]`` is the score of labels a, b and c of the
         factor's first, second and third node.
     parameter : array-like of int of shape (n_factors,), default=None
-        Number of each factor's table, so that factors can share one; table f for factor f by
-        default.
+        Number of each factor's table, which factors may share. By default factor f has table f.
 
     Examples
     --------
-    Three nodes are to have the same label:
+    Three nodes should have the same label:
 
     >>> import numpy as np
     >>> from fastm4n import FactorTables
@@ -115,8 +113,8 @@ class FactorTables:
         if parameter is None:
             if len(self.tables) != n_factors:
                 raise ValueError(
-                    f"there are {len(self.tables)} tables for {n_factors} factors: give one for "
-                    "each, or name the table of each in parameter.")
+                    f"there are {len(self.tables)} tables for {n_factors} factors: pass parameter, "
+                    "the number of each factor's table.")
             parameter = np.arange(n_factors)
         parameter = np.asarray(parameter)
         if parameter.shape != (n_factors,) or parameter.dtype.kind not in "iu" and n_factors:
@@ -131,12 +129,12 @@ class FactorTables:
                 raise ValueError(f"factor {f} has no nodes.")
             if self.tables[t].ndim != order:
                 raise ValueError(
-                    f"factor {f} has {order} nodes, but its table, number {t}, has "
-                    f"{self.tables[t].ndim} dimensions: one for each node.")
+                    f"factor {f} has {order} nodes, but its table {t} has {self.tables[t].ndim} "
+                    "dimensions.")
 
     @classmethod
     def from_list(cls, factors: Factors) -> FactorTables:
-        """From pairs of nodes and their table.
+        """Make factors from pairs of nodes and their table.
 
         Parameters
         ----------
@@ -167,7 +165,7 @@ class FactorTables:
         Parameters
         ----------
         f : int
-            Which factor.
+            Number of the factor.
         """
         return self.scopes[self.offsets[f]:self.offsets[f + 1]]
 
@@ -177,12 +175,12 @@ class FactorTables:
         Parameters
         ----------
         f : int
-            Which factor.
+            Number of the factor.
         """
         return self.tables[self.parameter[f]]
 
     def maximise(self, f: int, scores: ArrayLike) -> tuple[float, IntArray]:
-        """The largest of the scores of factor f and its nodes together.
+        """Maximise the score of factor f and its nodes.
 
         Parameters
         ----------
@@ -207,27 +205,26 @@ class FactorTables:
             np.unravel_index(best, table.shape), dtype=np.intp)
 
     def score(self, labels: ArrayLike) -> float:
-        """What a labelling of the graph scores in all factors.
+        """Compute the score of a labelling of the graph in all factors.
 
         Parameters
         ----------
         labels : array-like of int
-            Of all nodes of the graph.
+            Labels of all nodes of the graph.
         """
         labels = np.asarray(labels)
         return float(sum(
             self.table(f)[tuple(labels[self.scope(f)])] for f in range(len(self))))
 
     def _functions(self, sizes):
-        """(nodes, table) of each factor, for nodes of so many labels; see `graph_factors`."""
+        """(nodes, table) of each factor, checked against numbers of labels of all nodes."""
         for f in range(len(self)):
             scope, table = self.scope(f), self.table(f)
             expected = tuple(int(size) for size in sizes[scope])
             if table.shape != expected:
                 raise ValueError(
                     f"factor {f} has a table of shape {table.shape}, but its nodes "
-                    f"{scope.tolist()} have {expected} labels. Estimators count those that occur "
-                    "in y.")
+                    f"{scope.tolist()} have {expected} labels, counted in y.")
             yield scope, table
 
 
@@ -237,25 +234,25 @@ def _as_table(t, table):
     except (TypeError, ValueError) as error:
         raise ValueError(f"table {t} must be an array of real numbers: {error}") from error
     if table.size == 0:
-        raise ValueError(f"table {t} has shape {table.shape}: there is no label.")
+        raise ValueError(f"table {t} has shape {table.shape}, without labels.")
     if np.isnan(table).any() or (table == np.inf).any():
-        raise ValueError(f"table {t} must hold finite numbers or -inf.")
+        raise ValueError(f"table {t} must be finite numbers or -inf.")
     return table
 
 
 class CountFactor:
-    """A constraint: of some nodes with labels 0 and 1, a number between two has label 1.
+    """A constraint on the number of nodes with label 1, among nodes with labels 0 and 1.
 
-    `exactly_one`, `at_most_one`, `at_least_one` and `budget` make the usual ones.
+    Use `exactly_one`, `at_most_one`, `at_least_one` and `budget` for common cases.
 
     Parameters
     ----------
     nodes : array-like of int of shape (n_nodes,)
-        Different ones.
+        Distinct nodes.
     least, most : int
         Fewest and most nodes of label 1.
     negated : array-like of bool of shape (n_nodes,), default=None
-        Nodes that are counted where they have label 0 instead; none by default.
+        Nodes that count if they have label 0 instead. None by default.
 
     Examples
     --------
@@ -283,8 +280,8 @@ class CountFactor:
         self.least, self.most = int(least), min(int(most), n)
         if self.least > self.most:
             raise ValueError(
-                f"a factor of {n} nodes cannot have at least {least} and at most {most} of label "
-                "1.")
+                f"a factor of {n} nodes cannot have at least {least} and at most {most} nodes of "
+                "label 1.")
         negated = np.zeros(n, dtype=bool) if negated is None else np.asarray(negated)
         if negated.shape != (n,) or negated.dtype != bool:
             raise ValueError(f"negated must be a boolean array of shape ({n},).")
@@ -298,7 +295,7 @@ class CountFactor:
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Which nodes count where they have label 0.
+            Nodes that count if they have label 0.
         """
         return cls(nodes, 1, 1, negated)
 
@@ -310,7 +307,7 @@ class CountFactor:
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Which nodes count where they have label 0.
+            Nodes that count if they have label 0.
         """
         return cls(nodes, 0, 1, negated)
 
@@ -322,20 +319,20 @@ class CountFactor:
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Which nodes count where they have label 0.
+            Nodes that count if they have label 0.
         """
         return cls(nodes, 1, len(nodes), negated)
 
     @classmethod
     def budget(cls, nodes: ArrayLike, most: int, negated: ArrayLike | None = None) -> CountFactor:
-        """At most so many nodes have label 1.
+        """At most `most` nodes have label 1.
 
         Parameters
         ----------
         nodes : array-like of int
         most : int
         negated : array-like of bool, default=None
-            Which nodes count where they have label 0.
+            Nodes that count if they have label 0.
         """
         return cls(nodes, 0, most, negated)
 
@@ -356,7 +353,7 @@ class CountFactor:
         return self.least <= count <= self.most
 
     def maximise(self, scores: ArrayLike) -> tuple[float, IntArray]:
-        """The best labels that are allowed, in closed form: O(n_nodes log n_nodes).
+        """Find the best allowed labels in closed form, in O(n_nodes log n_nodes).
 
         Parameters
         ----------
@@ -376,17 +373,17 @@ class CountFactor:
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
 
     def score(self, labels: ArrayLike) -> float:
-        """0 where a labelling of the graph is allowed, else -inf.
+        """Compute 0 if a labelling of the graph is allowed, otherwise -inf.
 
         Parameters
         ----------
         labels : array-like of int
-            Of all nodes of the graph.
+            Labels of all nodes of the graph.
         """
         return 0.0 if self.is_satisfied(np.asarray(labels)[self.nodes]) else -np.inf
 
     def table(self) -> FloatArray:
-        """The factor as a table: 0 where labels are allowed, else -inf."""
+        """The factor as a table: 0 for allowed labels, otherwise -inf."""
         n = self.nodes.size
         counts = np.indices((2,) * n).reshape(n, 2 ** n)
         counts = (counts != self.negated[:, np.newaxis]).sum(axis=0)
@@ -395,14 +392,14 @@ class CountFactor:
 
 
 def as_factors(factors: Factors, n_nodes: int, name: str = "factors") -> tuple[CountFactor]:
-    """Factors of one graph in a tuple, checked but for the labels of their nodes.
+    """Factors of one graph in a tuple, checked except for the labels of their nodes.
 
     Parameters
     ----------
     factors : FactorTables, CountFactor, pair (nodes, table), or a list of these
     n_nodes : int
     name : str
-        What errors call the argument.
+        Name of the argument in errors.
     """
     kinds = FactorTables, CountFactor
     is_pair = isinstance(factors, tuple) and len(factors) == 2 and not isinstance(
@@ -441,24 +438,24 @@ def graph_factors(
 ) -> tuple[list[int], list[NDArray[np.int64]], list[FloatArray], list[Any]]:
     """Factors of one graph as tables over few variables each.
 
-    A count over many nodes becomes a chain of tables: variables behind the nodes hold how many of
-    the first nodes are counted, as far as it matters. The chain goes along the edges, so that few
-    of them join nodes that are far apart in it.
+    A count over many nodes becomes a chain of tables. Additional variables contain the number of
+    counted nodes up to each node, clipped to the range that matters. The chain follows the edges:
+    few of them join nodes that are far apart in it.
 
     Parameters
     ----------
     factors : FactorTables, CountFactor, or a list of these and of pairs (nodes, table)
     sizes : ndarray of int of shape (n_nodes,)
-        Labels of each node.
+        Number of labels of each node.
     edges : sequence of pairs of int, default=()
 
     Returns
     -------
     sizes : list of int
-        With those of the added variables.
+        Numbers of labels, including the added variables.
     scopes, tables : list of ndarray
     n_given : list of int
-        Numbers of the factors among scopes that were given as tables.
+        Places in `scopes` of the factors from tables.
     """
     sizes = np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
@@ -477,8 +474,8 @@ def graph_factors(
         if wrong.size:
             node = factor.nodes[wrong[0]]
             raise ValueError(
-                f"factors[{number}] counts node {node}, which has {sizes[node]} labels: counts are "
-                "for nodes with labels 0 and 1.")
+                f"factors[{number}] counts node {node}, which has {sizes[node]} labels instead of "
+                "0 and 1.")
         if rank is None:
             rank = _ranks(len(sizes), edges)
         for scope, table in _count_functions(factor, len(all_sizes), rank):
@@ -491,7 +488,7 @@ def graph_factors(
 
 
 def factor_scores(factors: Factors, labels: ArrayLike) -> FloatArray:
-    """What labellings of one graph score in all its factors, -inf where they are forbidden.
+    """Scores of labellings of one graph in all its factors, -inf if forbidden.
 
     Parameters
     ----------
@@ -514,7 +511,7 @@ def factor_scores(factors: Factors, labels: ArrayLike) -> FloatArray:
 
 
 def constraints_of(factors: Factors) -> Any:
-    """The factors with scores of zero wherever they are finite: what they forbid, and no more."""
+    """The factors as constraints: finite scores become zero."""
     return tuple(
         factor if isinstance(factor, CountFactor) else FactorTables(
             factor.scopes, factor.offsets,
@@ -524,7 +521,7 @@ def constraints_of(factors: Factors) -> Any:
 
 
 def check_constraints(factors: Factors, where: str) -> None:
-    """Refuse factors that score anything but 0 and -inf; `where` names whose they are."""
+    """Refuse factors with scores other than 0 and -inf. `where` is their name in errors."""
     for factor in factors:
         if isinstance(factor, CountFactor):
             continue
@@ -532,13 +529,12 @@ def check_constraints(factors: Factors, where: str) -> None:
             wrong = table[(table != 0.0) & (table > -np.inf)]
             if wrong.size:
                 raise ValueError(
-                    f"{where}: table {t} of {factor!r} has a score of {wrong[0]:g}. Fits take "
-                    "factors as constraints: 0 where labels are allowed, -inf where they are "
-                    "forbidden. Give other scores to predict.")
+                    f"{where}: table {t} of {factor!r} has a score of {wrong[0]:g}. In fits, "
+                    "factors are constraints, 0 or -inf. Pass other scores to predict.")
 
 
 def _ranks(n_nodes, edges):
-    """Places of the nodes in depth-first order, of several branches the smaller ones first.
+    """Places of the nodes in depth-first order, with smaller branches first.
 
     In that order no place of a tree has more than about log2(n_nodes) edges across it.
     """
@@ -575,19 +571,19 @@ def _ranks(n_nodes, edges):
 
 
 def _count_functions(factor, next_variable, rank):
-    """(variables, table) that make up a `CountFactor`, its nodes taken in the order of `rank`.
+    """Pairs (variables, table) that are equivalent to a `CountFactor`, in the order of `rank`.
 
     New variables are counted from next_variable.
     """
     n = factor.nodes.size
     if 2 ** n <= _DIRECT:
         return [(factor.nodes, factor.table())] if n else []
-    # counts above this are all alike
+    # larger counts are equivalent
     top = factor.most + 1 if factor.most < n else factor.least
     if 2.0 * n * top * top > _MOST_COUNTED:
         raise TooLarge(
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
-            f"{_MOST_COUNTED} entries; count over fewer nodes, or to less")
+            f"{_MOST_COUNTED} entries. Use fewer nodes or a smaller count.")
     functions, before, states = [], None, 1
     order = np.argsort(rank[factor.nodes])
     for t, node in enumerate(factor.nodes[order]):

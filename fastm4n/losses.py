@@ -30,10 +30,11 @@ from fastm4n.outputs import (
     row_stride,
 )
 from fastm4n.outputs.choice import INFERENCES
-from fastm4n.surrogates import SURROGATES, make_surrogate
+from fastm4n.surrogates import with_options
 from fastm4n.surrogates._base import Surrogate
 from fastm4n.surrogates._batches import losses_of
 from fastm4n.surrogates._graph_batches import GraphBatch
+from fastm4n.surrogates._parameters import SurrogateLike
 
 __all__ = [
     "Losses", "block_losses", "chain_losses", "graph_losses", "permutation_losses",
@@ -115,7 +116,7 @@ def block_losses(
 
 def simplex_losses(
     scores: ArrayLike, y: ArrayLike, *,
-    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    surrogate: SurrogateLike = "max_min", cost: ArrayLike | None = None,
     cost_augmented: bool = False, temperature: float = 1.0, gradient: bool = True,
     n_jobs: int | None = None,
 ) -> Losses:
@@ -126,7 +127,8 @@ def simplex_losses(
     scores : array-like of shape (n, k)
     y : array-like of int of shape (n,)
         True labels, 0 ... k - 1.
-    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, \
+default="max_min"
     cost : array-like of shape (k, k), default=None
         cost[i, j]: cost of predicting j if the truth is i. The default is 0-1.
     cost_augmented : bool, default=False
@@ -156,7 +158,7 @@ def simplex_losses(
 
 def chain_losses(
     scores: ArrayLike, transitions: ArrayLike, y: ArrayLike, lengths: ArrayLike, *,
-    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    surrogate: SurrogateLike = "max_min", cost: ArrayLike | None = None,
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
 ) -> Losses:
@@ -172,7 +174,8 @@ def chain_losses(
     y : array-like of int of shape (n_positions,)
     lengths : array-like of int of shape (n_sequences,)
         Positive, adding up to n_positions.
-    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, \
+default="max_min"
     cost : array-like of shape (n_labels, n_labels), default=None
         Cost of a mistake at one position. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
@@ -266,7 +269,7 @@ def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):
 def graph_losses(
     scores: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, y: ArrayLike,
     sizes: ArrayLike | None = None, *,
-    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    surrogate: SurrogateLike = "max_min", cost: ArrayLike | None = None,
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0,
     inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
@@ -289,7 +292,8 @@ def graph_losses(
     y : array-like of int of shape (n_nodes,)
     sizes : array-like of int of shape (n_graphs,), default=None
         Number of nodes of each graph, at least one. The default is a single graph.
-    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, \
+default="max_min"
     cost : array-like of shape (n_labels, n_labels), default=None
         Cost of a mistake at one node. The default is 0-1.
     cost_scale : {"sum", "mean"}, default="sum"
@@ -351,8 +355,6 @@ def graph_losses(
     sizes = np.array([n] if n else []) if sizes is None else np.asarray(sizes)
     if sizes.ndim != 1 or (sizes.size and sizes.dtype.kind not in "iu"):
         raise ValueError("sizes must be a list of integers, the nodes of each graph.")
-    check_choice("surrogate", surrogate, SURROGATES)
-    _check_augmentation(surrogate, cost_augmented, temperature)
     check_choice("inference", inference, INFERENCES)
     y = _labels(y, n)
     if (y < 0).any():
@@ -367,7 +369,7 @@ def graph_losses(
 
 def permutation_losses(
     scores: ArrayLike, places: ArrayLike, *,
-    surrogate: Literal["max_min", "max_margin", "log"] = "max_min", cost: ArrayLike | None = None,
+    surrogate: SurrogateLike = "max_min", cost: ArrayLike | None = None,
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
 ) -> Losses:
@@ -379,7 +381,8 @@ def permutation_losses(
         Scores of each item (row) at each position (column).
     places : array-like of int of shape (n, M)
         True position of each item.
-    surrogate : {"max_min", "max_margin", "log"}, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, \
+default="max_min"
     cost : array-like of shape (M, M), default=None
         cost[i, j]: cost of position j for an item whose true position is i. The default is 0-1.
     cost_scale, cost_augmented, temperature, tol, gradient, n_jobs
@@ -411,16 +414,10 @@ def permutation_losses(
         n_jobs=n_jobs)
 
 
-def _check_augmentation(name, cost_augmented, temperature):
-    if name != "log" and (cost_augmented or temperature != 1.0):
-        raise ValueError(f"cost_augmented and temperature need surrogate='log' (got {name!r}).")
-
-
 def _losses(outputs, scores, surrogate, cost_augmented, temperature, **options):
     """`block_losses`, with a gradient of the shape of the scores."""
-    _check_augmentation(surrogate, cost_augmented, temperature)
-    losses = block_losses(make_surrogate(
-        surrogate, outputs, cost_augmented=bool(cost_augmented), temperature=float(temperature)),
+    losses = block_losses(
+        with_options(surrogate, cost_augmented, temperature).over(outputs),
         scores.ravel(), **options)
     if losses.gradient is None:
         return losses

@@ -27,13 +27,12 @@ __all__ = [
 AVERAGES = ("micro", "macro", "weighted", None)
 SCHEMES = ("conlleval",)
 
-# Tags of neighbouring tokens, both of one type, between which a chunk ends and another
-# starts. The first line is conlleval's own table; the rest is what the versions of it for
-# BIOES add: a chunk of one token (S), and a beginning after an end.
+# Pairs of neighbouring tags of one type between which a chunk ends and another starts. The first
+# line is conlleval's own table. Its versions for BIOES add the second: chunks of one token (S), and
+# a beginning after an end.
 _BREAKS = frozenset(
     "BB IB EE EI "
-    "EB BS IS ES SB SI SE SS".split()
-)
+    "EB BS IS ES SB SI SE SS".split())
 _OUTSIDE = ("O", ".")
 _SINGLE = ("[", "]")
 _TAGS = ("B", "I", "E", "S", *_SINGLE)
@@ -43,7 +42,7 @@ _TAGS = ("B", "I", "E", "S", *_SINGLE)
 _PARTS = {
     "spans": """
 y_true : list of label sequences, or Sequences
-    Annotated labels, as :func:`spans` takes them.
+    Annotated labels, see :func:`spans`.
 y_pred : list of label sequences, or Sequences
     Predicted labels.
 """,
@@ -51,19 +50,19 @@ y_pred : list of label sequences, or Sequences
 scheme : {{"conlleval"}}, default="conlleval"
     How labels mark spans, see :func:`spans`.
 labels : list of str, default=None
-    Types to count, in this order; all that occur, sorted, by default.
+    Types to count, in this order. By default all that occur, sorted.
 """,
     "rankings": """
 y_true : array-like
-    Annotated rankings: ranks, orderings or strings, as
-    :func:`fastm4n.data.as_places` takes them.
+    Annotated rankings: ranks, orderings or strings, see
+    :func:`fastm4n.data.as_places`.
 y_pred : array-like
     Predicted rankings of the same items, in the same form.
 form : {{"auto", "ranks", "ordering", "string"}}, default="auto"
-    How the rankings are written, see :func:`fastm4n.data.as_places`. Pass
-    ``"ordering"`` if they are orderings of integers.
+    Form of the rankings, see :func:`fastm4n.data.as_places`. Orderings of integers need
+    ``"ordering"``.
 sample_weight : array-like of shape (n,), default=None
-    Weight of each ranking, not negative; all weigh the same by default.
+    Weight of each ranking, not negative. By default all weights are equal.
 """,
 }
 
@@ -71,17 +70,17 @@ sample_weight : array-like of shape (n,), default=None
 def spans(
     labels: Iterable[str], *, scheme: Literal["conlleval"] = "conlleval",
 ) -> list[tuple[str, int, int]]:
-    """Find the typed spans that a label sequence marks.
+    """Find the typed spans of a label sequence.
 
     Parameters
     ----------
     labels : sequence of str
-        Tags of one sequence: ``O``, or one of ``B``, ``I``, ``E``, ``S`` (also ``[`` and
-        ``]``, chunks of one token), a hyphen and a type. IOB1, IOB2, IOE and BIOES are
-        read by the same rules, and an ``I`` where nothing began begins a span.
+        Tags of one sequence: ``O``, or a letter ``B``, ``I``, ``E`` or ``S`` (also ``[`` and
+        ``]``, chunks of one token), a hyphen and a type. The same rules read IOB1, IOB2, IOE
+        and BIOES. An ``I`` outside a span begins one.
     scheme : {"conlleval"}, default="conlleval"
-        The rules: those of conlleval, the script of the CoNLL-2000 shared task. To these its
-        versions for BIOES add the tag ``S`` and the step from ``E`` to ``B``.
+        The rules of conlleval, the script of the CoNLL-2000 shared task, with the tag ``S`` and
+        the step from ``E`` to ``B`` of its versions for BIOES.
 
     Returns
     -------
@@ -107,18 +106,18 @@ def span_f1_score(
     scheme: Literal["conlleval"] = "conlleval", labels: Sequence[str] | None = None,
     zero_division: float = 0.0,
 ) -> Any:
-    """F1 score of spans: a span is right if its type and both its ends are.
+    """F1 score of spans, where a span is right if its type and both its ends are.
 
     Parameters
     ----------
     [spans]
     average : {"micro", "macro", "weighted"} or None, default="micro"
-        Over the types: ``"micro"`` counts the spans of all types together, as conlleval does;
-        ``"macro"`` is the mean of the types' scores; ``"weighted"`` is this mean, weighted by
-        the number of annotated spans. None gives the scores of all types.
+        Average over the types: ``"micro"`` counts the spans of all types together, like
+        conlleval. ``"macro"`` is the mean of the types' scores. ``"weighted"`` is this mean,
+        weighted by the number of annotated spans. None gives the scores of all types.
     [types]
     zero_division : float, default=0.0
-        Score where there is neither an annotated nor a predicted span. NaN is left out of means.
+        Score without annotated and predicted spans. Means ignore NaN.
 
     Returns
     -------
@@ -139,8 +138,8 @@ def span_f1_score(
     array([0.66666667, 0.        ])
     """
     return span_precision_recall_f1(
-        y_true, y_pred, average=average, scheme=scheme, labels=labels, zero_division=zero_division
-    )[2]
+        y_true, y_pred, average=average, scheme=scheme, labels=labels,
+        zero_division=zero_division)[2]
 
 
 @documented(_PARTS)
@@ -156,11 +155,11 @@ def span_precision_recall_f1(
     ----------
     [spans]
     average : {"micro", "macro", "weighted"} or None, default="micro"
-        Over the types, as in :func:`span_f1_score`.
+        Average over the types, see :func:`span_f1_score`.
     [types]
     zero_division : float, default=0.0
-        Precision where nothing is predicted, recall where nothing is annotated, F1 where
-        neither is. NaN is left out of means.
+        Precision without predicted spans, recall without annotated spans, F1 without both.
+        Means ignore NaN.
 
     Returns
     -------
@@ -193,23 +192,21 @@ def span_precision_recall_f1(
     kinds = sorted({*true, *found}) if labels is None else list(labels)
     true, found, right = (
         np.array([counter[kind] for kind in kinds], dtype=float)
-        for counter in (true, found, right)
-    )
+        for counter in (true, found, right))
     weights = true if average == "weighted" else None
     if average == "micro":
         true, found, right = (counts.sum(keepdims=True) for counts in (true, found, right))
     scores = (
         _ratio(right, found, zero_division),
         _ratio(right, true, zero_division),
-        _ratio(2 * right, true + found, zero_division),
-    )
+        _ratio(2 * right, true + found, zero_division))
     if average is None:
         return scores
     return tuple(_mean(score, weights, zero_division) for score in scores)
 
 
 def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
-    """Share of the tokens whose label is right.
+    """Share of the tokens with the right label.
 
     Parameters
     ----------
@@ -236,7 +233,7 @@ def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
 
 
 def sequence_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
-    """Share of the sequences all of whose labels are right.
+    """Share of the sequences with the right labels throughout.
 
     Parameters
     ----------
@@ -282,7 +279,7 @@ def hamming_ranking_loss(
 
     See Also
     --------
-    kendall_tau_score, spearman_rho_score : Scores that see how far a place is off.
+    kendall_tau_score, spearman_rho_score : Scores that depend on distances of places.
 
     Notes
     -----
@@ -315,8 +312,8 @@ def kendall_tau_score(
     Returns
     -------
     score : float
-        In [-1, 1]: the share of pairs of items in the right order, minus the share of those in the
-        wrong one. Where there is one item, and so no pair, tau is 1.
+        In [-1, 1]: the share of pairs of items in the right order, minus the share of pairs in the
+        wrong order. With a single item, tau is 1.
 
     Notes
     -----
@@ -334,7 +331,7 @@ def kendall_tau_score(
     size = true.shape[1]
     in_order = np.empty_like(predicted)
     np.put_along_axis(in_order, true, predicted, axis=1)
-    # a row for each place, so that the comparisons below run along contiguous memory
+    # a row for each place: the comparisons below run along contiguous memory
     in_order = np.ascontiguousarray(in_order.T)
     inversions = np.zeros(len(true), dtype=np.int64)
     for place in range(size - 1):
@@ -357,8 +354,8 @@ def spearman_rho_score(
     Returns
     -------
     score : float
-        In [-1, 1]: the correlation of annotated and predicted places. Where there is one item,
-        rho is 1.
+        In [-1, 1]: the correlation of annotated and predicted places. With a single item, rho
+        is 1.
 
     Examples
     --------
@@ -379,14 +376,11 @@ def _places(y_true, y_pred, form):
     true, items = as_places(y_true, form, input_name="y_true")
     predicted, predicted_items = as_places(y_pred, form, input_name="y_pred")
     if len(true) != len(predicted):
-        raise ValueError(
-            f"y_true has {len(true)} rankings, y_pred has {len(predicted)}: they must be as many."
-        )
+        raise ValueError(f"y_true has {len(true)} rankings, y_pred has {len(predicted)}.")
     if items.tolist() != predicted_items.tolist():
         raise ValueError(
-            f"y_true ranks the items {_shown(items)}, y_pred ranks {_shown(predicted_items)}: they "
-            "must be of the same items and in the same form."
-        )
+            f"y_true ranks the items {_shown(items)}, y_pred ranks {_shown(predicted_items)}. "
+            "Items and form must be the same.")
     return true, predicted
 
 
@@ -402,22 +396,19 @@ def _average(scores, sample_weight):
     weights = np.asarray(sample_weight, dtype=float)
     if weights.shape != scores.shape:
         raise ValueError(
-            f"sample_weight must have shape {scores.shape}, one weight for each ranking; got "
-            f"{weights.shape}."
-        )
+            f"sample_weight must have shape {scores.shape}, got {weights.shape}.")
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise ValueError(
-            f"sample_weight[{bad[0]}] is {weights[bad[0]]:g}; weights must be finite and >= 0."
-        )
+            f"sample_weight[{bad[0]}] is {weights[bad[0]]:g}, but must be finite and >= 0.")
     if not weights.any():
-        raise ValueError("sample_weight is zero for every ranking: nothing is left to average.")
-    # scaled, for a sum of weights that would overflow
+        raise ValueError("sample_weight is zero for every ranking.")
+    # scaled: the sum of weights might overflow
     return float(np.average(scores, weights=weights / weights.max()))
 
 
 def _spans(labels, tags, breaks, where):
-    """The spans of a list of labels; tags and breaks remember what was worked out before."""
+    """The spans of a list of labels, with caches of tags and of breaks between labels."""
     found = []
     previous, start = "O", None
     for t, label in enumerate(labels):
@@ -445,9 +436,8 @@ def _split(label, where):
         if label in _OUTSIDE or tag in _TAGS:
             return tag, kind
     raise ValueError(
-        f"{where} is {label!r}: labels must be 'O', or one of B, I, E, S, a hyphen and a type, as "
-        "in 'B-NP'. In BILOU, write E for L and S for U."
-    )
+        f"{where} is {label!r}: labels must be 'O', or B, I, E or S, a hyphen and a type, as in "
+        "'B-NP'. In BILOU, write E for L and S for U.")
 
 
 def _step(previous, current):
@@ -465,27 +455,20 @@ def _pairs(y_true, y_pred):
     for name, y in (("y_true", y_true), ("y_pred", y_pred)):
         if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
             raise TypeError(
-                f"{name} must be a list of label sequences or Sequences, not "
-                f"{type(y).__name__}."
-            )
+                f"{name} must be a list of label sequences or Sequences, not {type(y).__name__}.")
         if isinstance(y, Sequences) and y.values.ndim != 1:
-            raise ValueError(f"{name} must hold labels, but its values have 2 dimensions.")
+            raise ValueError(f"{name} must be labels, but its values have 2 dimensions.")
     if len(y_true) != len(y_pred):
-        raise ValueError(
-            f"y_true has {len(y_true)} sequences, y_pred has {len(y_pred)}: they must be as many."
-        )
+        raise ValueError(f"y_true has {len(y_true)} sequences, y_pred has {len(y_pred)}.")
     for i, (annotated, predicted) in enumerate(zip(y_true, y_pred, strict=True)):
         for name, labels in (("y_true", annotated), ("y_pred", predicted)):
             if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
                 raise TypeError(
-                    f"{name}[{i}] must be a sequence of labels, not {labels!r}. One sequence "
-                    f"alone goes into a list: [{name}]."
-                )
+                    f"{name}[{i}] must be a sequence of labels, not {labels!r}. Put a single "
+                    f"sequence into a list, [{name}].")
         if len(annotated) != len(predicted):
             raise ValueError(
-                f"Sequence {i} has {len(annotated)} labels in y_true and {len(predicted)} in "
-                "y_pred: they must be as many."
-            )
+                f"Sequence {i} has {len(annotated)} labels in y_true, {len(predicted)} in y_pred.")
         yield _as_list(annotated), _as_list(predicted)
 
 

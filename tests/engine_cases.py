@@ -27,7 +27,7 @@ from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.outputs._graph import ForestOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.surrogates import MaxMinMirrorProx, make_surrogate
+from fastm4n.surrogates import MirrorProxLoss, make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
 SAMPLINGS = {"permutation": Sampling.PERMUTATION, "uniform": Sampling.UNIFORM, "gap": Sampling.GAP}
@@ -143,7 +143,7 @@ class Problem:
     def surrogate(self, name, oracle=None):
         """oracle: iterations of mirror prox, and whether it has warm starts."""
         if name == "mirror_prox" or oracle is not None:
-            return MaxMinMirrorProx(self.outputs(), *(oracle or (8, False)))
+            return MirrorProxLoss(self.outputs(), *(oracle or (8, False)))
         return make_surrogate(name, self.outputs())
 
     def penalty_of(self, shape, n_shared):

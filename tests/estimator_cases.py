@@ -16,8 +16,10 @@ from fastm4n import (
     MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.data._rankings import places_to_strings
+from fastm4n.surrogates import surrogate_name
 
 SURROGATES = ("max_min", "max_margin", "log")
 ASYMMETRIC = np.array([[0.0, 1.0, 4.0], [3.0, 0.0, 0.5], [0.5, 2.0, 0.0]])
@@ -72,10 +74,10 @@ class Case:
     def answers(self, estimator, X):
         """What the estimator says of X, by every method."""
         methods = ["predict", "decision_function"]
-        if estimator.surrogate == "log":
+        if surrogate_name(estimator.surrogate) == "log":
             methods.append(self.probabilities)
         answers = {method: list(getattr(estimator, method)(X)) for method in methods}
-        if estimator.surrogate != "max_margin":
+        if surrogate_name(estimator.surrogate) != "max_margin":
             answers["predict min_risk"] = list(estimator.predict(X, decode="min_risk"))
         return answers
 
@@ -199,7 +201,7 @@ PERMUTATION_BITS = [{"oracle": "mirror_prox", "tol": 0.1}]
 CASES = {
     "MulticlassClassifier": Case(
         MulticlassClassifier, *labels(), "predict_proba", other_labels, OTHER_CLASSES,
-        bits=[{"cost": "squared"}, {"kernel": "rbf", "cache_size": 0.01}],
+        bits=[{"cost": "squared"}, {"kernel": "rbf", "kernel_cache_size": 0.01}],
         bad={"kernel_params": [1, [("gamma", 1)]]},
     ),
     "OrdinalClassifier": Case(
@@ -214,14 +216,14 @@ CASES = {
         ),
         bits=[
             {"oracle": "mirror_prox", "tol": 0.3}, {"cost": ASYMMETRIC},
-            {"transition_features": "all", "surrogate": "log"},
+            {"transitions": Transitions(features="all"), "surrogate": "log"},
             {"states": "observed", "surrogate": "max_margin"},
-            {"order": 3, "surrogate": "log"},
-            {"order": 2, "surrogate": "max_margin", "constraints": ".*"},
+            {"transitions": Transitions(order=3), "surrogate": "log"},
+            {"transitions": Transitions(order=2), "surrogate": "max_margin", "constraints": ".*"},
         ],
         bad={
-            "fit_start_end": [0, None, "no"], "fit_transitions": [2, None, []],
-            "states": ["some", None], "order": [0, 1.5, None], "constraints": [3, ["a"]],
+            "transitions": [2, "no", []],
+            "states": ["some", None], "constraints": [3, ["a"]],
         },
         more_calls=(
             lambda tagger, X: tagger.predict_kbest(X, 2), lambda tagger, X: tagger.explain(),

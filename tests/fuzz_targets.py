@@ -33,6 +33,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     checkpointing,
     datasets,
     regularization_path,
@@ -192,8 +193,8 @@ def _models():
     yield MultiLabelClassifier("max_margin", **fast).fit(X, [[1, 0], [0, 1], [1, 1]] * 2), X
     yield LabelRanker(**fast).fit(X, ["a>b>c", "b>a>c"] * 3), X
     yield Matcher("log", **fast).fit(pairs, [[0, 1, 2], [1, 0, 2], [2, 1, 0]]), pairs
-    yield SequenceTagger("log", transition_features=[0], **fast).fit(rows, chains), rows
-    yield SequenceTagger(order=2, constraints="(0|1)* 1", **fast).fit(
+    yield SequenceTagger("log", transitions=Transitions(features=[0]), **fast).fit(rows, chains), rows
+    yield SequenceTagger(transitions=Transitions(order=2), constraints="(0|1)* 1", **fast).fit(
         rows, [[0, 1], [1], [0, 0, 1]]), rows
     tagger = SequenceTagger("max_margin", states="observed", **fast)
     # as many columns as there is nothing else, for claims of columns
@@ -268,7 +269,7 @@ class CRFsuiteModels(Target):
         state, transitions = [(0, 0, 0.5), (1, 1, -1.0)], [(0, 1, 2.0), (1, 0, 0.25)]
         self.seeds = [
             model_file(["B", "I"], ["w=a", "w=b"], state, transitions)[0],
-            model_file(["B", "I"], ["w=a", "w=b"], state, transitions, order=">")[0],
+            model_file(["B", "I"], ["w=a", "w=b"], state, transitions, transitions=Transitions(order=">"))[0],
             (Path(__file__).parent / "crfsuite_model" / "model.crfsuite").read_bytes()]
 
     def run(self, case, path):
@@ -347,7 +348,7 @@ class Checkpoints(Target):
             (SequenceTagger("max_margin", solver=fastm4n.BlockFrankWolfe(step="away", cache=4)),
              rows, chains),
             (SequenceTagger("log", solver=fastm4n.BlockFrankWolfe()), rows, chains),
-            (SequenceTagger(order=2, solver=fastm4n.BlockFrankWolfe()), rows, chains),
+            (SequenceTagger(transitions=Transitions(order=2), solver=fastm4n.BlockFrankWolfe()), rows, chains),
             (LabelRanker("max_margin", solver=fastm4n.BlockFrankWolfe()), X, rankings),
             (GraphTagger(solver=fastm4n.BlockFrankWolfe()), graphs, of_nodes),
         )
@@ -487,7 +488,7 @@ class CommandLine(Target):
         "-1", "1", "2", "0.5", "nan", "inf", "1e400", "9" * 30, "a", "kind", "a,b", ",", "x=1",
         "alpha=0.1", "solver__step=exact", "solver=1", "penalty=null", "cost=[[0,1],[1,0]]", "csv",
         "svmlight", "conll", "log", "max_min", "rbf", "--", "é", "\udcff", "tol=1", "n_jobs=1",
-        "verbose=1", "warm_start=true", "states=observed", "order=2", "constraints=((((",
+        "verbose=1", "warm_start=true", "states=observed", "transitions__order=2", "constraints=((((",
         "random_state=-1", "max_iter=1e9", "callback=1", "cost_scale=mean", "levels=[1]")
 
     def prepare(self):

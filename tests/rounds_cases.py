@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from automaton_cases import KINDS
 
-from fastm4n.distributed.worker import Worker
+from fastm4n.distributed._worker import Worker
 
 # what belongs to single blocks
 OF_BLOCKS = ("X", "y", "lengths", "sizes", "edges", "edge_X", "trees")

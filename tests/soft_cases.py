@@ -11,8 +11,8 @@ from fastm4n import CountFactor
 from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem, features_of_gram
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin, SoftFeatures
 from fastm4n.research._soft_kernels import SoftEngine
-from fastm4n.research._soft_solver import solve_soft
-from fastm4n.surrogates import MaxMargin
+from fastm4n.research.soft import solve_soft
+from fastm4n.surrogates import MaxMarginLoss
 
 ALPHA = 0.3
 
@@ -140,7 +140,7 @@ class Case:
         features = SoftFeatures(
             self.graphs, self.given[0], self.shares, ALPHA, rho, self.given[1],
             self.kernel == "precomputed")
-        surrogate = SmoothMargin(outputs, smoothing) if smoothing else MaxMargin(outputs)
+        surrogate = SmoothMargin(outputs, smoothing) if smoothing else MaxMarginLoss(outputs)
         return outputs, features, engine(
             surrogate, features, self.shares[self.graphs.examples], ALPHA, seed)
 

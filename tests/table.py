@@ -23,11 +23,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 
+import fastm4n.research.boosting  # noqa: F401 (its surrogate is in the table)
 from fastm4n import regularization_path
 from fastm4n.estimators import _cells
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.penalties import Group
 from fastm4n.penalties._penalties import as_penalty
+from fastm4n.surrogates import as_surrogate
 
 ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
 # how far values of the objective may be apart, relative to it at zero weights; and, relative to the
@@ -67,7 +69,7 @@ class Explicit:
 
     def __init__(self, cell, model, example):
         self.model, self.parameters = model, model.get_params(deep=False)
-        self.alpha = model.alpha_
+        self.alpha, self.surrogate = model.alpha_, as_surrogate(model.surrogate)
         self.task = TASKS[model._task](model, example)
         self.families = self.task.families
         sizes = [int(np.prod(shape)) for shape in self.families.values()]
@@ -146,10 +148,10 @@ class Explicit:
 
     def loss(self, phi, costs, truth, answers, w):
         """The surrogate loss of one example."""
-        v, name = phi @ w, self.parameters["surrogate"]
+        v, name = phi @ w, self.surrogate.name
         if name == "log":
-            tau = self.parameters["temperature"]
-            v = v + costs[truth] if self.parameters["cost_augmented"] else v
+            tau = self.surrogate.temperature
+            v = v + costs[truth] if self.surrogate.cost_augmented else v
             return tau * np.logaddexp.reduce(v / tau)
         if name == "boost":
             with np.errstate(divide="ignore"):
@@ -186,14 +188,14 @@ class Explicit:
     def candidates(self):
         start = np.clip(np.zeros(self.n), self.low, self.high)
         yield start
-        if self.parameters["surrogate"] in ("log", "boost"):
+        if self.surrogate.name in ("log", "boost"):
             yield self.smooth_minimiser(start)
         else:
             yield self.minimiser()
 
     def smooth_minimiser(self, w):
         """Where the loss is smooth: by L-BFGS over the positive and the negative part."""
-        n, name = self.n, self.parameters["surrogate"]
+        n, name = self.n, self.surrogate.name
 
         def objective(x):
             plus, minus = x[:n], x[n:]
@@ -209,8 +211,8 @@ class Explicit:
                     self.p, self.phis, self.costs, self.truth, strict=True):
                 v, heat = phi @ w, 1.0
                 if name == "log":
-                    heat = self.parameters["temperature"]
-                    v = v + costs[truth] if self.parameters["cost_augmented"] else v
+                    heat = self.surrogate.temperature
+                    v = v + costs[truth] if self.surrogate.cost_augmented else v
                 else:
                     with np.errstate(divide="ignore"):
                         v = v + np.log(costs[truth] + np.eye(len(v))[truth])
@@ -250,7 +252,7 @@ class Explicit:
         t is the loss: v + c of each output where the margin is maximal, v + answers @ nu with nu in
         the simplex in the game, whose dual this is.
         """
-        is_game = self.parameters["surrogate"] == "max_min"
+        is_game = self.surrogate.name == "max_min"
         m = [answers.shape[1] if is_game else 0 for answers in self.answers]
         n, b = self.n, len(self.p)
         starts = 2 * n + b + np.cumsum([0, *m])
@@ -372,7 +374,7 @@ class Task:
         table = cost[np.array(outputs)[:, np.newaxis], np.array(answers)[np.newaxis]]
         if weights is not None:
             table = table * weights
-        return table.mean(axis=-1) if self.model.cost_scale == "mean" else table.sum(axis=-1)
+        return table.mean(axis=-1) if getattr(self.model, "cost_scale", "sum") == "mean" else table.sum(axis=-1)
 
     def groups(self, explicit):
         """Weights of a feature, as rows of zeros and ones; of "coef_" of shape (..., d)."""
@@ -524,8 +526,8 @@ class Chains(Task):
         self.rows = [x.toarray() if sparse.issparse(x) else np.asarray(x) for x in X]
         super().__init__(model, example)
         more = {
-            "transition_coef_": model.fit_transitions, "start_coef_": model.fit_start_end,
-            "end_coef_": model.fit_start_end}
+            "transition_coef_": model._scored.pairs, "start_coef_": model._scored.start_end,
+            "end_coef_": model._scored.start_end}
         self.there = {
             name: np.zeros(self.families[name], dtype=bool)
             for name, is_there in more.items() if not is_there}
@@ -534,9 +536,9 @@ class Chains(Task):
 
     def fitted(self, model):
         names = ["coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_"]
-        if model.transition_features is not None:
+        if model._scored.features is not None:
             names.append("transition_feature_coef_")
-        if model.order > 1:
+        if model._scored.order > 1:
             names.append("ngram_coef_")
         return {name: getattr(model, name) for name in names}
 
@@ -599,7 +601,7 @@ class Chains(Task):
                 rows.append(row)
             elif name == "transition_coef_":
                 k = self.families[name][0]
-                k *= k if self.model.transition_features is not None else 1
+                k *= k if self.model._scored.features is not None else 1
                 for s in range(start, stop, k):
                     row = np.zeros(explicit.n)
                     row[s : s + k] = 1.0
@@ -768,7 +770,7 @@ _EXPLICIT = {}
 
 def is_relaxed(model):
     """Whether the objective is over a larger polytope, or another one altogether."""
-    return getattr(model, "exact_", True) is False or getattr(model, "inference", "") == "soft" or (
+    return getattr(model, "exact_", True) is False or (
         getattr(model, "oracle_", "") in ("roof", "decomposition"))
 
 
@@ -928,7 +930,7 @@ def covering(estimator, seed, n_drawn=4000):
     roads = [(road, False) for road in _cells.roads(estimator)]
     roads += [(road, True) for road, _ in roads if road in _cells.ROADS_OF_PATHS]
     axes = [list(axis) for axis in (
-        kind.outputs, _cells.surrogates(estimator), kind.features, _cells.penalties(estimator),
+        kind.outputs, _cells.surrogates(), kind.features, _cells.penalties(estimator),
         _cells.solvers(), roads)]
     drawn = np.column_stack([rng.integers(len(axis), size=n_drawn) for axis in axes])
     pairs = [frozenset(itertools.combinations(enumerate(row), 2)) for row in drawn.tolist()]

@@ -24,6 +24,7 @@ from fastm4n import (
     MulticlassClassifier,
     OrdinalClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
@@ -534,8 +535,8 @@ def test_a_warm_start_with_another_kernel(kernels):
 
 
 @pytest.mark.parametrize("change", [
-    {"fit_transitions": False}, {"fit_intercept": False}, {"fit_start_end": False},
-    {"states": "observed"}, {"transition_features": [0, 2]}])
+    {"transitions": Transitions(pairs=False)}, {"fit_intercept": False}, {"transitions": Transitions(start_end=False)},
+    {"states": "observed"}, {"transitions": Transitions(features=[0, 2])}])
 @pytest.mark.parametrize("back", [False, True])
 def test_weights_that_are_not_fitted_any_more_are_zero(change, back):
     """A warm start goes on from the weights of the last fit, which may have had more of them."""
@@ -553,8 +554,9 @@ def test_weights_that_are_not_fitted_any_more_are_zero(change, back):
     assert cold.dual_objective_ <= model.primal_objective_ + 1e-9
     if not back:
         gone = {
-            "fit_transitions": ["transition_coef_"], "fit_intercept": ["intercept_"],
-            "fit_start_end": ["start_coef_", "end_coef_"]}.get(next(iter(change)), [])
+            "Transitions(pairs=False)": ["transition_coef_"], "False": ["intercept_"],
+            "Transitions(start_end=False)": ["start_coef_", "end_coef_"]}.get(
+                repr(next(iter(change.values()))), [])
         for name in gone:
             assert not np.any(getattr(model, name))
     for name in ("coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_"):

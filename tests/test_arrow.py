@@ -147,18 +147,18 @@ def test_more_columns_and_repeated_indices():
     (pa.array([[[None]]], nested(ENTRY)), {}, "row 0: an entry is null"),
     (pa.array([[], [[(1, None)]]], nested(ENTRY)), {}, "row 1: a value is null"),
     (pa.array([[[1.0]], [[2.0], [1.0, 2.0]]]), {}, "row 1: a position has 2 features .* have 1"),
-    (pa.array([1.0]), {}, "'x' must hold lists, a list for each sequence; it is of double"),
-    (pa.array([["a"]], pa.list_(pa.binary())), {}, "'x' holds binary; numbers and strings are re"),
-    (pa.array([[[["a"]]]]), {}, "'x' holds list<"),
+    (pa.array([1.0]), {}, "'x' must have a list for each sequence, got double"),
+    (pa.array([["a"]], pa.list_(pa.binary())), {}, "'x' must have numbers or strings, got binary"),
+    (pa.array([[[["a"]]]]), {}, "must have numbers or strings, got list<"),
     (pa.array([[], [[(4, 1.0)]]], nested(ENTRY)), {"n_features": 4},
-     "row 1: there is an index 4 in the column 'x'; indices go from 0 to n_features - 1 = 3"),
-    (pa.array([[], [[(-1, 1.0)]]], nested(ENTRY)), {}, "row 1: there is an index -1"),
-    (pa.array([[[{"a": 1}]]]), {}, "sparse features are structs of two fields"),
-    (pa.array([[[{"a": 1.5, "b": 1.5}]]]), {}, "indices in the column 'x' must be integers"),
+     "row 1: 'x' has the index 4; indices go from 0 to n_features - 1 = 3"),
+    (pa.array([[], [[(-1, 1.0)]]], nested(ENTRY)), {}, "row 1: 'x' has the index -1"),
+    (pa.array([[[{"a": 1}]]]), {}, "must have structs of index and value"),
+    (pa.array([[[{"a": 1.5, "b": 1.5}]]]), {}, "indices in 'x' must be integers"),
     (pa.array([[[1.0]]]), {"n_features": 0}, "n_features must be"),
     (pa.array([["a"], ["b", "c"]]), {"labels": "y"}, r"row 1: 2 positions in 'x' and 1 labels in"),
     (pa.array([[1], [2]]), {"labels": "z"}, "The table has no column 'z'; its columns are 'x', 'y'"),
-    (pa.array([[[1]], [[2]]]), {"features": ("x", "y")}, "must hold lists|no lists|lists"),
+    (pa.array([[[1]], [[2]]]), {"features": ("x", "y")}, "must have a list|no lists|lists"),
     (pa.array([], pa.list_(pa.int8())), {}, "The table has no rows"),
 ])
 def test_what_is_refused(column, options, message, tmp_path):
@@ -175,7 +175,7 @@ def test_indices_and_values_of_other_lengths():
     table = pa.table({"i": [[[0]], [[0], [1]]], "v": [[[1.0]], [[1.0], []]],
                       "w": [[[1.0]], [[1.0]]]})
     for values in ("v", "w"):
-        with pytest.raises(ValueError, match=f"row 1: 'i' and '{values}' are not of the same len"):
+        with pytest.raises(ValueError, match=f"row 1: 'i' and '{values}' differ in len"):
             Sequences.from_arrow(table, ("i", values))
 
 

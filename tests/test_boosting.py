@@ -11,10 +11,11 @@ from scipy.special import softmax
 from test_boost import BOOSTED
 from test_tempering import iris, words
 
-from fastm4n import MulticlassClassifier, SequenceTagger
-from fastm4n.research.boosting import exponential_losses, fit_exponential, refine_risk
+from fastm4n import MulticlassClassifier, SequenceTagger, Transitions
+from fastm4n.research.boosting import Boost, exponential_losses, fit_exponential, refine_risk
 from fastm4n.research.costs import EditDistance, LogCost, MarkovCost
 from fastm4n.solvers.limited_memory import minimise
+from fastm4n.surrogates import Log
 
 NAMES = ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_")
 
@@ -46,7 +47,7 @@ def risk(tagger, X, y, alpha):
     losses = []
     for x, truth in zip(X, y, strict=True):
         scores, wrong = of_all_labellings(tagger, x, truth)
-        losses.append(softmax(scores / tagger.temperature) @ wrong)
+        losses.append(softmax(scores / getattr(tagger.surrogate, "temperature", 1.0)) @ wrong)
     return np.mean(losses) + alpha / 2 * squares(tagger)
 
 
@@ -65,7 +66,7 @@ def test_exponential_of_classes():
     best = minimize(objective, np.zeros(12), jac=True, tol=1e-12).fun
     for tol in (1e-2, 1e-4, 1e-8):
         clf = fit_exponential(
-            MulticlassClassifier("boost", alpha=alpha, cost=cost, fit_intercept=False, tol=tol),
+            MulticlassClassifier(Boost(), alpha=alpha, cost=cost, fit_intercept=False, tol=tol),
             X, y)
         assert clf.relative_gap_ <= tol
         excess = clf.primal_objective_ - best
@@ -76,7 +77,7 @@ def test_exponential_of_classes():
 @pytest.mark.parametrize("name", BOOSTED)
 def test_exponential_fits(name):
     case = CASES[name]
-    estimator = case.fit(surrogate="boost")
+    estimator = case.fit(surrogate=Boost())
     loose, tight = (
         fit_exponential(estimator.set_params(tol=tol), case.X, case.y) for tol in (0.05, 1e-6))
     assert tight.relative_gap_ <= 1e-6
@@ -87,7 +88,7 @@ def test_exponential_fits(name):
 
 def test_exponential_of_sequences():
     X, y = words()
-    tagger = fit_exponential(SequenceTagger("boost", alpha=0.1, tol=1e-9), X, y)
+    tagger = fit_exponential(SequenceTagger(Boost(), alpha=0.1, tol=1e-9), X, y)
     assert_allclose(exponential(tagger, X, y, 0.1), tagger.primal_objective_, rtol=1e-9)
     # the gradient, by differences, is what the gap says it is
     w = tagger.coef_.copy()
@@ -143,16 +144,16 @@ def test_the_printed_form_overflows():
     X = [rng.normal(size=(n, 2)) for n in (3, 900)]
     y = [rng.integers(3, size=len(x)) for x in X]
     with pytest.raises(ValueError, match=r"sequence 1: log F is 995\.\d* at zero weights"):
-        fit_exponential(SequenceTagger("boost"), X, y)
+        fit_exponential(SequenceTagger(Boost()), X, y)
     # and its stable form does not
-    fitted = SequenceTagger("boost", tol=0.01, random_state=0).fit(X, y)
+    fitted = SequenceTagger(Boost(), tol=0.01, random_state=0).fit(X, y)
     assert fitted.relative_gap_ <= 0.01 and np.isfinite(fitted.primal_objective_)
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.5, "transition_features": "all"}])
+@pytest.mark.parametrize("options", [{}, {"surrogate": Log(0.5), "transitions": Transitions(features="all")}])
 def test_refined_risk(options):
     X, y = words()
-    tagger = SequenceTagger("log", alpha=0.02, random_state=0, **options).fit(X, y)
+    tagger = SequenceTagger(**{"surrogate": "log", **options}, alpha=0.02, random_state=0).fit(X, y)
     before = tagger.coef_.copy()
     refined = refine_risk(tagger, X, y, alpha=0.001)
     assert np.array_equal(tagger.coef_, before)
@@ -194,12 +195,12 @@ def test_descent_where_the_objective_is_infinite():
 
 def test_bad_input():
     X, y = iris()
-    with pytest.raises(ValueError, match="needs surrogate='boost'"):
+    with pytest.raises(ValueError, match=r"needs surrogate=Boost\(\)"):
         fit_exponential(MulticlassClassifier("log"), X, y)
     with pytest.raises(ValueError, match="plain L2 penalty"):
-        fit_exponential(MulticlassClassifier("boost", penalty="elasticnet"), X, y)
+        fit_exponential(MulticlassClassifier(Boost(), penalty="elasticnet"), X, y)
     with pytest.raises(ValueError, match="fit_intercept='free' is for fit"):
-        fit_exponential(MulticlassClassifier("boost", fit_intercept="free"), X, y)
+        fit_exponential(MulticlassClassifier(Boost(), fit_intercept="free"), X, y)
     with pytest.raises(ValueError, match="fitted SequenceTagger with surrogate='log'"):
         refine_risk(MulticlassClassifier("log").fit(X, y), X, y)
     X, y = words()
@@ -208,12 +209,12 @@ def test_bad_input():
         refine_risk(tagger, X, [labels + 1 for labels in y])
     with pytest.raises(ValueError, match="X has 2 features"):
         refine_risk(tagger, [x[:, :2] for x in X], y)
-    longer = SequenceTagger("log", order=2, random_state=0).fit(X, y)
+    longer = SequenceTagger("log", transitions=Transitions(order=2), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="chains of order 1 without constraints"):
         refine_risk(longer, X, y)
     with pytest.raises(ValueError, match="order=1 and constraints=None, got order=2"):
         exponential_losses(longer, X, y)
-    with pytest.raises(ValueError, match="surrogate='boost' needs order=1"):
-        SequenceTagger("boost", order=2).fit(X, y)
+    with pytest.raises(ValueError, match="AutomatonOutputs of SequenceTagger does not have"):
+        SequenceTagger(Boost(), transitions=Transitions(order=2)).fit(X, y)
     with pytest.raises(ValueError, match="alpha must be"):
         refine_risk(tagger, X, y, alpha=0.0)

@@ -22,9 +22,11 @@ from fastm4n import (
     OrdinalClassifier,
     Sequences,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.calibration import fit_temperature, reliability_curve
 from fastm4n.plotting import ReliabilityDisplay
+from fastm4n.surrogates import Log
 
 SURROGATES = ("log", "max_margin", "max_min")
 LABELS = np.array(["a", "b", "c"])
@@ -61,7 +63,7 @@ def listed_loss(tagger, X, y):
     return lambda b: np.mean([gibbs(b * scores)[1] - b * scores[true] for scores, true in parts])
 
 
-@pytest.mark.parametrize("options", [{}, {"transition_features": "all"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"transitions": Transitions(features="all")}], ids=str)
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_temperature_of_sequences(surrogate, options):
     rng = np.random.default_rng(0)
@@ -99,7 +101,7 @@ def test_temperature_follows_the_scale_of_scores(scale):
 def test_the_tagger_has_a_temperature_of_its_own():
     rng = np.random.default_rng(0)
     X, y = sentences(rng, 60)
-    tagger = SequenceTagger("log", temperature=3.0, tol=0.01, random_state=0).fit(X, y)
+    tagger = SequenceTagger(Log(3.0), tol=0.01, random_state=0).fit(X, y)
     calibrated = CalibratedTagger(tagger)
     calibrated.estimator_, calibrated.calibrated_temperature_ = tagger, 3.0
     assert_allclose(
@@ -281,5 +283,5 @@ def test_reliability_display():
         display.plot(least=0)
     one = ReliabilityDisplay.from_predictions(y, p, [0, 1, 2], ax=display.ax_)
     assert one.ax_ is display.ax_
-    with pytest.raises(TypeError, match="curves must be a ReliabilityCurve or a dict of such"):
+    with pytest.raises(TypeError, match="curves must be a ReliabilityCurve or a dict of them"):
         ReliabilityDisplay([1, 2])

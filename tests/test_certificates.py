@@ -12,6 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import fastm4n.reference as ref
 from fastm4n import (
+    BlockFrankWolfe,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -197,7 +198,8 @@ def test_an_indefinite_kernel_is_still_refused():
 def test_kernel_values_in_double(kernel, cache_size):
     X, y = labels(2, n=40)
     X = (100.0 + X).astype(np.float32)
-    options = {"alpha": 1e-6, "kernel": kernel, "gamma": 1.0, "cache_size": cache_size,
+    options = {"alpha": 1e-6, "kernel": kernel, "gamma": 1.0,
+               "solver": BlockFrankWolfe(kernel_cache_size=cache_size),
                "max_iter": 20, "random_state": 0}
     if kernel == "polynomial":
         options["kernel_params"] = {"degree": 2}

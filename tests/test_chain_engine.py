@@ -21,7 +21,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 
 PARTS = ref.ChainWeights._fields
 # what is fitted beside the emissions
@@ -123,7 +123,7 @@ def test_long_and_short_blocks_that_share_rows():
         p = np.full(4, 0.25)
         cost = problem.cost
         engine = BlockCoordinateEngine(
-            MaxMargin(ChainOutputs(y, lengths, cost, cost_scale="mean")),
+            MaxMarginLoss(ChainOutputs(y, lengths, cost, cost_scale="mean")),
             ChainFeatures(
                 FORMATS[kind](values), starts, Layout.of_chains(lengths, 3), 1.0, True, True),
             p, 20.0, 3)
@@ -194,7 +194,7 @@ def test_sequences_of_length_one_are_the_simplex(sampling, step):
     run(engine, sampling, step, 4)
     values, y = np.concatenate(problem.X), np.concatenate(problem.y)
     simplex = BlockCoordinateEngine(
-        MaxMargin(SimplexOutputs(y, problem.cost)),
+        MaxMarginLoss(SimplexOutputs(y, problem.cost)),
         LinearFeatures(values, np.arange(20), row_norms(values, 1.0), 4, 1.0), problem.p,
         problem.alpha, 5, step == Step.FIXED)
     run(simplex, sampling, step, 4)

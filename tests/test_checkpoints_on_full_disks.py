@@ -22,9 +22,9 @@ from fastm4n import (
     regularization_path,
 )
 from fastm4n.base import atomic as _atomic
+from fastm4n.distributed._rounds import solve_rounds
+from fastm4n.distributed._rounds_file import RoundsFile
 from fastm4n.distributed.fleets import InProcessFleet
-from fastm4n.distributed.rounds import solve_rounds
-from fastm4n.distributed.rounds_file import RoundsFile
 from fastm4n.path._checkpoint import Checkpoint
 from fastm4n.solvers.checkpoints import FitCheckpoint, Pace
 

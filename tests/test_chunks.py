@@ -28,14 +28,17 @@ from fastm4n import (
     QuasiNewton,
     Sequences,
     SequenceTagger,
+    Transitions,
     checkpointing,
 )
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.penalties import L2
+from fastm4n.research import Boost
 from fastm4n.solvers import dual_store
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
+from fastm4n.surrogates import Log
 from fastm4n.tasks.pieces import Folder
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -81,9 +84,9 @@ def assert_same_optimum(one, other):
 # some weights are held at zero
 BOUND = np.array([[-0.3], [-0.0], [-1.0]])
 TAGGERS = [
-    {}, {"penalty": "elasticnet"}, {"states": "observed"}, {"transition_features": [0, 2]},
+    {}, {"penalty": "elasticnet"}, {"states": "observed"}, {"transitions": Transitions(features=[0, 2])},
     {"penalty": L2(bounds={"coef": (BOUND, -BOUND), "start_coef": (0.0, 0.0)})},
-    {"cost_scale": "mean", "fit_start_end": False}, {"alpha": 1e-3, "fit_intercept": False},
+    {"cost_scale": "mean", "transitions": Transitions(start_end=False)}, {"alpha": 1e-3, "fit_intercept": False},
 ]
 
 
@@ -136,7 +139,7 @@ def test_every_gap_bounds_the_distance_to_the_optimum(surrogate, options):
 
 
 @pytest.mark.parametrize("options", [
-    {"surrogate": "log", "cost_augmented": True}, {"surrogate": "boost"}], ids=str)
+    {"surrogate": Log(cost_augmented=True)}, {"surrogate": Boost()}], ids=str)
 def test_losses_at_zero_without_a_closed_form(options):
     """They are of chunks with longer sequences than the first one."""
     X, y = sequences()
@@ -215,7 +218,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [
-    {}, {"transition_features": [3, 0]}, {"states": "observed"}, {"penalty": "elasticnet"},
+    {}, {"transitions": Transitions(features=[3, 0])}, {"states": "observed"}, {"penalty": "elasticnet"},
     {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}], ids=str)
 @pytest.mark.parametrize("longest", [8, 90])
 def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, longest):
@@ -616,7 +619,7 @@ def test_bad_values_are_named():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"solver": OutOfCore(memory=0)}, "memory"), ({"solver": OutOfCore(visits=0)}, "visits"),
-    ({"solver": OutOfCore(step="pairwise")}, "step"), ({"order": 2}, "order=2 is not supported"),
+    ({"solver": OutOfCore(step="pairwise")}, "step"), ({"transitions": Transitions(order=2)}, "order=2 of transitions is not supported"),
     ({"constraints": "a*"}, "constraints='a\\*' is not"), ({"warm_start": True}, "warm_start"),
     ({"penalty": "l1"}, "penalty='l1' is not supported"),
     ({"solver": OutOfCore(work_folder=3)}, "work_folder"),

@@ -266,7 +266,7 @@ def test_embedded_data_sets_take_no_options_of_files(option, capsys):
     ("a;k\n1,5;x\n2,5;y\n", "line 2: a is '1,5', which is not a finite number. Write decimals"),
     ("1,5;x\n2,5;y\n", "line 1: column 1 is '1,5', which is not a finite number. Write decim"),
     ("a,n,class\n1,bob,x\n", "line 2: n is 'bob', which is not a finite number. Features are"),
-    ("a,a,k\n1,1,x\n", "line 1: two columns are called 'a'; rename one"),
+    ("a,a,k\n1,1,x\n", "line 1: two columns are called 'a'. Rename one"),
 ])
 def test_tables_that_cannot_be_read_say_what_to_do(text, said, capsys):
     write("a.csv", text)
@@ -321,7 +321,7 @@ def test_readers_keep_empty_sentences():
     word = "1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n"
     for keep, labels in ((True, [["NOUN"], [], ["NOUN"]]), (False, [["NOUN"], ["NOUN"]])):
         assert load_conllu(io.StringIO(f"{word}\n\n{word}"), keep_empty=keep).labels == labels
-    with pytest.raises(ValueError, match="holds no tokens"):
+    with pytest.raises(ValueError, match="has no tokens"):
         load_conll(io.StringIO("\n\n"), keep_empty=True)
 
 

@@ -136,7 +136,7 @@ def test_reader():
     ("1,a 1:1\n", "line 1.*the label '1,a' is not a number"),
     ("1, 1:1\n", "the label '1,' is not a number"),
     ("1,nan 1:1\n", "the label is nan; labels must be finite"),
-    ("1 qid:3 1:1\n", "there is a qid"), ("# none\n", "holds no examples"),
+    ("1 qid:3 1:1\n", "there is a qid"), ("# none\n", "has no examples"),
 ])
 def test_bad_lines(text, message):
     with pytest.raises(ValueError, match=message):

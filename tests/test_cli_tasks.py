@@ -487,10 +487,10 @@ def test_datasets_by_name(name, capsys):
 
 BAD_FILES = {
     "empty.csv": (b"", "empty.csv is empty"),
-    "header.csv": (b"a,b\n", "header.csv holds no examples"),
+    "header.csv": (b"a,b\n", "header.csv has no examples"),
     "binary.csv": (b"a,b\n1,x\n\xff\xfe\x00,3\n", "binary.csv, line 3: byte 1 of the line"),
     "nul.csv": (b"a,b\n1\0,x\n", "nul.csv, line 2: it holds a NUL character"),
-    "mixed.csv": (b"a,b\n1,x\n1 1:2 3:4\n", "mixed.csv, line 3: 1 column(s) where 2"),
+    "mixed.csv": (b"a,b\n1,x\n1 1:2 3:4\n", "mixed.csv, line 3: 1 column(s) instead of 2"),
     "word.csv": (b"a,b\n1,x\ntwo,y\n", "word.csv, line 3: a is 'two', which is not a finite"),
     "inf.csv": (b"a,b\n1,x\n1e999,y\n", "inf.csv, line 3: a is '1e999'"),
     "gone.csv": (b"a,b\n1,x\n2,\n", "gone.csv, line 3: b is empty"),
@@ -502,9 +502,9 @@ BAD_FILES = {
     "qid.svm": (b"1 qid:1 1:2\n1 1:2\n", "qid.svm, line 2: there is no qid"),
     "b.svm": (b"1 1:2\n1 qid:1 1:2\n", "b.svm, line 2: there is a qid"),
     "table.svm": (b"a,b\n1,x\n", "table.svm, line 1: the label 'a,b' is not a number"),
-    "a.conll": (b"a b c\nd e\n", "a.conll, line 2: 2 column(s) where 3"),
+    "a.conll": (b"a b c\nd e\n", "a.conll, line 2: 2 column(s) instead of 3"),
     "one.conll": (b"a\nb\n", "one.conll has 1 column"),
-    "a.conllu": (b"1\ta\n", "a.conllu, line 1: 2 column(s) where CoNLL-U has 10"),
+    "a.conllu": (b"1\ta\n", "a.conllu, line 1: 2 column(s) instead of 10"),
     "a.crfsuite": (b"B\ta:x\n", "a.crfsuite, line 1: the weight 'x'"),
     "a.npz": (b"PK\x03\x04 and no more", "a.npz is no npz file, or was cut off"),
     "empty.npz": (b"", "empty.npz is empty"),
@@ -530,7 +530,7 @@ def npz(change):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda a: a.pop("X"), "there is no array X, nor data, indices"),
+        (lambda a: a.pop("X"), "there is no array X, and no CSR matrix of data, indices"),
         (lambda a: a.pop("y"), "there is no array y, only X"),
         (lambda a: a.update(lengths=[1, 2]), "lengths must add up to"),
         (lambda a: a.update(X=a["X"] * np.nan), "Input X contains NaN"),
@@ -563,9 +563,9 @@ def test_lines_without_end_are_refused(capsys, monkeypatch):
 
     monkeypatch.setattr(_lines, "LONGEST_LINE", 100)
     write("a.csv", "a,b\n1,x\n" + "1" * 200)
-    assert "a.csv, line 3: it is longer than 100 bytes" in failed(capsys, "fit", "a.csv", code=1)
+    assert "a.csv, line 3: it has more than 100 bytes" in failed(capsys, "fit", "a.csv", code=1)
     if Path("/dev/zero").exists():
-        assert "/dev/zero, line 1: it is longer" in failed(
+        assert "/dev/zero, line 1: it has more" in failed(
             capsys, "fit", "/dev/zero", "--format", "svmlight", code=1)
         assert "is not a regular file" in failed(
             capsys, "fit", "/dev/zero", "--format", "npz", code=1)
@@ -579,7 +579,7 @@ def test_bad_models_are_named(capsys):
     for damaged, said in (
         (content[:-1], "bad is cut off"), (b"", "bad is empty"),
         (b"a,b\n", "not a file of fastm4n"),
-        (newer, "bad has format version 7; this fastm4n"),
+        (newer, "bad has format version 7, but fastm4n"),
         (content[:-9] + b"?" + content[-8:], "does not have its checksum"),
     ):
         Path("bad").write_bytes(damaged)

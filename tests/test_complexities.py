@@ -11,6 +11,7 @@ from fastm4n import (
     MulticlassClassifier,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     load_model,
     save_model,
 )
@@ -132,7 +133,7 @@ def test_orders_have_complexities():
     X, vectorizer = vectorized()
     penalty = net(l1_ratio=1.0, lam=0.1, beta=0.0)
     tagger = SequenceTagger(
-        "log", order=2, penalty=penalty, alpha=0.05, random_state=0).fit(X, TAGS)
+        "log", transitions=Transitions(order=2), penalty=penalty, alpha=0.05, random_state=0).fit(X, TAGS)
     assert tagger.ngram_coef_.size and tagger.score(X, TAGS) > 0.8
     strong = tagger.set_params(alpha=100.0).fit(X, TAGS)
     assert not strong.ngram_coef_.any() and strong.n_nonzero_ == 0
@@ -193,22 +194,22 @@ def net(**options):
 
 
 @pytest.mark.parametrize(("penalty", "message"), [
-    (net(families=None), "needs families: give feature_families_"),
-    (net(sizes=None), "needs sizes: give family_sizes_"),
+    (net(families=None), "needs families. Pass feature_families_"),
+    (net(sizes=None), "needs sizes. Pass family_sizes_"),
     (net(sizes=(10,)), "sizes must be the numbers of words and of characters"),
     (net(sizes=(0, 10)), "sizes must be the numbers"),
     (net(sizes=5), "sizes must be the numbers"),
-    (net(families=np.ones((3, 3))), r"families has shape \(3, 3\), but weights='complexity' needs"),
-    (net(families=np.full((25, 3), -1)), "families has shape|must be an integer >= 0"),
+    (net(families=np.ones((3, 3))), r"weights='complexity' needs families of shape \(25, 3\), got \(3, 3\)"),
+    (net(families=np.full((25, 3), -1)), "must be an integer >= 0"),
     (net(complexity="best"), "complexity must be one of"),
     (net(lam=-1.0), "lam must be a finite number >= 0"),
     (net(beta=np.nan), "beta must be a finite number >= 0"),
     (net(weights="simplicity"), "weights must be a number, an array of numbers, a dict of them or"),
     (net(weights={"s9": 1.0}, families=vectorized()[1].attribute_names_),
-     "weights names 's9', a family without features"),
+     "weights names 's9', neither one of the families"),
     (net(weights={"s1": -1.0}, families=vectorized()[1].attribute_names_),
      r"weights\['s1'\] must be a finite number >= 0"),
-    (net(weights={"s1": 1.0}, families=["s1"]), r"families has shape \(1,\), but weights by name"),
+    (net(weights={"s1": 1.0}, families=["s1"]), r"weights by name need families of shape .*, got \(1,\)"),
 ])
 def test_penalties_that_are_refused(penalty, message):
     X, _ = vectorized()
@@ -222,14 +223,14 @@ def test_negative_families_name_the_place():
     X, vectorizer = vectorized()
     families = vectorizer.feature_families_
     families[4, 2] = -1
-    with pytest.raises(ValueError, match=r"families\[4, 2\] is -1; k3 must be an integer >= 0"):
+    with pytest.raises(ValueError, match=r"families\[4, 2\] must be an integer >= 0, got -1"):
         SequenceTagger("log", penalty=net(families=families)).fit(X, TAGS)
 
 
 def test_complexity_is_for_sequences():
     X, y = np.eye(4), [0, 1, 0, 1]
     penalty = ElasticNet(weights="complexity", families=np.ones((4, 3), dtype=int), sizes=(5, 5))
-    with pytest.raises(ValueError, match="weights='complexity' is for SequenceTagger"):
+    with pytest.raises(ValueError, match="weights='complexity' needs a SequenceTagger"):
         MulticlassClassifier("log", penalty=penalty).fit(X, y)
 
 

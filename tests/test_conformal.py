@@ -28,6 +28,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
 )
 from fastm4n.automata import Automaton
 from fastm4n.calibration._conformal import (
@@ -39,6 +40,7 @@ from fastm4n.calibration._conformal import (
     token_threshold,
 )
 from fastm4n.metrics import spans
+from fastm4n.surrogates import Log
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BIO = np.array(["B-x", "B-y", "I-x", "I-y", "O"])
@@ -561,18 +563,18 @@ def test_wrong_estimators(taggers):
     names = np.array(["v", "w", "x", "y", "z"])
     tagger = SequenceTagger("log", tol=0.5, random_state=0).fit(X, Sequences(
         names[np.searchsorted(BIO, y.values)], y.offsets))
-    with pytest.raises(ValueError, match=r"classes_\[0\] is 'v': labels must be 'O', or one of B"):
+    with pytest.raises(ValueError, match=r"classes_\[0\] is 'v': labels must be 'O', or B, I"):
         ConformalTagger(tagger, target="spans").calibrate(
             X, Sequences(names[np.searchsorted(BIO, y.values)], y.offsets))
 
 
-@pytest.mark.parametrize("parameter", ["order", "constraints"])
+@pytest.mark.parametrize("parameter", ["transitions", "constraints"])
 def test_sets_of_automata(parameter):
     """By marginals of positions; what needs more is refused."""
     X, y = sentences(np.random.default_rng(0), 80, least=0)
     free = Automaton.anything(np.unique(y.values).tolist())
-    parameters = {parameter: {"order": 2, "constraints": free}[parameter]}
-    tagger = SequenceTagger("log", tol=0.1, temperature=0.5, random_state=0, **parameters)
+    parameters = {parameter: {"transitions": Transitions(order=2), "constraints": free}[parameter]}
+    tagger = SequenceTagger(Log(0.5), tol=0.1, random_state=0, **parameters)
     tagger.fit(X, y)
     conformal = ConformalTagger(tagger, nonconformity="lac").calibrate(X, y)
     nodes = np.concatenate(tagger.predict_marginals(X))

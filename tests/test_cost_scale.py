@@ -12,6 +12,7 @@ from fastm4n import (
     LabelRanker,
     Matcher,
     SequenceTagger,
+    Transitions,
     load_model,
     regularization_path,
     save_model,
@@ -106,7 +107,7 @@ def game_value(outputs, scores, loss):
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
 def test_the_distribution_over_sequences_is_optimal_for_the_scale(scale):
-    tagger = fitted("sequences", "max_min", cost_scale=scale, fit_transitions=False, tol=1e-3)
+    tagger = fitted("sequences", "max_min", cost_scale=scale, transitions=Transitions(pairs=False), tol=1e-3)
     share = 1.0 if scale == "sum" else 1.0 / T
     X = sequences()[0][:3]
     _, decoder = tagger._prepare(X, None)

@@ -10,6 +10,7 @@ from scipy.special import logsumexp, softmax
 from fastm4n import SequenceTagger
 from fastm4n.inference import chain_tangent
 from fastm4n.research.costs import EditDistance, MarkovCost, RationalCost, expected_costs
+from fastm4n.surrogates import Log
 
 
 def levenshtein(a, b, insert=1.0, delete=1.0, substitute=1.0):
@@ -127,7 +128,7 @@ def test_expected_costs_of_a_tagger():
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(n, 2)) for n in (3, 0, 4, 1)]
     y = [[("a", "b")[label] for label in rng.integers(2, size=len(x))] for x in X]
-    tagger = SequenceTagger("log", alpha=0.1, random_state=0, temperature=0.5).fit(X, y)
+    tagger = SequenceTagger(Log(0.5), alpha=0.1, random_state=0).fit(X, y)
     found = expected_costs(MarkovCost(1.0 - np.eye(2)), tagger, X, y)
     for value, labels, marginals in zip(found, y, tagger.predict_marginals(X), strict=True):
         wrong = sum(1.0 - row["ab".index(label)] for row, label in zip(

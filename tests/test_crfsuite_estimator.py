@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import f1_score, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 
-from fastm4n import OutOfCore, SequenceTagger, load_model, save_model
+from fastm4n import OutOfCore, SequenceTagger, Transitions, load_model, save_model
 from fastm4n.crfsuite import CRF
 from fastm4n.crfsuite import load_model as load_crfsuite_model
 
@@ -135,7 +135,7 @@ def test_values_of_zero(parameters, tmp_path):
         if "solver" not in more or "min_freq" not in states:
             again = SequenceTagger(
                 "log", alpha=ours.tagger_.alpha, penalty=ours.tagger_.penalty, fit_intercept=False,
-                fit_start_end=False, states=states, tol=1e-8, random_state=0, **more)
+                transitions=Transitions(start_end=False), states=states, tol=1e-8, random_state=0, **more)
             assert_allclose(
                 again.fit(given, labels).coef_, ours.tagger_.coef_, atol=1e-3)
 

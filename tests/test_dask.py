@@ -24,6 +24,7 @@ from fastm4n import (
     MulticlassClassifier,
     OutOfCore,
     SequenceTagger,
+    Transitions,
     checkpointing,
     load_model,
     save_model,
@@ -407,9 +408,8 @@ def test_bad_parameters(client, parameters, words):
 
 @pytest.mark.parametrize("estimator, words", [
     (DaskSequenceTagger(states="observed"), "states='observed'"),
-    (DaskSequenceTagger(order=2), "order=2"),
+    (DaskSequenceTagger(transitions=Transitions(order=2)), "order=2 of transitions"),
     (DaskGraphTagger(pairwise="displacement", grid_shape=(2, 2)), "pairwise='displacement'"),
-    (DaskGraphTagger("max_margin", inference="soft"), "inference='soft'"),
 ])
 def test_not_divisible(client, estimator, words):
     with pytest.raises(ValueError, match=f"{words} is not supported for data in partitions"):

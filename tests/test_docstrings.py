@@ -7,6 +7,9 @@ import re
 import numpy as np
 import pytest
 
+import fastm4n
+from fastm4n.models._state import PREDICTORS
+
 MODULES = [
     "fastm4n", "fastm4n.automata", "fastm4n.calibration", "fastm4n.data", "fastm4n.datasets",
     "fastm4n.distributed", "fastm4n.distributed.dask", "fastm4n.estimators", "fastm4n.factors",
@@ -73,6 +76,14 @@ def parameters(of):
 
 
 PUBLIC = public()
+# what each estimator says of its own outputs
+OWN = {
+    "alpha", "cost", "decode", "warm_start", "coef_", "dual_coef_", "intercept_", "edge_coef_",
+    "classes_", "cost_matrix_", "X_fit_", "constraints", "inference", "exact_", "integrality_gap_",
+    "oracle_", "n_features_in_",
+}
+OF_ONE = {("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept")}
+FREE = "fit_intercept"
 
 
 @pytest.mark.parametrize("name, of", PUBLIC, ids=[name for name, _ in PUBLIC])
@@ -108,3 +119,24 @@ def test_defaults_are_those_of_the_signature(name, of):
             assert stated[1] == str(parameter.default)
         else:
             assert eval(stated[1], {"numpy": np}) == parameter.default, parameter.name
+
+
+def entries(text):
+    """The text of each parameter and attribute of a docstring."""
+    text = text.partition("\nSee Also\n")[0]
+    found = re.findall(r"^(\w[\w, ]*) : (.*(?:\n(?: {4}.*)?)*)", text, re.M)
+    return {name: said.strip() for name, said in found}
+
+
+def test_shared_parameters_are_described_alike():
+    """Word for word: an option means the same in all estimators."""
+    first = {}
+    for name in PREDICTORS:
+        for entry, said in entries(inspect.getdoc(getattr(fastm4n, name))).items():
+            if entry in OWN or (name, entry) in OF_ONE:
+                continue
+            if entry == FREE:  # of single labels it has one choice more
+                said = said.replace('bool, "free" or float', "bool or float").partition(' "free"')[0]
+            other, expected = first.setdefault(entry, (name, said))
+            assert " ".join(said.split()) == " ".join(expected.split()), (entry, name, other)
+    assert {"surrogate", "kernel", "penalty", "solver", "cost_scale", "history_"} < set(first)

@@ -19,7 +19,7 @@ from fastm4n.solvers.certificates import (
     certify_average,
 )
 from fastm4n.solvers.history import HISTORY_KEYS
-from fastm4n.surrogates import MaxMargin, MaxMinMirrorProx, make_surrogate
+from fastm4n.surrogates import MaxMarginLoss, MirrorProxLoss, make_surrogate
 
 STEPS = {"line_search": Step.LINE_SEARCH, "fixed": Step.FIXED, "exact": Step.BLOCK}
 
@@ -141,7 +141,7 @@ def test_mirror_prox_as_the_oracle(warm_start, step, kind):
     X, y, p = problem(seed=3, n=12, weighted=True)
     cost = COSTS[kind](4)
     engine = BlockCoordinateEngine(
-        MaxMinMirrorProx(SimplexOutputs(y, cost), 15, warm_start), linear(X, 4), p, 0.1, 4, step == "fixed")
+        MirrorProxLoss(SimplexOutputs(y, cost), 15, warm_start), linear(X, 4), p, 0.1, 4, step == "fixed")
     run(engine, "uniform", step, 4)
     blocks = ref.SimplexBlocks(
         X, y, 4, "max_min", 0.1, p, cost, oracle_iter=15, oracle_warm_start=warm_start)
@@ -190,7 +190,7 @@ def test_draws_follow_the_gaps():
 def test_not_positive_semidefinite():
     K = np.array([[1.0, 5.0], [5.0, 1.0]])
     engine = BlockCoordinateEngine(
-        MaxMargin(SimplexOutputs(np.array([0, 1]), zero_one(2))), kernel(K, 2), np.full(2, 0.5), 0.1, 0)
+        MaxMarginLoss(SimplexOutputs(np.array([0, 1]), zero_one(2))), kernel(K, 2), np.full(2, 0.5), 0.1, 0)
     engine.set_mu(np.array([0.0, 1.0, 1.0, 0.0]))
     with pytest.raises(NotPositiveSemidefinite, match="squared norm of w came out negative"):
         certify(engine, engine.mu)
@@ -341,7 +341,7 @@ def test_interrupts_in_a_kernel(n_calls):
         features = KernelFeatures(
             np.diagonal(K).copy(), 3, 0.0, n_cached=4, compute_rows=compute_rows)
         return solve(
-            MaxMargin(SimplexOutputs(y, zero_one(3))), features, p, 0.05, tol=0.0, max_iter=25,
+            MaxMarginLoss(SimplexOutputs(y, zero_one(3))), features, p, 0.05, tol=0.0, max_iter=25,
             **options), counted
 
     if n_calls == "afresh":

@@ -17,6 +17,7 @@ from fastm4n import (
     MultiLabelClassifier,
     Sequences,
     SequenceTagger,
+    Transitions,
     regularization_path,
 )
 from fastm4n.calibration import reliability_curve
@@ -24,6 +25,7 @@ from fastm4n.cli import main
 from fastm4n.data._rankings import as_places
 from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.inference import graph
+from fastm4n.research import Boost
 from fastm4n.research.boosting import fit_exponential
 from fastm4n.research.theory import complexity_report, prices
 
@@ -52,10 +54,10 @@ CASES = {
     "no columns": (
         lambda: MultiLabelClassifier().fit(X, np.zeros((3, 0), dtype=int)), "y has no columns: "),
     "a ranking of no dimensions": (
-        lambda: as_places(np.array(3)), "y has no dimensions: rankings go into a list."),
+        lambda: as_places(np.array(3)), "y has no dimensions. Put a single ranking into a list, [y]."),
     "complex features of nodes": (
         lambda: Graphs.from_list([(np.zeros((2, 1), dtype=complex), [(0, 1)])]),
-        "are complex; give real and imaginary parts as two columns."),
+        "are complex. Make two columns of real and imaginary parts."),
     "features that are words": (
         lambda: Graphs.from_list([(np.array([["a"], ["b"]]), [(0, 1)])]), "must be numbers: "),
     "features of another size": (
@@ -63,20 +65,20 @@ CASES = {
         "features[0] are of 3 x 2 pixels, images[0] of 2 x 3."),
     # options
     "constraints and transition features": (
-        lambda: SequenceTagger(constraints="0*", transition_features=[0]).fit([X], [Y]),
-        "constraints='0*' needs transition_features=None, got transition_features=[0]."),
+        lambda: SequenceTagger(constraints="0*", transitions=Transitions(features=[0])).fit([X], [Y]),
+        "constraints='0*' needs transitions without features (got features=[0])."),
     "complex costs": (
         lambda: MulticlassClassifier(cost=np.array([[0, 1j], [1, 0]])).fit(X, Y),
         "or a cost matrix: complex costs"),
     "a solver of all but one surrogate": (
-        lambda: MulticlassClassifier("boost", solver=LabelNewton()).fit(X, Y),
-        "costs 'zero_one' or 'absolute', got surrogate='boost'"),
+        lambda: MulticlassClassifier(Boost(), solver=LabelNewton()).fit(X, Y),
+        "costs 'zero_one' or 'absolute', got surrogate=Boost()"),
     "a solver of other outputs": (
         lambda: LabelRanker("log", solver=LabelNewton()).fit(X, [[0, 1], [1, 0], [1, 0]]),
         "solver=LabelNewton() is for "),
     "exponential loss of another surrogate": (
         lambda: fit_exponential(MulticlassClassifier("log"), X, Y),
-        "fit_exponential needs surrogate='boost', got MulticlassClassifier("),
+        "fit_exponential needs surrogate=Boost(), got MulticlassClassifier("),
     # paths
     "an estimator of others": (
         lambda: regularization_path(LogisticRegression(), X, Y),
@@ -126,7 +128,7 @@ def test_what_is_no_file():
 def test_ids_of_conllu(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text("1\t" + "\t".join("_" * 9) + "\nx\t" + "\t".join("_" * 9) + "\n\n")
-    with pytest.raises(ValueError, match=r"a\.conllu, line 2: the ID 'x' is none of CoNLL-U's"):
+    with pytest.raises(ValueError, match=r"a\.conllu, line 2: the ID 'x' is not of the form"):
         load_conllu(path)
 
 

@@ -485,7 +485,7 @@ def test_warm_start_with_other_data(case, surrogate):
     settings = [{}] * 4 + [
         {"cost": "squared"}, {"alpha": 0.02, "cost": "absolute"},
         {"solver": BlockFrankWolfe(sampling="uniform")},
-        *({name: False} for name in ("fit_intercept", "fit_transitions") if name in has)]
+        *({name: False} for name in ("fit_intercept", "transitions") if name in has)]
     given = [(case.X, case.y, None)] + [
         (case.changed(lambda x: x + rng.normal(size=x.shape)), case.other(case.y, rng),
          rng.integers(0, 3, case.n).astype(float)) for _ in range(3)]
@@ -570,7 +570,7 @@ def test_one_kernel_by_many_names(name, surrogate):
          case.X)]
     if name in OF_ROWS:
         forms.append(({"kernel": "precomputed"}, case.X @ case.X.T))
-        forms.append(({"kernel": lambda a, b: float(a @ b), "cache_size": 1e-3}, case.X))
+        forms.append(({"kernel": lambda a, b: float(a @ b), "solver": BlockFrankWolfe(kernel_cache_size=1e-3)}, case.X))
     longest = np.sqrt(1 + max(np.square(x).sum(axis=-1).max() for x in case.X))
     for parameters, X in forms:
         estimator = case.fit(surrogate, X=X, **options, **parameters)
@@ -645,6 +645,6 @@ def test_kernels_that_are_none(name):
         ({"kernel": lambda a, b: np.nan}, "kernel=.*gave values that are not finite"),
         ({"kernel": lambda a, b: np.inf}, "kernel=.*gave values that are not finite"),
     ):
-        for cache in [{}, {"cache_size": 1e-3}] if name in OF_ROWS else [{}]:
+        for cache in [{}, {"solver": BlockFrankWolfe(kernel_cache_size=1e-3)}] if name in OF_ROWS else [{}]:
             with pytest.raises(ValueError, match=message):
                 CASES[name].fit(**parameters, **cache)

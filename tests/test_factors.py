@@ -106,7 +106,7 @@ def test_none():
     (lambda: FactorTables([0, 1], [0, 2], [SAME, SAME]), "there are 2 tables for 1 factors"),
     (lambda: FactorTables([0, 1], [0, 2], [SAME], [1]), "factor 0 has table 1"),
     (lambda: FactorTables([0, 1], [0, 2], [SAME], [0, 0]), "parameter must be an array of 1"),
-    (lambda: FactorTables([0, 1], [0, 2], [SAME * np.nan]), "table 0 must hold finite"),
+    (lambda: FactorTables([0, 1], [0, 2], [SAME * np.nan]), "table 0 must be finite"),
     (lambda: FactorTables([0, 1], [0, 2], [[["a"]]]), "table 0 must be an array of real"),
     (lambda: FactorTables([0, 1], [0, 2], [np.zeros((0, 2))]), "table 0 has shape"),
     (lambda: FactorTables([0, 1], [0, 0, 2], [SAME, SAME]), "factor 0 has no nodes"),

@@ -18,7 +18,7 @@ from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.surrogates import MaxMargin, make_surrogate
+from fastm4n.surrogates import MaxMarginLoss, make_surrogate
 
 LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
 
@@ -80,7 +80,7 @@ def test_linear_features(kind, d, k):
         features = linear(FORMATS[kind](X), rows, k, intercept)
         assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
         assert features.stride >= k
-        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, alpha, 0)
+        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, alpha, 0)
         blocks = ref.SimplexBlocks(
             with_constant(X[rows], intercept), y, k, "max_margin", alpha, p, cost)
         # scores, at the start and at any other point
@@ -109,7 +109,7 @@ def test_passes_over_linear_features(kind, k):
     """Scores, norms and updates in the course of a fit."""
     X, rows, y, p, cost, _ = problem(k, 6)
     features = linear(FORMATS[kind](X), rows, k, 2.0)
-    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.05, 3)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.05, 3)
     for _ in range(4):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
@@ -123,7 +123,7 @@ def test_a_row_of_many_blocks():
     """Blocks that share a row are as many examples."""
     X, _, y, p, cost, mu = problem(4, 5)
     rows = np.zeros(len(y), dtype=int) + 1
-    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), linear(X, rows, 4, 1.0), p, 0.1, 0)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), linear(X, rows, 4, 1.0), p, 0.1, 0)
     engine.set_mu(mu.ravel())
     blocks = ref.SimplexBlocks(with_constant(X[rows], 1.0), y, 4, "max_margin", 0.1, p, cost)
     assert_certified(certify(engine, engine.mu), blocks.certificate(zip(mu)))
@@ -201,7 +201,7 @@ def test_kernel_features(n_cached, k):
     K, y, p, cost, mu = gram_problem(k, n=150)
     for intercept in (0.0, 10.0):
         features, _ = kernel(K, k, intercept, n_cached)
-        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.3, 0)
+        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.3, 0)
         blocks = ref.SimplexBlocks(K + intercept**2, y, k, "max_margin", 0.3, p, cost, gram=True)
         for point in (np.eye(k)[y], mu):
             engine.set_mu(point.ravel())
@@ -223,7 +223,7 @@ def test_passes_over_kernel_features(n_cached, k):
     """Visits see the steps that are still put off."""
     K, y, p, cost, _ = gram_problem(k, n=150)
     features, rows = kernel(K, k, 2.0, n_cached)
-    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.002, 3)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.002, 3)
     for _ in range(3):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
@@ -244,7 +244,7 @@ def test_a_cache_changes_nothing(n_cached, sampling):
 
     def fitted(n_cached):
         features, _ = kernel(K, 4, 1.0, n_cached)
-        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.01, 5)
+        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.01, 5)
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         for _ in range(3):
             engine.run_pass(sampling, Step.LINE_SEARCH)
@@ -257,7 +257,7 @@ def test_a_cache_is_used():
     """Under gap sampling few rows are computed anew once the hard examples are known."""
     K, y, p, cost, _ = gram_problem(3, n=150)
     features, rows = kernel(K, 3, 1.0, n_cached=100)
-    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.01, 5)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.01, 5)
     engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     for _ in range(4):
         engine.run_pass(Sampling.GAP, Step.LINE_SEARCH)
@@ -279,7 +279,7 @@ def test_a_failing_row_leaves_the_state_consistent():
         out[...] = K[blocks]
 
     features = KernelFeatures(np.diagonal(K).copy(), 3, 1.0, compute_rows=compute, n_cached=5)
-    engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.1, 0)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.1, 0)
     with pytest.raises(ZeroDivisionError, match="no row"):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     mu = np.array(engine.mu).reshape(150, 3)
@@ -294,7 +294,7 @@ def test_the_average_leaves_the_weights_as_they_were():
     for features in (
         kernel(K, 3, 1.0)[0], kernel(K, 3, 1.0, 4)[0], linear(X, np.arange(100), 3, 1.0)
     ):
-        engine = BlockCoordinateEngine(MaxMargin(SimplexOutputs(y, cost)), features, p, 0.1, 0, True)
+        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.1, 0, True)
         for _ in range(2):
             engine.run_pass(Sampling.UNIFORM, Step.FIXED)
         before = certify(engine, engine.mu)
@@ -331,7 +331,7 @@ class Pairs:
 
     def engine(self, features):
         return BlockCoordinateEngine(
-            MaxMargin(SimplexOutputs(self.y, self.cost)), features, self.p, self.alpha, 0)
+            MaxMarginLoss(SimplexOutputs(self.y, self.cost)), features, self.p, self.alpha, 0)
 
     def blocks(self):
         return np.array([self.rows[a:a + self.k] for a in self.starts])

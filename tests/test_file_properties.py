@@ -28,6 +28,7 @@ from fastm4n import (
     RegularizationPath,
     Sequences,
     SequenceTagger,
+    Transitions,
     load_model,
     regularization_path,
     save_model,
@@ -65,8 +66,8 @@ OPTIONS = {
         {"cost": 1 - np.eye(3)}, {"penalty": L2((-0.5, None))}],
     "OrdinalClassifier": [*KERNELS, {"cost": "squared"}],
     "SequenceTagger": [
-        {}, {"states": "observed"}, {"transition_features": "all"}, {"order": 2},
-        {"states": "observed", "order": 2}, {"fit_transitions": False}, {"fit_start_end": False}],
+        {}, {"states": "observed"}, {"transitions": Transitions(features="all")}, {"transitions": Transitions(order=2)},
+        {"states": "observed", "transitions": Transitions(order=2)}, {"transitions": Transitions(pairs=False)}, {"transitions": Transitions(start_end=False)}],
     "GraphTagger": [{}, {"pairwise": "symmetric"}, {"pairwise": "potts"}],
     "LabelRanker": KERNELS,
     "MultiLabelClassifier": [*KERNELS, {"graph": "none"}, {"graph": "complete"}],

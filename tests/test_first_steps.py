@@ -53,9 +53,9 @@ def fitted(capsys, folder, text, *options, name="table.csv", code=0):
 
 
 @pytest.mark.parametrize(("call", "said"), [
-    (lambda: window_attributes("a dog"), "tokens must be a list of strings, .* split it first"),
+    (lambda: window_attributes("a dog"), "tokens must be a list of strings, .*"),
     (lambda: window_attributes([[("a", "D")], [("dog", "N")]]),
-     r"tokens\[0\] must be a string or a tuple of strings.*call it for each"),
+     r"tokens\[0\] must be a string or a tuple of strings.*one sentence at a time"),
     (lambda: window_attributes(["a", 3]), r"tokens\[1\] must be a string"),
     (lambda: window_attributes(["a", ()]), r"tokens\[1\] must be a string"),
     (lambda: chunking_attributes("ab", "DN"), "words must be a list of strings"),

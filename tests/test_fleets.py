@@ -16,8 +16,8 @@ from numpy.testing import assert_array_equal
 from processes import ENVIRONMENT
 from rounds_cases import factories
 
+from fastm4n.distributed._rounds import solve_rounds
 from fastm4n.distributed.fleets import InProcessFleet, Lost, NoMember, ProcessFleet
-from fastm4n.distributed.rounds import solve_rounds
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

@@ -14,7 +14,7 @@ from fastm4n.data._graphs import Graph
 from fastm4n.data.disk import _arrays as on_disk
 from fastm4n.datasets import open_rows, rows_from_batches
 
-ANEW = "has other contents than when it was opened: it was written anew"
+ANEW = "was overwritten after it was opened"
 FOLDERS = "sequences", "sparse sequences", "graphs", "rows", "sparse rows"
 
 

@@ -23,7 +23,7 @@ from numpy.testing import assert_allclose
 from fastm4n.outputs import Layout, PermutationOutputs
 from fastm4n.solvers.blocks import driver
 from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 
 N, K = 32, 64
 # for the share of n the hard block must need no fewer visits than n: about 1 / tol here, at most K
@@ -49,7 +49,7 @@ def solve_toy(sampling, tol, seed=0, **options):
     # the loss is the mean over items
     cost[0, 1:] = K + 1
     truth = np.tile(np.arange(K + 1), N).astype(np.intc)
-    structure = MaxMargin(PermutationOutputs(truth, np.full(N, K + 1), cost, cost_scale="mean"))
+    structure = MaxMarginLoss(PermutationOutputs(truth, np.full(N, K + 1), cost, cost_scale="mean"))
     solution = solve(
         structure, features, np.full(N, 1 / N), 1 / N, sampling=sampling, tol=tol / N,
         seed=seed, **options)

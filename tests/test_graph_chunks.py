@@ -11,6 +11,8 @@ from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
 from fastm4n.penalties import L2
+from fastm4n.research import Boost
+from fastm4n.surrogates import Log
 from fastm4n.tasks.pieces import Folder
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -111,7 +113,7 @@ def test_factors(surrogate, labels, n_chunks):
 
 
 @pytest.mark.parametrize("options", [
-    {"surrogate": "boost"}, {"surrogate": "log", "temperature": 0.5, "cost_augmented": True},
+    {"surrogate": Boost()}, {"surrogate": Log(0.5, cost_augmented=True)},
     {"penalty": "elasticnet"}, {"penalty": L2(bounds={"coef": (-0.3, 0.3)})},
     {"cost_scale": "mean", "cost": "squared"}, {"fit_intercept": False, "surrogate": "max_margin"},
     {"alpha": "auto", "cost": "absolute"},

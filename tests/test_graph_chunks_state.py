@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from test_chunks import assert_same_optimum
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences, regularization_path
+from fastm4n.research import SoftGraphTagger
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -126,7 +127,7 @@ def test_folders_go_out_of_core_by_themselves(kind, tmp_path, monkeypatch):
     assert_same_optimum(whole, parts)
     assert_array_equal(parts.coef_, given.coef_)
     # what chunks do not have is fitted in memory, and what is in memory stays there
-    GraphTagger("max_margin", inference="soft", tol=0.5, random_state=0).fit(stored, labels)
+    SoftGraphTagger(tol=0.5, random_state=0).fit(stored, labels)
     GraphTagger("log", penalty="l1", tol=0.5, random_state=0).fit(stored, labels)
     GraphTagger("log", random_state=0).fit(X, y)
     assert len(ran) == 2
@@ -204,7 +205,6 @@ def test_mistakes_are_named():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"inference": "soft"}, "inference='soft' is not supported by fits that read"),
     ({"warm_start": True}, "warm_start=True is not supported"),
     ({"penalty": "l1"}, "penalty=.l1. is not supported by fits that read"),
     ({"solver": OutOfCore(memory=-1)}, "memory"),

@@ -234,7 +234,7 @@ def test_nodes_without_a_label():
     (CountFactor.exactly_one([0, 1]), [1, 1], r"graph 1: its true labels are forbidden by "
      r"factors\[0\], CountFactor\(nodes=\[0, 1\]"),
     (([0, 1], np.eye(2)), [1, 0], r"graph 1: table 0 of FactorTables\(1 factors, 1 tables\) has a "
-     "score of 1. Fits take factors as constraints"),
+     "score of 1. In fits, factors are constraints"),
     (CountFactor.exactly_one([0, 2]), [1, 1], r"factors\[1\]\[0\] has node 2, but there are 2"),
     (([0, 1], np.zeros((2, 3))), [1, 0], r"graph 1: factors\[0\]: factor 0 has a table of shape"),
     (([0], [-np.inf, -np.inf]), [1, 0], "the factors of graph 1 allow no labelling"),
@@ -383,7 +383,7 @@ def test_lists_of_factors():
     tagger = fitted(X, y)
     with pytest.raises(TypeError, match="factors must be a list with the factors of each graph"):
         tagger.predict(X, factors=CountFactor([0], 0, 1))
-    with pytest.raises(ValueError, match="factors has 1 entries, but there are 12 graphs"):
+    with pytest.raises(ValueError, match="factors has 1 entries for 12 graphs"):
         tagger.predict(X, factors=[None])
     with pytest.raises(ValueError, match=re.escape("factors[2][1] has node 9")):
         tagger.predict(X, factors=[None] * 2 + [[([0], [0, 0]), CountFactor([9], 0, 1)]]

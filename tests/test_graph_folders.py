@@ -148,7 +148,7 @@ def test_batches_without_nodes_edges_or_factors(tmp_path):
     ([[([[1.0]], [])], [([[1.0, 2.0]], [])]], ValueError, "Batch 1: node_features has 2 columns"),
     ([[([[1.0]], [])], [(sp.csr_array([[1.0]]), [])]], ValueError, "Batch 1: .* a sparse matrix"),
     ([[([[1.0]], [])], [([[1.0]], [], np.empty((0, 2)))]], ValueError,
-     "Batch 1 has edge_features, batch 0 has none; give them to all or to none"),
+     "Batch 1 has edge_features, batch 0 has none. Give them to all or to none"),
     ([[([[1.0]], [], np.empty((0, 2)))], [([[1.0]], [])]], ValueError,
      "Batch 1 has no edge_features, batch 0 has some"),
     ([[([[1.0]], [[0, 1]])]], ValueError, r"Batch 0: Edge 0 of graph 0 is \(0, 1\)"),

@@ -183,13 +183,13 @@ def test_features_that_are_not_contiguous():
     ({"edges": [[0, 1], [1, 2], [1, 2]]}, r"Edge 0 of graph 1 is \(1, 2\)"),
     ({"edges": [[0, 1], [1, -1], [1, 0]]}, r"Edge 1 of graph 0 is \(1, -1\)"),
     ({"edges": np.array([[0, 1], [1, 2**64 - 1], [1, 0]], np.uint64)}, "Edge 1 of graph 0"),
-    ({"edges": [[0, 1], [2, 2], [1, 0]]}, "Edge 1 of graph 0 joins node 2 to itself: leave"),
+    ({"edges": [[0, 1], [2, 2], [1, 0]]}, "Edge 1 of graph 0 joins node 2 to itself. Remove"),
     ({"edges": [[2, 1], [1, 2], [1, 0]]}, "Edges 0 and 1 of graph 0 both join the nodes 1 and 2"),
     ({"edges": [[0, 1], [0, 1], [1, 0]], "edge_offsets": [0, 1, 3]}, "Edges 0 and 1 of graph 1"),
     ({"edges": [[0.0, 1.0], [1.0, 2.0], [1.0, 0.0]]}, "edges must be integers"),
     ({"edges": [0, 1, 2]}, r"shape \(n_edges, 2\)"),
     ({"node_offsets": [0, 0, 5], "edge_offsets": [0, 1, 3]}, "graph has no nodes"),
-    ({"node_offsets": [0, 3, 4]}, "last of the node_offsets .* rows of node_features, 5; it is 4"),
+    ({"node_offsets": [0, 3, 4]}, "last of the node_offsets .* rows of node_features, 5, got 4"),
     ({"edge_offsets": [0, 2, 4]}, "last of the edge_offsets must be the number of edges, 3"),
     ({"node_offsets": [0, 4, 3, 5]}, "node_offsets must not decrease; graph 1"),
     ({"node_offsets": [1, 3, 5]}, "node_offsets must begin with 0"),
@@ -198,7 +198,7 @@ def test_features_that_are_not_contiguous():
      "node_features must be finite; node 2 of graph 0 has nan in column 1"),
     ({"node_features": sp.csr_array([[0, 1], [2, 3], [4, 5], [0, 0], [0, np.inf]])},
      "node 1 of graph 1 has inf in column 1"),
-    ({"node_features": np.zeros(5)}, "a row for each node; they have 1"),
+    ({"node_features": np.zeros(5)}, "a row for each node, got 1"),
     ({"node_features": np.zeros((5, 2), complex)}, "complex"),
     ({"node_features": [["a"]] * 5}, "node_features must be numbers"),
     ({"edge_features": np.zeros((2, 1))}, "2 rows of edge_features for 3 edges"),
@@ -220,15 +220,15 @@ def test_refused(changed, message):
 def test_a_broken_matrix_is_refused():
     X = sp.csr_array(np.eye(5))
     X.indices[3] = 77
-    with pytest.raises(ValueError, match="node_features is no CSR matrix"):
+    with pytest.raises(ValueError, match="node_features is no valid CSR matrix"):
         Graphs(**given(node_features=X))
 
 
 @pytest.mark.parametrize("graphs, message", [
-    ([(np.zeros((2, 1)), [[0, 1]]), np.zeros((2, 1))], "Graph 1 must be a tuple"),
-    ([(np.zeros((2, 1)),)], "Graph 0 must be a tuple .* of length 1"),
-    ((np.zeros((2, 1)), [[0, 1]]), r"Graph 0 must be a tuple .* list, one of them \[graph\]"),
-    ([(np.zeros((4, 1)), [[0, 1, 2], [1, 2, 3]])], r"they have \(2, 3\). .* transpose: edges.T"),
+    ([(np.zeros((2, 1)), [[0, 1]]), np.zeros((2, 1))], "Graph 1 must be a Graph or a tuple"),
+    ([(np.zeros((2, 1)),)], "Graph 0 must be a Graph or a tuple .* of length 1"),
+    ((np.zeros((2, 1)), [[0, 1]]), r"Graph 0 must be a Graph .* single graph into a list, \[graph\]"),
+    ([(np.zeros((4, 1)), [[0, 1, 2], [1, 2, 3]])], r"got \(2, 3\). Transpose it: edges.T"),
     ([(np.zeros((2, 1)), [[0, 1]]), (np.zeros((2, 3)), [])], "Graph 1 has 3 columns of node_feat"),
     ([(np.zeros((2, 1)), [[0, 1]]), (np.zeros((2, 1)), [], [])], "Graph 1 has edge_features, "
      "graph 0 has none"),
@@ -515,7 +515,7 @@ def test_files(graphs, tmp_path):
     with np.load(path) as archive:
         assert_array_equal(archive["split"], np.arange(len(graphs)))
     for name in ("edges", "node_features.data", "edge_offsets"):
-        with pytest.raises(ValueError, match=f"'{name}' is one of the graphs"):
+        with pytest.raises(ValueError, match=f"'{name}' is taken by the graphs"):
             graphs.save(path, **{name: np.zeros(3)})
 
 

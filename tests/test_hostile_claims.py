@@ -198,7 +198,7 @@ def test_indices_and_long_texts_of_arrow_are_refused(tmp_path):
         return tmp_path / "a"
 
     path = written(s=[[[{"i": 0, "v": 1.0}, {"i": 10**12, "v": 1.0}]]])
-    with pytest.raises(ValueError, match="row 0: there is an index 1000000000000 .* n_features"):
+    with pytest.raises(ValueError, match="row 0: 's' has the index 1000000000000 .* n_features"):
         Sequences.from_arrow(path, features="s")
     assert Sequences.from_arrow(path, features="s", n_features=10**13).values.shape == (1, 10**13)
     path = written(x=[[[1.0]] * 1000], y=[["a"] * 999 + [long]])
@@ -284,7 +284,7 @@ def test_numbers_of_models_that_are_no_counts_are_refused(tmp_path):
     write_arrays(forged, "model", header, arrays, finite=False)
     with pytest.raises(ModelFileError, match="forged.fm4n holds no valid model: "):
         load_model(forged)
-    with pytest.raises(ValueError, match="only str, int of 64 bits, float and bool"):
+    with pytest.raises(ValueError, match="Only str, int of 64 bits, float and bool"):
         write_arrays(forged, "model", {}, {"x": np.array(alike, dtype=object)})
 
 

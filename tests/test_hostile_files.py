@@ -20,6 +20,7 @@ from fastm4n import (
     MulticlassClassifier,
     Sequences,
     SequenceTagger,
+    Transitions,
     checkpointing,
     load_model,
     save_model,
@@ -229,7 +230,7 @@ def _cases():
     return {
         "labels": (MulticlassClassifier(solver=BlockFrankWolfe()), X, labels, step),
         "chains": (SequenceTagger("max_margin", solver=BlockFrankWolfe()), rows, chains, step),
-        "columns": (SequenceTagger(order=2, solver=BlockFrankWolfe()), rows, chains, {}),
+        "columns": (SequenceTagger(transitions=Transitions(order=2), solver=BlockFrankWolfe()), rows, chains, {}),
         "ranks": (LabelRanker("max_margin", solver=BlockFrankWolfe()), X,
                   ["a>b>c", "b>a>c"] * 4, step),
     }

@@ -240,7 +240,7 @@ def test_damaged_files(data, tmp_path):
     (CountFactor.budget([0, 4], 1), r"constraints\[0\] has node 4, but there are 4 nodes"),
     (CountFactor.budget([0, 1, 2, 3], 1),
      r"the labels of sample \d+ are forbidden by constraints\[0\], CountFactor\(nodes=\[0, 1"),
-    (([0], [0.0, 1.0]), "constraints: table 0 of FactorTables.* has a score of 1. Fits take"),
+    (([0], [0.0, 1.0]), "constraints: table 0 of FactorTables.* has a score of 1. In fits"),
     (([0], [0.0, 0.0, 0.0]), "the graph of the labels: .* has a table of shape"),
     (3, "constraints must be a FactorTables"),
     ([CountFactor([0], 1, 1), CountFactor([0], 0, 0)], "forbidden by"),

@@ -19,8 +19,9 @@ from fastm4n import (
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import simplex_losses
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.research import Boost
 from fastm4n.solvers.newton import LabelLosses, kind_of
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import Log, make_surrogate
 
 KINDS = {
     "log": ("log", "zero_one"), "max_margin": ("max_margin", "absolute"),
@@ -210,12 +211,12 @@ def test_where_it_is_not_for(tmp_path):
         MulticlassClassifier("log", penalty="elasticnet", solver=LabelNewton()).fit(X, y)
     with pytest.raises(ValueError, match="costs 'zero_one' or 'absolute'"):
         OrdinalClassifier("max_min", cost="squared", solver=LabelNewton()).fit(X, y)
-    with pytest.raises(ValueError, match="got surrogate='boost'"):
-        MulticlassClassifier("boost", solver=LabelNewton()).fit(X, y)
+    with pytest.raises(ValueError, match=r"got surrogate=Boost\(\)"):
+        MulticlassClassifier(Boost(), solver=LabelNewton()).fit(X, y)
     with pytest.raises(ValueError, match="quasi_steps"):
         MulticlassClassifier("log", solver=LabelNewton(-1)).fit(X, y)
     tempered = SimplexOutputs(y, costs("zero_one", 3))
-    assert kind_of(make_surrogate("log", tempered, temperature=0.5)) is None
+    assert kind_of(make_surrogate(Log(0.5), tempered)) is None
     fit = MulticlassClassifier("max_margin", solver=LabelNewton(quasi_steps=7)).fit(X, y)
     save_model(fit, tmp_path / "model")
     assert load_model(tmp_path / "model").solver.quasi_steps == 7

@@ -172,7 +172,7 @@ def test_scores_of_rankings_that_do_not_fit(data, fitted):
     with pytest.raises(ValueError, match=r"y\[0\] has 4 items, but items has 3"):
         ranker.score(X, np.tile(np.arange(4), (24, 1)))
     named = fit(X, places_to_strings(y, NAMES))
-    with pytest.raises(ValueError, match=r"y\[0\] holds 'a', but items does not"):
+    with pytest.raises(ValueError, match=r"y\[0\] has 'a', but items does not"):
         named.score(X, ["a>bread>corn"] * 24)
 
 
@@ -189,16 +189,16 @@ def test_scores_of_rankings_that_do_not_fit(data, fitted):
     ([[0, 1, 2], [0, 1.5, 2]], r"y\[1\] has the rank 1\.5 in column 1.*whole numbers"),
     ([[0, 1, 2], [0, np.nan, 2]], r"y\[1\] has no rank in column 1, but NaN\. Partial"),
     ([[0, 1, 2], [0, 1]], r"y\[1\] has 2 items, but y\[0\] has 3\. Partial"),
-    (["a>b>c", "a>a>c"], r"y\[1\] holds 'a' 2 times and 'b' not at all"),
-    (["a>b>c", "a>b>d"], r"y\[1\] holds 'd', but y\[0\] does not"),
+    (["a>b>c", "a>a>c"], r"y\[1\] has 'a' 2 times and 'b' not at all"),
+    (["a>b>c", "a>b>d"], r"y\[1\] has 'd', but y\[0\] does not"),
     (["a>b>c", "a>b"], r"y\[1\] has 2 items, but y\[0\] has 3\. Partial"),
     (["a>b>c", "a=b>c"], r"y\[1\] is 'a=b>c'\. Ties"),
-    ([["a", "b"], ["a", "c"]], r"y\[1\] holds 'c', but y\[0\] does not"),
+    ([["a", "b"], ["a", "c"]], r"y\[1\] has 'c', but y\[0\] does not"),
     ([["a"], ["a"]], "y ranks one item only; a ranker needs at least two"),
     ([[0], [0]], "y ranks one item only; a ranker needs at least two"),
     ([[0, 1, 2]], "y has 1 rankings, but X has 2 samples"),
-    ([], "y holds no rankings"),
-    ([1, 2], r"y has the shape \(2,\), but ranks have the shape \(n, M\)|must be a list"),
+    ([], "y has no rankings"),
+    ([1, 2], r"y must have the shape \(n, M\), got \(2,\)|must be a list"),
     (None, "requires y to be passed"),
 ])
 def test_bad_rankings(data, outputs, message):

@@ -17,6 +17,7 @@ from fastm4n.losses import (
     simplex_losses,
 )
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.research import Boost
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -275,7 +276,7 @@ def test_graphs_by_themselves():
     rng = np.random.default_rng(12)
     scores, y = rng.normal(size=(5, 3)), rng.integers(3, size=5)
     pair, none = rng.normal(size=(3, 3)), np.zeros((0, 2), dtype=int)
-    for surrogate in (*SURROGATES, "boost"):
+    for surrogate in (*SURROGATES, Boost()):
         apart = graph_losses(scores, none, pair, y, np.ones(5, int), surrogate=surrogate)
         assert_allclose(apart.value, simplex_losses(scores, y, surrogate=surrogate).value)
         assert not apart.gradient[1].any()
@@ -288,8 +289,8 @@ def test_graphs_by_themselves():
 
 @pytest.mark.parametrize("given, message", [
     ({"surrogate": "hinge"}, "surrogate must be one of"),
-    ({"surrogate": "boost", "edges": [[0, 1], [1, 2], [2, 0]], "sizes": [3]},
-     "surrogate='boost' needs graphs without cycles"),
+    ({"surrogate": Boost(), "edges": [[0, 1], [1, 2], [2, 0]], "sizes": [3]},
+     r"surrogate=Boost\(\) needs graphs without cycles"),
     ({"inference": "loopy"}, "inference must be one of"),
     ({"edges": [0, 1]}, r"edges must be integers of shape \(n_edges, 2\)"),
     ({"edges": [[0.0, 1.0]]}, "edges must be integers"),

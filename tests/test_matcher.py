@@ -146,8 +146,8 @@ def test_attributes(data, surrogate, fitted):
 def test_kernels_that_cannot_be(data):
     X, y = data
     with pytest.raises(ValueError, match=r"kernel='rbf' needs 0\.172 MiB for 150 pairs.*is 0\.1;"):
-        fit(X, y, kernel="rbf", cache_size=0.1)
-    fit(X, y, kernel="rbf", cache_size=0.2)
+        fit(X, y, kernel="rbf", kernel_cache_size=0.1)
+    fit(X, y, kernel="rbf", kernel_cache_size=0.2)
     with pytest.raises(ValueError, match="kernel='precomputed' is not supported for pairs"):
         fit(X, y, kernel="precomputed")
 

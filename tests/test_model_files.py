@@ -25,6 +25,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     cli,
     load_model,
     regularization_path,
@@ -35,7 +36,7 @@ from fastm4n.cli._scores import scores
 from fastm4n.models import _files as model_files
 from fastm4n.models import _state
 from fastm4n.penalties import L2
-from fastm4n.plotting._path_data import path_data
+from fastm4n.plotting._path import _path_data
 from fastm4n.tasks.chain_weights import packed_weights
 from fastm4n.tasks.labels import LabelTask
 
@@ -117,7 +118,7 @@ def test_headers_come_back(tmp_path):
         ({}, {3: np.ones(1)}, "names of arrays"),
         ({"a": np.nan}, {}, "header cannot be written"),
         ({"a": object()}, {}, "of type object"),
-        ({"a": "x" * 2**24}, {}, "Make arrays of what is long"),
+        ({"a": "x" * 2**24}, {}, "Move long"),
     ],
 )
 def test_what_cannot_be_written_is_refused_first(header, arrays, said, tmp_path):
@@ -216,9 +217,9 @@ def sequences(kind, rng):
 @pytest.mark.parametrize(
     "parameters",
     [
-        dict(), dict(transition_features="all"), dict(transition_features=[3, 1]),
-        dict(transition_features=np.array([True, False, True, False, False]), states="observed"),
-        dict(fit_start_end=False, fit_transitions=False),
+        dict(), dict(transitions=Transitions(features="all")), dict(transitions=Transitions(features=[3, 1])),
+        dict(transitions=Transitions(features=np.array([True, False, True, False, False])), states="observed"),
+        dict(transitions=False),
         dict(allowed_transitions=np.triu(np.ones((3, 3), dtype=bool))),
         dict(warm_start=True, solver=BlockFrankWolfe(oracle_iter=5)),
     ],
@@ -353,11 +354,14 @@ class Painter(MulticlassClassifier):
     _fitted_arrays = {
         "colours_": (("k",), "U"), **MulticlassClassifier._fitted_arrays, "mix_": (("k", "m"), "f"),
     }
-    _optional_arrays = {"class_weight": {"shade_": (("m",), "f")}}
     _fitted_values = ("tone_",)
     _fitted_marker = "mix_"
 
     _task_class = PainterTask
+
+    def _arrays_of_fit(self):
+        shades = {} if self.class_weight is None else {"shade_": (("m",), "f")}
+        return {**super()._arrays_of_fit(), **shades}
 
     def _check_fitted(self, attributes):
         if attributes["tone_"] not in ("dark", "light"):
@@ -384,7 +388,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
     assert scores(loaded, X, Y) == {"score": painter.score(X, Y)}
     found = regularization_path(painter, X, Y, eps=0.5)
     found.save(path)
-    data = path_data(RegularizationPath.load(path), None, None, 12, None)
+    data = _path_data(RegularizationPath.load(path), None, None, 12, None)
     assert {name.split(":")[0] for name in data["coef_names"]} == {"red", "green", "blue"}
     painter.tone_ = "loud"
     with pytest.raises(ValueError, match="no such tone"):
@@ -402,7 +406,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
         (lambda: make_pipeline(MinMaxScaler(), MulticlassClassifier()).fit(X, Y), TypeError,
          "MinMaxScaler cannot be saved before the last step"),
         (lambda: type("Mine", (MulticlassClassifier,), {})().fit(X, Y), TypeError,
-         "Mine cannot be saved; what can is GraphTagger, LabelRanker"),
+         "Mine cannot be saved. Classes that can: GraphTagger, LabelRanker"),
         (lambda: MulticlassClassifier(kernel=lambda a, b: a @ b).fit(X, Y), TypeError,
          "kernel=<.* cannot be saved: it is a callable"),
         (lambda: MulticlassClassifier(random_state=np.random.RandomState(0)).fit(X, Y), TypeError,

@@ -22,6 +22,7 @@ from fastm4n import (
     OrdinalClassifier,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     load_model,
     save_model,
 )
@@ -89,7 +90,7 @@ def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
     """Every entry of the header replaced, with right checksums: no error but ModelFileError."""
     rng = np.random.default_rng(0)
     if kind == "sequence":
-        model = make_pipeline(SequenceVectorizer(), SequenceTagger(transition_features=[0])).fit(
+        model = make_pipeline(SequenceVectorizer(), SequenceTagger(transitions=Transitions(features=[0]))).fit(
             [[["a"], ["b"]], [["b"], ["c"]]], [["x", "y"], ["y", "x"]])
     else:
         features = sparse.csr_matrix(X[::10]) if kind == "kernel" else X[::10]
@@ -168,7 +169,7 @@ def test_a_newer_version_names_both(model):
     content = bytearray(model.read_bytes())
     content[8] = 2
     model.write_bytes(content)
-    said = f"has format version 2; this fastm4n, .*, reads version {array_files.FORMAT_VERSION}"
+    said = f"has format version 2, but fastm4n .* reads version {array_files.FORMAT_VERSION}"
     with pytest.raises(ModelFileError, match=said):
         load_model(model)
 

@@ -12,6 +12,7 @@ from fastm4n import MulticlassClassifier, load_model, regularization_path, save_
 from fastm4n.base.label_costs import COSTS, as_costs, as_kept, dearest_of, name_of, named_costs
 from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.outputs import ChainOutputs, SimplexOutputs
+from fastm4n.surrogates import Log
 
 DISTANCE = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
 DENSE = {"zero_one": 1.0 * (DISTANCE > 0), "absolute": DISTANCE, "squared": DISTANCE**2}
@@ -54,7 +55,7 @@ def test_fits_are_those_of_the_matrix(case, cost, surrogate, recwarn):
     X, y = case.equal or (case.X, case.y)
     n = case.fit(surrogate, X=X, y=y, max_iter=1).cost_matrix_.shape[0]
     fits = [
-        case.fit(surrogate, X=X, y=y, cost=given, max_iter=3, cost_augmented=surrogate == "log")
+        case.fit(Log(cost_augmented=True) if surrogate == "log" else surrogate, X=X, y=y, cost=given, max_iter=3)
         for given in (cost, np.array(named_costs(cost, n)))]
     for fit in fits:
         assert_array_equal(fit.cost_matrix_, named_costs(cost, n))

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n import SequenceTagger, Transitions, load_model, save_model
 from fastm4n.models._state import model_from_state, model_state
 from fastm4n.reference import (
     chain_indicator,
@@ -79,7 +79,7 @@ def test_certificate(surrogate, kind, columns):
     for max_iter, tol in (3, 0.0), (4000, 5e-3):
         model = tagger(
             surrogate, alpha=0.1, tol=tol, max_iter=max_iter, warm_start=True, accelerate=False,
-            transition_features=columns or None)
+            transitions=Transitions(features=columns or None))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if max_iter == 3 else "error", ConvergenceWarning)
             model.fit(given, y)
@@ -96,7 +96,7 @@ def test_long_sequences(columns, sparse):
     X, y = make_data((80, 2, 66, 1), seed=3)
     model = tagger(
         "max_margin", alpha=1.0, tol=0.02, max_iter=4000, warm_start=True, accelerate=False,
-        transition_features=columns or None)
+        transitions=Transitions(features=columns or None))
     model.fit([sp.csr_array(x) for x in X] if sparse else X, y)
     assert model.relative_gap_ <= 0.02
     check_certificate(model, X, y, COST, masks_of(X, y, columns))
@@ -111,13 +111,13 @@ def test_log_optimum_is_that_of_lbfgs(columns):
         log_objective, np.zeros(sum(mask.size for mask in masks)), arguments, "L-BFGS-B",
         jac=True, options={"maxiter": 5000, "gtol": 1e-10, "ftol": 1e-15})
     for tol in 1e-2, 1e-8:
-        model = tagger("log", alpha=0.05, tol=tol, transition_features=columns or None).fit(X, y)
+        model = tagger("log", alpha=0.05, tol=tol, transitions=Transitions(features=columns or None)).fit(X, y)
         flat = np.concatenate([array.ravel() for array in arrays_of(model)])
         value = log_objective(flat, *arguments)[0]
         assert_allclose(model.primal_objective_, value, rtol=1e-10)
         assert value - best.fun <= model.duality_gap_ + 1e-10 and model.relative_gap_ <= tol
     assert_allclose(flat, best.x, atol=1e-3)
-    every = tagger("log", alpha=0.05, tol=1e-8, states="all", transition_features=columns or None)
+    every = tagger("log", alpha=0.05, tol=1e-8, states="all", transitions=Transitions(features=columns or None))
     assert every.fit(X, y).primal_objective_ < model.primal_objective_ - 1e-3
 
 
@@ -131,7 +131,7 @@ def test_step_size(columns, sparse, length):
     x, labels = X[0], y[0]
     model = tagger(
         "max_margin", alpha=0.5, tol=0.0, max_iter=1, warm_start=True,
-        transition_features=columns or None)
+        transitions=Transitions(features=columns or None))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit([sp.csr_array(x)] if sparse else X, y)
@@ -169,7 +169,7 @@ def test_what_occurs():
         T = len(x)
         stored.append(sp.csr_array(
             (x.ravel(), np.tile(np.arange(D), T), np.arange(T + 1) * D), shape=x.shape))
-    few = tagger("log", alpha=0.1, transition_features=SELECTED).fit(X, y)
+    few = tagger("log", alpha=0.1, transitions=Transitions(features=SELECTED)).fit(X, y)
     for a, b in zip(arrays_of(few), arrays_of(clone(few).fit([sp.csr_array(x) for x in X], y))):
         assert_allclose(a, b, atol=1e-10)
     every = clone(few).fit(stored, y)
@@ -187,7 +187,7 @@ def test_what_occurs():
 
 def test_transitions_are_left_out_with_observed_states():
     X, y = make_data()
-    model = tagger("log", fit_transitions=False, alpha=0.1).fit(X, y)
+    model = tagger("log", transitions=Transitions(pairs=False), alpha=0.1).fit(X, y)
     assert not model.transition_coef_.any() and model.coef_.any()
 
 
@@ -200,7 +200,7 @@ def test_bad_states():
 def test_predictions_and_files_go_by_the_pairs(order, tmp_path):
     X, y = make_data()
     X = [sp.csr_matrix(x) for x in X]
-    fitted = tagger("log", order=order).fit(X, y)
+    fitted = tagger("log", transitions=Transitions(order=order)).fit(X, y)
     save_model(fitted, tmp_path / "pairs.fm4n")
     loaded = load_model(tmp_path / "pairs.fm4n")
     by_pairs = fitted.predict_marginals(X).values

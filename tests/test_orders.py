@@ -12,10 +12,11 @@ from sklearn.model_selection import GridSearchCV
 
 import fastm4n
 import fastm4n.reference as ref
-from fastm4n import Sequences, SequenceTagger
+from fastm4n import Sequences, SequenceTagger, Transitions
 from fastm4n.automata import Automaton
 from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.penalties import ElasticNet, Group
+from fastm4n.surrogates import Log
 
 SURROGATES = ("max_margin", "max_min", "log")
 LABELS = ["a", "b", "c"]
@@ -36,7 +37,8 @@ def fitted(surrogate="log", order=2, X=None, y=None, **options):
         X, y = data(options.get("constraints"))
     options = {"alpha": 0.05, "tol": 0.02, "random_state": 0, **options}
     fit = {name: options.pop(name) for name in ("allowed", "sample_weight") if name in options}
-    return SequenceTagger(surrogate, order=order, **options).fit(X, y, **fit)
+    scored = {name: options.pop(name) for name in ("features", "pairs") if name in options}
+    return SequenceTagger(surrogate, transitions=Transitions(order=order, **scored), **options).fit(X, y, **fit)
 
 
 def scores_of(tagger, x):
@@ -143,7 +145,7 @@ def test_ngrams_are_named_by_the_data():
         assert tagger.ngrams_.shape == (len(found), order + 1)
     again = SequenceTagger("log", alpha=0.05, tol=0.02, random_state=0).fit(X, y)
     assert not hasattr(again, "ngrams_")
-    tagger.set_params(order=1).fit(X, y)
+    tagger.set_params(transitions=Transitions(order=1)).fit(X, y)
     assert not hasattr(tagger, "ngrams_") and not hasattr(tagger, "ngram_coef_")
     assert_array_equal(tagger.coef_, again.coef_)
 
@@ -183,7 +185,7 @@ def test_masks_of_a_fit():
     allowed = [mask | (np.arange(3) == 2) for mask in only]
     tagger = fitted(X=X, y=y, allowed=allowed)
     assert 0.0 < tagger.primal_objective_ < fitted(X=X, y=y).primal_objective_
-    one = SequenceTagger("log", order=2, alpha=0.05, tol=0.02, random_state=0).fit(
+    one = SequenceTagger("log", transitions=Transitions(order=2), alpha=0.05, tol=0.02, random_state=0).fit(
         np.concatenate(X), sum(y, []), lengths=LENGTHS, allowed=np.concatenate(allowed))
     assert_array_equal(one.coef_, tagger.coef_)
     X2 = Sequences.from_list([x for x in X if len(x)])
@@ -245,7 +247,7 @@ def test_threads_copies_and_files(surrogate, tmp_path):
     lambda tagger: setattr(tagger, "ngrams_", tagger.ngrams_ + 3),
     lambda tagger: setattr(tagger, "ngrams_", tagger.ngrams_[:, :2]),
     lambda tagger: setattr(tagger, "ngrams_", np.roll(tagger.ngrams_, 1, axis=0)[::-1] * 0),
-    lambda tagger: tagger.set_params(order=3),
+    lambda tagger: tagger.set_params(transitions=Transitions(order=3)),
     lambda tagger: delattr(tagger, "ngrams_"),
 ])
 def test_damaged_models_are_not_saved(change, tmp_path):
@@ -284,17 +286,17 @@ def test_warm_starts():
     tagger = fitted(X=X, y=y, warm_start=True, constraints=SORTED)
     cold = tagger.n_iter_
     assert tagger.set_params(alpha=0.049).fit(X, y).n_iter_ < cold
-    for options in ({"order": 3}, {"constraints": None}, {"constraints": ".*"}):
+    for options in ({"transitions": Transitions(order=3)}, {"constraints": None}, {"constraints": ".*"}):
         again = tagger.set_params(**options).fit(X, y).n_iter_
         fresh = fitted(
-            X=X, y=y, alpha=0.049, order=tagger.order, constraints=tagger.constraints)
+            X=X, y=y, alpha=0.049, order=tagger.transitions.order, constraints=tagger.constraints)
         assert again == fresh.n_iter_
         assert_array_equal(tagger.coef_, fresh.coef_)
 
 
 def test_paths_and_searches(tmp_path):
     X, y = data(SORTED)
-    tagger = SequenceTagger("log", order=2, constraints=SORTED, random_state=0)
+    tagger = SequenceTagger("log", transitions=Transitions(order=2), constraints=SORTED, random_state=0)
     path = fastm4n.regularization_path(tagger, X, y, eps=0.2, alpha_min=0.05)
     model = path.estimator(0.07)
     objective = fitted(X=X, y=y, constraints=SORTED, alpha=0.07, tol=1e-6).primal_objective_
@@ -305,8 +307,8 @@ def test_paths_and_searches(tmp_path):
     for a, b in zip(again.predict(X), path.predict(X, 0.07), strict=True):
         assert_array_equal(a, b)
     search = GridSearchCV(
-        SequenceTagger("max_margin", tol=0.1, random_state=0), {"order": [1, 2]}, cv=2).fit(X, y)
-    assert search.best_params_["order"] in (1, 2)
+        SequenceTagger("max_margin", transitions=Transitions(), tol=0.1, random_state=0), {"transitions__order": [1, 2]}, cv=2).fit(X, y)
+    assert search.best_params_["transitions__order"] in (1, 2)
 
 
 def test_penalties_and_observed_states():
@@ -320,7 +322,7 @@ def test_penalties_and_observed_states():
     for i, j in itertools.product(range(3), repeat=2):
         assert (tagger.transition_coef_[i, j] == 0.0) == ((LABELS[i], LABELS[j]) not in pairs)
     assert np.any(tagger.ngram_coef_ != 0.0)
-    with pytest.raises(ValueError, match="needs order=1"):
+    with pytest.raises(ValueError, match="needs transitions of order=1"):
         fitted(penalty=Group())
     with pytest.raises(ValueError, match="ngram_coef"):
         fitted(order=1, penalty=ElasticNet(0.5, weights={"ngram_coef": 1.0}))
@@ -368,11 +370,11 @@ def predicted(X=None, **options):
     (lambda: bad(constraints="a* d"), "constraints: expression='a\\* d': 'd' is not one"),
     (lambda: bad(constraints=Automaton.from_regex("x y", ["x", "y"])), "accept no labelling"),
     (lambda: bad(constraints=7), "constraints must be a regular expression"),
-    (lambda: bad(constraints=".*", transition_features="all"), "needs transition_features=None"),
-    (lambda: bad(transition_features="all"), "order=2 needs"),
-    (lambda: bad(fit_transitions=False), "order=2 needs"),
-    (lambda: bad(order=1, transition_features="all", allowed=[np.ones((n, 3), bool) for n in
-                 LENGTHS]), "allowed needs transition_features=None"),
+    (lambda: bad(constraints=".*", order=1, features="all"), "needs transitions without features"),
+    (lambda: bad(features="all"), "order=2 needs"),
+    (lambda: bad(pairs=False), "order=2 needs"),
+    (lambda: bad(order=1, features="all", allowed=[np.ones((n, 3), bool) for n in
+                 LENGTHS]), "allowed needs transitions without features"),
     (lambda: bad(order=0), "order must be an integer > 0"),
     (lambda: bad(order=10**9), "order must be at most 32"),
     (lambda: bad(allowed=[np.ones((n, 2), bool) for n in LENGTHS]), r"allowed\[0\] must be bool"),
@@ -386,9 +388,9 @@ def predicted(X=None, **options):
      r"allowed\[0\] allows no label at position 0"),
     (lambda: predicted(allowed=Sequences.from_list([np.ones((1, 3), bool)])), "other lengths"),
     (lambda: fitted("max_margin").predict(data()[0], decode="min_risk"), "min_risk"),
-    (lambda: fitted(order=1, transition_features="all").predict(
-        data()[0], constraints=".*"), "without transition_features"),
-    (lambda: SequenceTagger(order=2, solver=fastm4n.BlockFrankWolfe(oracle="mirror_prox")).fit(
+    (lambda: fitted(order=1, features="all").predict(
+        data()[0], constraints=".*"), "whose transitions have no features"),
+    (lambda: SequenceTagger(transitions=Transitions(order=2), solver=fastm4n.BlockFrankWolfe(oracle="mirror_prox")).fit(
         *data()), "mirror_prox"),
 ])
 def test_bad_input(call, what):
@@ -398,7 +400,7 @@ def test_bad_input(call, what):
 
 def test_not_fitted():
     with pytest.raises(NotFittedError):
-        SequenceTagger(order=2).predict(data()[0], constraints=".*")
+        SequenceTagger(transitions=Transitions(order=2)).predict(data()[0], constraints=".*")
 
 
 @pytest.mark.parametrize("surrogate", ["max_min", "log"])
@@ -410,7 +412,7 @@ def test_least_risk_of_nothing(surrogate):
 
 def test_a_temperature_is_that_of_predictions():
     X, _ = data()
-    tagger = fitted(order=2, temperature=0.5)
+    tagger = fitted(order=2, surrogate=Log(0.5))
     for x, marginals in zip(X, tagger.predict_marginals(X), strict=True):
         if len(x):
             unary, weights = scores_of(tagger, x)

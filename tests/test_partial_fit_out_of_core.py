@@ -30,6 +30,7 @@ from fastm4n import (
     OutOfCore,
     Sequences,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.datasets import rows_from_batches
@@ -59,7 +60,7 @@ def with_calls(model, parts=PARTS, X=X, y=Y):
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("options", [
     {"alpha": "auto"}, {}, {"penalty": "elasticnet"}, {"states": "observed"},
-    {"transition_features": [0, 2]}], ids=str)
+    {"transitions": Transitions(features=[0, 2])}], ids=str)
 def test_taggers_have_the_optimum_of_all_data(surrogate, options):
     model = with_calls(tagger(None, surrogate, **options))
     assert model.relative_gap_ <= 1e-3
@@ -212,8 +213,8 @@ def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):
     assert len(ran) == 2
     assert_same_optimum(model, SequenceTagger("log", alpha=0.02, random_state=0).fit(X, Y))
     # and back into memory
-    model.set_params(order=2).partial_fit(X[:5], Y[:5])
-    model.set_params(order=1, solver=OutOfCore(memory=0.03))
+    model.set_params(transitions=Transitions(order=2)).partial_fit(X[:5], Y[:5])
+    model.set_params(transitions=Transitions(order=1), solver=OutOfCore(memory=0.03))
     with pytest.warns(UserWarning, match="began from none"):
         model.partial_fit(X[:5], Y[:5])
     whole = SequenceTagger("log", alpha=0.02, random_state=0)
@@ -491,8 +492,8 @@ def test_what_does_not_fit_leaves_the_model_and_the_data():
         with pytest.raises(ValueError, match=message):
             model.partial_fit(*arguments)
         assert_array_equal(model.coef_, coef)
-    with pytest.raises(ValueError, match="order=2 is not supported"):
-        tagger(order=2).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="order=2 of transitions is not supported"):
+        tagger(transitions=Transitions(order=2)).partial_fit(X, Y)
     whole = SequenceTagger("log", alpha=0.02, random_state=0).fit(X, Y)
     assert_same_optimum(with_calls(model, PARTS[1:]), whole)
 

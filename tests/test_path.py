@@ -680,7 +680,8 @@ def problem(case):
             estimator.set_params(solver=BlockFrankWolfe(step="pairwise"))
         elif case == "simplex cache":
             estimator.set_params(
-                surrogate="max_min", kernel="rbf", cache_size=2 * 30 * 8 * 5 / 2**20)
+                surrogate="max_min", kernel="rbf",
+                solver=BlockFrankWolfe(kernel_cache_size=2 * 30 * 8 * 5 / 2**20))
         elif case == "simplex mirror prox":
             estimator.set_params(
                 surrogate="max_min", solver=BlockFrankWolfe(oracle="mirror_prox"))
@@ -705,7 +706,7 @@ def problem(case):
         y = [rng.integers(3, size=len(x)).tolist() for x in X]
         estimator = SequenceTagger(case.split()[1], random_state=0)
         if case.endswith("edges"):
-            estimator.set_params(transition_features=[0])
+            estimator.set_params(transitions=Transitions(features=[0]))
     elif case.startswith("ranking"):
         X, y = rng.normal(size=(15, 3)), np.argsort(rng.normal(size=(15, 4)), axis=1)
         estimator = LabelRanker(case.split()[1], random_state=0)

@@ -23,6 +23,7 @@ from fastm4n import (
     RegularizationPathCV,
     Sequences,
     SequenceTagger,
+    Transitions,
     regularization_path,
 )
 from fastm4n.path import _folds, _path
@@ -96,8 +97,8 @@ PROBLEMS = {
     "empty chains": (SequenceTagger("max_min"), with_empty),
     "rare features": (SequenceTagger("log", states="observed"), rare),
     "transition features": (
-        SequenceTagger("log", transition_features="all", states="observed"), chains),
-    "second order": (SequenceTagger("log", order=2), chains),
+        SequenceTagger("log", transitions=Transitions(features="all"), states="observed"), chains),
+    "second order": (SequenceTagger("log", transitions=Transitions(order=2)), chains),
     "graphs": (GraphTagger("max_margin"), graphs),
 }
 

@@ -22,6 +22,7 @@ from fastm4n import (
     MultiLabelClassifier,
     OrdinalClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
@@ -334,7 +335,7 @@ PAIR = r"penalty: bounds must be a pair \(lower, upper\)"
     (ElasticNet(None), RATIO),
     (Group([0.5]), RATIO),
     (Group(1), "l1_ratio=1 leaves no quadratic term"),
-    (ElasticNet(weights=-1.0), "weights is -1; it must be finite and >= 0"),
+    (ElasticNet(weights=-1.0), "weights is -1, but must be finite and >= 0"),
     (ElasticNet(weights=[1.0, np.inf]), r"weights\[1\] is inf"),
     (ElasticNet(weights=np.ones(5)), r"weights has shape \(5,\), which does not broadcast to"),
     (ElasticNet(weights="much"), "weights must be a number, an array of numbers"),
@@ -343,10 +344,10 @@ PAIR = r"penalty: bounds must be a pair \(lower, upper\)"
     (ElasticNet(0.0, weights={"words": 1.0}), "must name families of weights among"),
     (ElasticNet(weights={"coef": np.nan}), r"weights\['coef'\] is nan"),
     (ElasticNet(weights={"coef": None}), r"weights\['coef'\] "),
-    (ElasticNet(bounds=(1.0, 0.0)), "bounds: lower is 1 and upper is 0"),
+    (ElasticNet(bounds=(1.0, 0.0)), "bounds: lower 1 exceeds upper 0"),
     (Group(weights=np.ones((2, 3))), r"weights has shape \(2, 3\)"),
     (Group(weights={"coef": -2.0}), r"weights\['coef'\] is -2"),
-    (L2((1.0, 0.0)), r"penalty: bounds: lower is 1 and upper is 0 for coef_\["),
+    (L2((1.0, 0.0)), r"penalty: bounds: lower 1 exceeds upper 0 for coef_\["),
     (L2(0.0), PAIR),
     (L2((0.0,)), PAIR),
     (L2((0.0, 1.0, 2.0)), PAIR),
@@ -356,8 +357,8 @@ PAIR = r"penalty: bounds must be a pair \(lower, upper\)"
     (L2({0: (0, 1)}), "bounds must name families"),
     (L2((np.nan, 1.0)), "penalty: bounds: lower is nan"),
     (L2((0.0, np.nan)), "penalty: bounds: upper is nan"),
-    (L2((np.inf, np.inf)), "penalty: bounds: lower is inf, which is no lower bound"),
-    (L2((None, -np.inf)), "penalty: bounds: upper is -inf, which is no upper bound"),
+    (L2((np.inf, np.inf)), "penalty: bounds: lower is inf, no lower bound"),
+    (L2((None, -np.inf)), "penalty: bounds: upper is -inf, no upper bound"),
     (L2(("0", 1.0)), "penalty: bounds: lower must be a number"),
     (L2((0.0, True)), "penalty: bounds: upper must be a number"),
     (L2((0.0, 1j)), "penalty: bounds: upper must be a number"),
@@ -403,21 +404,21 @@ KERNEL = "needs kernel='linear', got "
     ("matchings", ElasticNet(weights={"intercept": 1.0}), {}, "must name families of weights"),
     ("matchings", Group(), {}, "needs several labels, and a feature of a Matcher has one"),
     ("chains", L2({"transition_coef": (1, 0)}), {},
-     r"penalty: bounds\['transition_coef'\]: lower is 1 and upper is 0 for transition_coef_\[0, 0\]"),
+     r"penalty: bounds\['transition_coef'\]: lower 1 exceeds upper 0 for transition_coef_\[0, 0\]"),
     ("chains", L2({"start_coef": ([0, 0, 0], 1)}), {},
      r"penalty: bounds\['start_coef'\]: lower has shape \(3,\)"),
-    ("chains", L2({"transition_coef": (0, 1)}), dict(fit_transitions=False),
-     NO_WEIGHTS.format("transition_coef", "fit_transitions")),
-    ("chains", L2({"start_coef": (0, 1)}), dict(fit_start_end=False),
-     NO_WEIGHTS.format("start_coef", "fit_start_end")),
-    ("chains", ElasticNet(weights={"end_coef": 1}), dict(fit_start_end=False),
-     NO_WEIGHTS.format("end_coef", "fit_start_end")),
+    ("chains", L2({"transition_coef": (0, 1)}), dict(transitions=Transitions(pairs=False)),
+     NO_WEIGHTS.format("transition_coef", "pairs of transitions")),
+    ("chains", L2({"start_coef": (0, 1)}), dict(transitions=Transitions(start_end=False)),
+     NO_WEIGHTS.format("start_coef", "start_end of transitions")),
+    ("chains", ElasticNet(weights={"end_coef": 1}), dict(transitions=Transitions(start_end=False)),
+     NO_WEIGHTS.format("end_coef", "start_end of transitions")),
     ("chains", ElasticNet(weights={"intercept": 1}), dict(fit_intercept=False),
      NO_WEIGHTS.format("intercept", "fit_intercept")),
     ("chains", L2({"transition_feature_coef": (0, 1)}), {},
-     NO_WEIGHTS.format("transition_feature_coef", "transition_features")),
+     NO_WEIGHTS.format("transition_feature_coef", "features of transitions")),
     ("chains", Group(weights={"transition_coef": [1, 2]}), {},
-     "must be a number, as all weights of transition_coef_ have one"),
+     "must be a number for transition_coef_"),
 ])
 def test_penalties_that_models_refuse(case, penalty, options, message):
     problem = CASES[case]("max_margin")
@@ -433,7 +434,7 @@ def test_errors_name_the_place(case):
     lower, upper, weights = np.zeros(problem.shape), np.ones(problem.shape), np.ones(problem.shape)
     lower[place], weights[place] = 2.0, -1.0
     for penalty, message in (
-        (L2((lower, upper)), rf"lower is 2 and upper is 1 for coef_\[{at}\]"),
+        (L2((lower, upper)), rf"lower 2 exceeds upper 1 for coef_\[{at}\]"),
         (L2((None, np.where(lower > 1.0, np.nan, upper))), rf"bounds: upper\[{at}\] is nan"),
         (ElasticNet(weights=weights), rf"weights\[{at}\] is -1"),
     ):

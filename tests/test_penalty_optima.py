@@ -26,7 +26,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 import fastm4n.reference as ref
-from fastm4n import MulticlassClassifier, OrdinalClassifier, SequenceTagger
+from fastm4n import MulticlassClassifier, OrdinalClassifier, SequenceTagger, Transitions
 from fastm4n.penalties import L2, ElasticNet, Group
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -302,7 +302,7 @@ def test_bounds_of_transitions_that_depend_on_features(surrogate):
     problem = Chains(surrogate)
     named = {"transition_coef": (0.0, None), "transition_feature_coef": (-0.1, [[[0.1]], [[0.2]]])}
     options = dict(
-        alpha=problem.alpha, transition_features="all", tol=2e-3, max_iter=20000, random_state=0)
+        alpha=problem.alpha, transitions=Transitions(features="all"), tol=2e-3, max_iter=20000, random_state=0)
     tagger, free = (
         SequenceTagger(surrogate, penalty=L2(bounds), **options).fit(problem.X, problem.y)
         for bounds in (named, None))
@@ -335,10 +335,10 @@ def test_weights_that_are_left_out_stay_zero(per_edge, bounds):
     if per_edge:
         named["transition_feature_coef"] = bounds
     tagger = SequenceTagger(
-        "log", states="observed", transition_features=columns, penalty=L2(named), random_state=0
+        "log", states="observed", transitions=Transitions(features=columns), penalty=L2(named), random_state=0
     ).fit(X, y)
     free = SequenceTagger(
-        "log", states="observed", transition_features=columns, random_state=0).fit(X, y)
+        "log", states="observed", transitions=Transitions(features=columns), random_state=0).fit(X, y)
     for name in named:
         weights, others = (getattr(fitted, name + "_") for fitted in (tagger, free))
         observed = others != 0.0

@@ -207,6 +207,9 @@ def test_the_number_of_weights_is_shown():
     x, shown = display.n_nonzero_line_.get_data()
     assert (np.diff(x) < 0).all() and x.size == len(path) + 1
     assert_array_equal(shown[:-1], path.n_nonzero)
+    # a marked alpha has its legend there, too
+    alone = RegularizationPathDisplay.from_path(path, best_alpha=0.1, panels="n_nonzero")
+    assert [text.get_text() for text in alone.ax_.get_legend().get_texts()] == ["best: alpha = 0.1"]
     with pytest.raises(ValueError, match="the penalty of the path makes no weights zero"):
         RegularizationPathDisplay.from_path(
             regularization_path(MulticlassClassifier(), X, y), panels="n_nonzero")

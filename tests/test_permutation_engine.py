@@ -12,7 +12,7 @@ import fastm4n.reference as ref
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.blocks._engine import Step
 from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.surrogates import MaxMin
+from fastm4n.surrogates import MaxMinLoss
 
 permutations = functools.partial(Permutations, sizes=(3, 1, 2, 4, 3, 1, 2), noise=0.7)
 
@@ -67,7 +67,7 @@ def test_scores_of_vectors_are_those_of_their_pairs(name):
 
 
 def test_no_blocks():
-    surrogate = MaxMin(PermutationOutputs(
+    surrogate = MaxMinLoss(PermutationOutputs(
         np.zeros(0, int), np.zeros(0, int), np.zeros((1, 1)), cost_scale="mean"))
     features = PairFeatures(np.zeros((0, 2)), np.zeros(0, int), surrogate.outputs.layout)
     solution = solve(surrogate, features, np.zeros(0), 1.0, max_iter=2)

@@ -34,7 +34,7 @@ def drawn(display):
     return display
 
 
-@pytest.mark.parametrize("name", ["_label_maps", "_edge_weights"])
+@pytest.mark.parametrize("name", ["_label_maps", "_heat_maps"])
 def test_examples(name):
     module = __import__(f"fastm4n.plotting.{name}", fromlist=[name])
     assert doctest.testmod(module).failed == 0
@@ -115,7 +115,7 @@ def test_maps_take_the_axes_and_arguments_that_are_given():
     assert display.ims_[0, 0].get_alpha() == 0.5
     assert_array_equal(display.predicted[0], 2 - PREDICTED[1].reshape(2, 2))
     assert_allclose(display.ims_[0, 0].cmap(1), matplotlib.colormaps["viridis"](0.0))
-    with pytest.raises(ValueError, match="ax has 4 axes, but there are 2 graphs of 1 panels"):
+    with pytest.raises(ValueError, match="ax must have 2 x 1 axes, for graphs and panels, got 4"):
         LabelMapDisplay(display.predicted, display.classes).plot(axes)
     assert drawn(display.plot(axes)).legend_.axes is axes[1, 1]
 
@@ -129,17 +129,17 @@ def test_as_many_colours_as_labels(n):
 
 
 @pytest.mark.parametrize("changed, message", [
-    ({"shapes": None}, "either shapes, .* or label_maps"),
-    ({"label_maps": [np.zeros((1, 1), int)] * 5}, "either shapes, .* or label_maps"),
-    ({"shapes": SHAPES[:2]}, "shapes is of 2 graphs, but there are 5"),
-    ({"y_true": TRUE[:3]}, "y_true is of 3 graphs, but there are 5"),
+    ({"shapes": None}, "Give shapes for grids, or label_maps"),
+    ({"label_maps": [np.zeros((1, 1), int)] * 5}, "Give shapes for grids, or label_maps"),
+    ({"shapes": SHAPES[:2]}, "shapes must have an entry for each of 5 graphs, got 2"),
+    ({"y_true": TRUE[:3]}, "y_true must have an entry for each of 5 graphs, got 3"),
     ({"shapes": [(5, 5), *SHAPES[1:]]}, r"y_pred\[0\] has 12 labels, but the map has 25 nodes"),
     ({"shapes": [(0, 3), *SHAPES[1:]]}, "there is nothing to plot"),
     ({"shapes": None, "label_maps": [np.zeros(3)] * 5}, r"label_maps\[0\] must be integers"),
-    ({"graphs": [7]}, "graphs has 7, but there are the graphs 0 ... 4"),
+    ({"graphs": [7]}, "graphs must be from 0 to 4, got 7"),
     ({"classes": [0, 1]}, "y_pred has the label 2, which is not in classes"),
     ({"names": ["a"]}, "names must be a list of 4, one for each graph"),
-    ({"y_true": [np.zeros((2, 2), int)] * 5}, r"y_true\[0\] is a map of \(2, 2\)"),
+    ({"y_true": [np.zeros((2, 2), int)] * 5}, r"y_true\[0\] must have shape .*, got \(2, 2\)"),
     ({"graphs": []}, "no graph to plot"),
 ])
 def test_maps_that_do_not_fit(changed, message):
@@ -177,7 +177,7 @@ def test_predictions_of_an_estimator(fitted):
     assert len(LabelMapDisplay.from_estimator(tagger, X, shapes=shapes).predicted) == 4
     with pytest.raises(NotFittedError):
         LabelMapDisplay.from_estimator(GraphTagger(), X, shapes=shapes)
-    with pytest.raises(ValueError, match="y_true is of 2 graphs, but there are 6"):
+    with pytest.raises(ValueError, match="y_true must have an entry for each of 6 graphs, got 2"):
         LabelMapDisplay.from_estimator(tagger, X, y[:2], shapes=shapes)
 
 
@@ -228,7 +228,7 @@ def test_tables_of_types_of_nodes():
     ({"feature": 1}, r"feature is 1, but the model has 1 feature\(s\) of edges"),
     ({"edge_type": -1}, "edge_type is -1"),
     ({"node_types": (0, 3)}, r"node_types is 3, but the model has 1 type\(s\) of nodes"),
-    ({"labels": ["no"]}, "labels has 'no', which the tagger does not know"),
+    ({"labels": ["no"]}, "labels has 'no', which is not a label of the tagger"),
 ])
 def test_there_are_no_such_weights(fitted, arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -21,7 +21,7 @@ from fastm4n import (
 from fastm4n.features._base import Penalty
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
-from fastm4n.tasks import screening as _screening
+from fastm4n.tasks import chain_input as _screening
 
 SURROGATES = ("max_margin", "max_min", "log")
 
@@ -260,7 +260,7 @@ def test_what_is_refused(tmp_path):
         (OrdinalClassifier("log", penalty="l1", fit_intercept="free"), "fit_intercept='free'"),
         (MulticlassClassifier("max_margin", penalty="l1", solver=BlockFrankWolfe(step="fixed")),
          "step='fixed' needs a quadratic term, which penalty="),
-        (MulticlassClassifier(penalty=Group(1.0)), "which groups of weights need"),
+        (MulticlassClassifier(penalty=Group(1.0)), "which Group needs"),
         (MulticlassClassifier(penalty="l1", kernel="rbf"), "needs kernel='linear'"),
     ):
         with pytest.raises(ValueError, match=message):

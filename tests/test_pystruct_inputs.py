@@ -17,6 +17,7 @@ from fastm4n import (
     MulticlassClassifier,
     MultiLabelClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.penalties import L2
 
@@ -165,7 +166,7 @@ def test_undirected_graphs_have_the_same_models_and_another_norm(graphs):
 def test_chains(graphs):
     X, y = [x[0] for x in graphs[0]], graphs[1]
     objective, w = optimum(chain, X, y, all_labellings, hamming)
-    tagger = solved(SequenceTagger(alpha=1 / (C * len(X)), fit_start_end=False), X, y)
+    tagger = solved(SequenceTagger(alpha=1 / (C * len(X)), transitions=Transitions(start_end=False)), X, y)
     assert_allclose(C * len(X) * tagger.primal_objective_, objective, rtol=1e-7)
     assert_allclose(tagger.coef_.ravel(), w[: R * D], atol=1e-4)
     assert_allclose(tagger.transition_coef_.ravel(), w[R * D :], atol=1e-4)
@@ -271,20 +272,20 @@ def test_chains_and_label_sets_in_arrays_of_objects():
 MISTAKES = {
     "out of range": (
         [(features(), EDGES), (features(), [[0, 1], [1, 3]])],
-        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. Edges are counted "
-        r"within each graph: subtract node_offsets\[1\], which is 3, if they are counted over all"),
+        r"Edge 1 of graph 1 is \(1, 3\), but the graph has the nodes 0 ... 2. If nodes are "
+        r"numbered over all graphs, subtract node_offsets\[1\] = 3"),
     "negative": ([(features(), [[0, -1]])] * 2, r"Edge 0 of graph 0 is \(0, -1\)"),
     "loop": (
         [(features(), EDGES), (features(), [[1, 1]])],
-        "Edge 0 of graph 1 joins node 1 to itself: leave it out"),
+        "Edge 0 of graph 1 joins node 1 to itself. Remove it"),
     "twice": (
         [(features(), [[0, 1], [1, 0]])] * 2, "Edges 0 and 1 of graph 0 both join the nodes 0 and 1"),
     "floats": (
         [(features(), EDGES), (features(), EDGES.astype(float))],
         r"Graph 1: edges: edges must be integers, .* float64. edges.astype\(int\) converts"),
     "exchanged": (
-        [(features(), OF_EDGES, EDGES)] * 2, r"features of edges come after them, \(node_features"),
-    "transposed": ([(features(), [[0, 1, 0], [1, 2, 2]])] * 2, "give the transpose: edges.T"),
+        [(features(), OF_EDGES, EDGES)] * 2, r"Edge features are the third entry of a tuple"),
+    "transposed": ([(features(), [[0, 1, 0], [1, 2, 2]])] * 2, "Transpose it: edges.T"),
     "columns": (
         [(features(), EDGES), (np.ones((3, 5)), EDGES)],
         "Graph 1 has 5 columns of node_features, graph 0 has 2"),
@@ -293,7 +294,7 @@ MISTAKES = {
         "Graph 1 has 1 columns of edge_features, graph 0 has 2"),
     "missing": (
         [(features(), EDGES, OF_EDGES), (features(), EDGES)],
-        "Graph 0 has edge_features, graph 1 has none; give them to all or to none"),
+        "Graph 0 has edge_features, graph 1 has none. Give them to all or to none"),
     "rows of edges": (
         [(features(), EDGES, np.ones((3, 2)))] * 2, "Graph 0 has 3 rows of edge_features for 2 edges"),
     "hidden nodes": (
@@ -307,13 +308,13 @@ MISTAKES = {
     "one only": ([(features(),)] * 2, "got tuple of length 1"),
     "types of nodes": (
         [([features(), np.ones((2, 3))], [EDGES] * 4)] * 2,
-        "Graph 0: node_features: its rows are not of one length.*NodeTypeEdgeFeatureGraphCRF"),
-    "ragged": ([([[1.0, 2.0], [3.0]], [[0, 1]])] * 2, "node_features: its rows are not of one length.$"),
-    "None": ([(features(), None)] * 2, "Graph 0: edges is None. A graph without edges has an empty"),
-    "chains": ([features()] * 2, "Matrices alone are chains: SequenceTagger takes a list of them"),
+        "Graph 0: node_features: its rows differ in length.*NodeTypeEdgeFeatureGraphCRF"),
+    "ragged": ([([[1.0, 2.0], [3.0]], [[0, 1]])] * 2, "node_features: its rows differ in length.$"),
+    "None": ([(features(), None)] * 2, r"Graph 0: edges is None. Give a graph without edges \[\]"),
+    "chains": ([features()] * 2, "For chains, matrices without edges, use SequenceTagger"),
     "images": ([np.ones((3, 1, 2))] * 2, r"Graphs.from_grid\(images\)"),
     "an array of images": (np.ones((2, 3, 1, 2)), r"Images become graphs by Graphs.from_grid\(X\)"),
-    "one graph": ((features(), EDGES), r"Graphs are a list, one of them \[graph\]"),
+    "one graph": ((features(), EDGES), r"Put a single graph into a list, \[graph\]"),
     "not finite": (
         [(features(), EDGES, OF_EDGES), (features(), EDGES, OF_EDGES * np.nan)],
         "edge_features must be finite; edge 0 of graph 1 has nan in column 0"),
@@ -338,7 +339,7 @@ def test_labels_of_another_shape(y, message):
 
 
 def test_graphs_for_a_tagger_of_chains():
-    with pytest.raises(ValueError, match="Sequence 0 is a tuple of 2 arrays. GraphTagger takes tuples"):
+    with pytest.raises(ValueError, match="Sequence 0 is a tuple of 2 arrays. For a chain give"):
         SequenceTagger().fit([(features(), EDGES)] * 2, LABELS)
 
 

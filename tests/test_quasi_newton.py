@@ -17,12 +17,14 @@ from fastm4n import (
     MulticlassClassifier,
     QuasiNewton,
     SequenceTagger,
+    Transitions,
     load_model,
     regularization_path,
     save_model,
 )
 from fastm4n.losses import chain_losses
 from fastm4n.outputs import ChainOutputs
+from fastm4n.research import Boost
 from fastm4n.solvers.blocks.best import Planes, largest
 from fastm4n.surrogates import make_surrogate
 
@@ -294,7 +296,7 @@ def test_warm_starts():
 
 def test_transition_features_and_extreme_scores():
     X, y = words()
-    options = dict(alpha=0.05, transition_features="all", random_state=0, tol=1e-2, max_iter=500)
+    options = dict(alpha=0.05, transitions=Transitions(features="all"), random_state=0, tol=1e-2, max_iter=500)
     newton = SequenceTagger("max_margin", solver=QuasiNewton(), **options).fit(X, y)
     blocks = SequenceTagger("max_margin", **options).fit(X, y)
     assert newton.dual_objective_ <= blocks.primal_objective_
@@ -316,8 +318,8 @@ def test_bad_input():
         MulticlassClassifier("log", penalty="elasticnet", solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="needs weights, and kernel='rbf' has none"):
         MulticlassClassifier("log", kernel="rbf", solver=QuasiNewton()).fit(X, y)
-    with pytest.raises(ValueError, match="'boost' has none"):
-        MulticlassClassifier("boost", solver=QuasiNewton()).fit(X, y)
+    with pytest.raises(ValueError, match=r"Boost\(\) has none"):
+        MulticlassClassifier(Boost(), solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="fits one alpha"):
         regularization_path(MulticlassClassifier("log", solver=QuasiNewton()), X, y)
     with pytest.raises(ValueError, match="memory"):

@@ -167,11 +167,11 @@ def test_no_rankings_are_written_as_none():
         ([[0, 1, 2]], "ab", r"places must be integers of shape \(n, 2\).*\(1, 3\)"),
         ([0, 1], "ab", r"places must be integers of shape \(n, 2\).*\(2,\)"),
         ([[0.0, 1.0]], "ab", r"places must be integers of shape \(n, 2\).*float64"),
-        ([[0, 1]], "aa", "items holds 'a' twice"),
-        ([[0, 1]], ["a", 1], "items holds 1. Names of items are all strings or all integers"),
-        ([[0, 1]], [1, True], "items holds True"),
-        ([[0, 1]], [1.5, 2.5], "items holds 1.5"),
-        ([[0, 1]], "", "items holds no items"),
+        ([[0, 1]], "aa", "items has 'a' twice"),
+        ([[0, 1]], ["a", 1], "items has 1. Names must be all strings or all integers"),
+        ([[0, 1]], [1, True], "items has True"),
+        ([[0, 1]], [1.5, 2.5], "items has 1.5"),
+        ([[0, 1]], "", "items has no items"),
     ],
 )
 def test_what_cannot_be_written(write, places, items, message):
@@ -181,7 +181,7 @@ def test_what_cannot_be_written(write, places, items, message):
 
 @pytest.mark.parametrize("name", ["a>b", "a=b", "", " a", "a "])
 def test_names_that_cannot_be_read_again(name):
-    with pytest.raises(ValueError, match=r"items\[1\] is .* which cannot be read again"):
+    with pytest.raises(ValueError, match=r"items\[1\] is .*: names must not contain"):
         places_to_strings([[0, 1]], ["a", name])
     assert places_to_orderings([[1, 0]], ["c", name]).tolist() == [[name, "c"]]
 
@@ -202,29 +202,29 @@ def test_names_that_cannot_be_read_again(name):
         ([["a", "b"], ["a"]], {}, r"y\[1\] has 1 items, but y\[0\] has 2\. Partial"),
         ([["a", "b"], []], {}, r"y\[1\] has 0 items, but y\[0\] has 2"),
         ([[1, 2], [1, 2, 3]], {}, r"y\[1\] has 3 items, but y\[0\] has 2"),
-        ([["a", ["b", "c"]]], {}, r"y\[0\] holds \['b', 'c'\]\. Names .* ties and partial"),
-        ([["a", "b"], ["a", ["b"]]], {}, r"y\[1\] holds \['b'\]\. Names"),
-        ([["a", "b"], ["b", None]], {}, r"y\[1\] holds None\. Names .* partial rankings are not"),
-        ([["a", "b"], ["b", np.nan]], {}, r"y\[1\] holds nan"),
-        ([["a", np.nan]], {}, r"y\[0\] holds nan"),
-        ([[np.nan, "a"]], {}, r"y\[0\] holds nan"),
+        ([["a", ["b", "c"]]], {}, r"y\[0\] has \['b', 'c'\]\. Names .* ties or missing"),
+        ([["a", "b"], ["a", ["b"]]], {}, r"y\[1\] has \['b'\]\. Names"),
+        ([["a", "b"], ["b", None]], {}, r"y\[1\] has None\. Names .* missing items"),
+        ([["a", "b"], ["b", np.nan]], {}, r"y\[1\] has nan"),
+        ([["a", np.nan]], {}, r"y\[0\] has nan"),
+        ([[np.nan, "a"]], {}, r"y\[0\] has nan"),
         # repeated, missing and unknown items
-        (["a>b", "a>a"], {}, r"y\[1\] holds 'a' 2 times and 'b' not at all"),
-        (["a>b>a"], {}, r"y\[0\] holds 'a' twice"),
-        (["a>b"] * 3 + ["a>c", "a>a"], {}, r"y\[3\] holds 'c', but y\[0\] does not"),
-        (["a>b"] * 3 + ["a>c"], {"items": list("ab")}, r"y\[3\] holds 'c', but items does not"),
-        ([["a", "b"], ["A", "b"]], {}, r"y\[1\] holds 'A', but y\[0\] does not: all rankings"),
-        ([["a", "b"], ["b", 1]], {}, r"y\[1\] holds 1, but y\[0\] does not"),
-        ([["a", 1]], {}, r"y\[0\] holds 1\. Names of items are all strings or all integers"),
-        ([[3, 4], [4, 4]], {"form": "ordering"}, r"y\[1\] holds 4 2 times and 3 not at all"),
-        ([[3.0, 4.0]], {"form": "ordering"}, r"y\[0\] holds 3\.0\. Names"),
-        ([[1, 2]], {"form": "ordering", "items": ["1", "2"]}, r"y\[0\] holds 1, but items does"),
+        (["a>b", "a>a"], {}, r"y\[1\] has 'a' 2 times and 'b' not at all"),
+        (["a>b>a"], {}, r"y\[0\] has 'a' twice"),
+        (["a>b"] * 3 + ["a>c", "a>a"], {}, r"y\[3\] has 'c', but y\[0\] does not"),
+        (["a>b"] * 3 + ["a>c"], {"items": list("ab")}, r"y\[3\] has 'c', but items does not"),
+        ([["a", "b"], ["A", "b"]], {}, r"y\[1\] has 'A', but y\[0\] does not. Rank the same"),
+        ([["a", "b"], ["b", 1]], {}, r"y\[1\] has 1, but y\[0\] does not"),
+        ([["a", 1]], {}, r"y\[0\] has 1\. Names must be all strings or all integers"),
+        ([[3, 4], [4, 4]], {"form": "ordering"}, r"y\[1\] has 4 2 times and 3 not at all"),
+        ([[3.0, 4.0]], {"form": "ordering"}, r"y\[0\] has 3\.0\. Names"),
+        ([[1, 2]], {"form": "ordering", "items": ["1", "2"]}, r"y\[0\] has 1, but items does"),
         # ranks
         ([[1, 2, 3], [1, 2, 4]], {}, r"y\[1\] has no rank 3: .* each of 1 \.\.\. 3 once\. Partial"),
         ([[0, 1, 3]], {}, r"y\[0\] has no rank 2: .* 0 \.\.\. 2 once"),
         ([[2, 3]], {}, r"y\[0\] has no rank 1"),
         ([[2]], {}, r"y\[0\] has no rank 1"),
-        ([[1, 2], [0, 1]], {}, r"y\[1\] counts ranks from 0, but y\[0\] from 1: count from one"),
+        ([[1, 2], [0, 1]], {}, r"y\[1\] counts ranks from 0, but y\[0\] from 1. Count all from the same"),
         ([[0, 1], [0, 1], [2, 1]], {}, r"y\[2\] counts ranks from 1, but y\[0\] from 0"),
         ([[0], [1]], {}, r"y\[1\] counts ranks from 1, but y\[0\] from 0"),
         ([[1, 2], [1, -2]], {}, r"y\[1\] has the rank -2 in column 1: .* not negative"),
@@ -235,38 +235,38 @@ def test_names_that_cannot_be_read_again(name):
         (np.array([[1, 2], [1, 2**64 - 1]], dtype=np.uint64), {}, r"y\[1\] has no rank 2"),
         ([[1, 2, 3]], {"items": list("ab")}, r"y\[0\] has 3 items, but items has 2"),
         # shapes
-        ([], {}, "y holds no rankings"),
-        (np.empty((0, 3)), {}, "y holds no rankings"),
-        (np.empty((2, 0)), {}, r"y\[0\] holds no items"),
-        ([[], []], {}, r"y\[0\] holds no items"),
-        ([[]], {"form": "ordering"}, r"y\[0\] holds no items"),
-        (np.array([1, 2, 3]), {}, r"y has the shape \(3,\).*One ranking alone.*: \[y\]"),
-        (np.zeros((2, 2, 2)), {}, r"y has the shape \(2, 2, 2\), but ranks"),
+        ([], {}, "y has no rankings"),
+        (np.empty((0, 3)), {}, "y has no rankings"),
+        (np.empty((2, 0)), {}, r"y\[0\] has no items"),
+        ([[], []], {}, r"y\[0\] has no items"),
+        ([[]], {"form": "ordering"}, r"y\[0\] has no items"),
+        (np.array([1, 2, 3]), {}, r"y must have the shape \(n, M\), got \(3,\). Put a single ranking into a list, \[y\]"),
+        (np.zeros((2, 2, 2)), {}, r"y must have the shape \(n, M\), got \(2, 2, 2\)"),
         (np.array(3), {}, "y has no dimensions"),
-        (np.array(["b", "a"]), {"form": "ordering"}, r"y has the shape \(2,\), but orderings"),
-        (np.array([["a>b"], ["b>a"]]), {"form": "string"}, r"y has the shape \(2, 1\), but str"),
+        (np.array(["b", "a"]), {"form": "ordering"}, r"y must have the shape \(n, M\), got \(2,\)"),
+        (np.array([["a>b"], ["b>a"]]), {"form": "string"}, r"y must have the shape \(n,\), got \(2, 1\)"),
         # strings
         ([""], {}, r"y\[0\] is '', where an item has no name"),
         (["a>b", "a>b", "a> >b"], {}, r"y\[2\] is 'a> >b', where an item has no name"),
         (["a>b>"], {}, r"y\[0\] is 'a>b>', where an item"),
         # the parameters
         (["a>b"], {"form": "rank"}, "form must be one of .*, got 'rank'"),
-        (["a>b"], {"items": ["a", "a"]}, "items holds 'a' twice"),
-        (["a>b"], {"items": []}, "items holds no items"),
+        (["a>b"], {"items": ["a", "a"]}, "items has 'a' twice"),
+        (["a>b"], {"items": []}, "items has no items"),
     ],
 )
 def test_refused(y, arguments, message):
     with pytest.raises(ValueError, match=message):
         as_places(y, **arguments)
     with pytest.raises(ValueError, match=message.replace("y has", "x has").replace(r"y\[", r"x\[")
-                       .replace("y holds", "x holds").replace(r"\[y\]", r"\[x\]")):
+                       .replace("y must", "x must").replace(r"\[y\]", r"\[x\]")):
         as_places(y, **arguments, input_name="x")
 
 
 @pytest.mark.parametrize(
     ("y", "arguments", "message"),
     [
-        ("a>b", {}, "y must be rankings, not the string 'a>b'. One ranking alone goes into a list"),
+        ("a>b", {}, "y must be rankings, not the string 'a>b'. Put a single ranking into a list"),
         (None, {}, "y must be a list or an array, not NoneType"),
         ({"a": 1}, {}, "not dict"),
         ((row for row in "ab"), {}, "not generator"),
@@ -279,12 +279,12 @@ def test_refused(y, arguments, message):
         (["a", "b"], {"form": "ordering"}, r"y\[0\] must be a list or an array, not 'a'"),
         ([["a", "b"], {"a", "b"}], {}, r"y\[1\] must be a list or an array"),
         ([["a", "b"], 3], {}, r"y\[1\] must be a list or an array, not 3"),
-        ([1, 2, 3], {}, r"y\[0\] must be a list or an array, not 1. One ranking alone.*: \[y\]"),
+        ([1, 2, 3], {}, r"y\[0\] must be a list or an array, not 1. Put a single ranking into a list, \[y\]"),
         ([[1, 2], 3], {}, r"y\[1\] must be a list or an array, not 3"),
         ([[1, 2], [1, [2]]], {}, r"y\[1\]\[1\] is \[2\]: ranks are numbers"),
         ([[1, 2], ["1", 2]], {"form": "ranks"}, r"y\[1\]\[0\] is '1': ranks are numbers"),
-        (np.array([["1", "2"]]), {"form": "ranks"}, "y is an array of <U1.*form='ordering'"),
-        (np.array([[True, False]]), {}, "y is an array of bool"),
+        (np.array([["1", "2"]]), {"form": "ranks"}, "y has dtype <U1.*form='ordering'"),
+        (np.array([[True, False]]), {}, "y has dtype bool"),
         ([[True, False]], {}, r"y\[0\]\[0\] is True: ranks are numbers"),
         (["a>b"], {"items": "ab"}, "items must be a list of names, not 'ab'"),
         (["a>b"], {"items": 2}, "items must be a list of names, not 2"),
@@ -304,9 +304,9 @@ def test_the_first_bad_row_is_named():
             bad[row, 2] = bad[row, 1] if value is None else value
         with pytest.raises(ValueError, match=rf"y\[{b}\] has "):
             as_places(bad)
-        with pytest.raises(ValueError, match=rf"y\[{b}\] holds "):
+        with pytest.raises(ValueError, match=rf"y\[{b}\] has "):
             as_places(bad, "ordering")
-        with pytest.raises(ValueError, match=rf"y\[{b}\] holds "):
+        with pytest.raises(ValueError, match=rf"y\[{b}\] has "):
             as_places([">".join(map(str, row)) for row in bad])
 
 

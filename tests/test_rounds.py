@@ -12,14 +12,14 @@ from rounds_cases import factories, make_worker, part_of, parts_of
 from scipy import sparse
 from test_engine_contract import is_allowed
 
-import fastm4n.distributed.worker as worker_module
+import fastm4n.distributed._worker as worker_module
 from fastm4n.base.array_files import ModelFileError
+from fastm4n.distributed._mixing import Mixing
+from fastm4n.distributed._rounds import solve_rounds
+from fastm4n.distributed._rounds_file import RoundsFile
+from fastm4n.distributed._shares import Omega, best_share, searched_share
+from fastm4n.distributed._worker import Vectors, Worker
 from fastm4n.distributed.fleets import InProcessFleet, NoMember
-from fastm4n.distributed.mixing import Mixing
-from fastm4n.distributed.rounds import solve_rounds
-from fastm4n.distributed.rounds_file import RoundsFile
-from fastm4n.distributed.shares import Omega, best_share, searched_share
-from fastm4n.distributed.worker import Vectors, Worker
 from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
@@ -213,7 +213,7 @@ def test_parts_of_other_data_after_a_loss():
             fleet.lose(0)
 
     with InProcessFleet([changing], on_call=on_call) as fleet, pytest.warns(RuntimeWarning), \
-            pytest.raises(ValueError, match="partition 0 is not what it was"):
+            pytest.raises(ValueError, match="partition 0 differs from the one before"):
         solve_rounds(fleet, 0.1)
 
 

@@ -75,7 +75,7 @@ def test_rows(kind, tmp_path):
     ([np.ones(3)], "Batch 0 must have 2 dimensions; it has 1"),
     ([np.ones((1, 2)), np.ones((1, 3))], "Batch 1: X has 3 columns, but in batch 0"),
     ([(np.ones((1, 2)), [1, 2])], "Batch 0: y must have one label for each of the 1 rows"),
-    ([np.array([["a"]], dtype=object)], "Batch 0: X is of object: folders hold"),
+    ([np.array([["a"]], dtype=object)], "Batch 0: X has dtype object; folders store"),
     ([sp.csr_matrix(([1.0], [1], [0, 1]), shape=(1, 2)), "x"], "Batch 1 must have 2 dimensions"),
 ])
 def test_bad_rows(batches, message, tmp_path):
@@ -90,7 +90,7 @@ def test_damaged_rows(tmp_path):
     rewrite(tmp_path / "x", "values.indices", 3, -5)
     for read in (rows.check, lambda: rows[1], lambda: rows[[0, 1]],
                  lambda: MulticlassClassifier().fit(rows, np.arange(X.shape[0]) % 2)):
-        with pytest.raises(ValueError, match="row 1 has an entry in column -5|no CSR matrix"):
+        with pytest.raises(ValueError, match="row 1 has an entry in column -5|no valid CSR matrix"):
             read()
     edit(tmp_path / "x", lambda meta: meta["matrices"].update(y=meta["matrices"]["values"]))
     with pytest.raises(ValueError, match="meta.json is damaged"):
@@ -139,13 +139,13 @@ def test_svmlight_to_folder_is_what_the_reader_reads(from_zero, options, whole, 
 
 
 @pytest.mark.parametrize(("text", "options", "message"), [
-    ("1 1:1\n2 3:1 2:1\n", {}, "line 2: the index 2 does not exceed"),
+    ("1 1:1\n2 3:1 2:1\n", {}, "line 2: the index 2 does not increase"),
     ("1 1:1\n2 1:x\n", {}, "line 2: '1:x' is not a feature"),
     ("1 1:1\n2 7:1\n1 5:1\n", {"n_features": 5}, "line 2: an index needs 7 columns, but n_featur"),
     ("1 1:1\n2 7:1\n", {"n_features": 5, "zero_based": True}, "line 2: an index needs 8 columns"),
     ("1 1:1\n2 0:1\n", {"zero_based": False}, "line 2: the index 0, but zero_based=False"),
-    ("1\n2\n", {}, "holds no features; pass n_features"),
-    ("# c\n", {}, "holds no examples"),
+    ("1\n2\n", {}, "has no features; pass n_features"),
+    ("# c\n", {}, "has no examples"),
     ("1 qid:1 1:1\n", {}, "line 1: there is a qid"),
     ("1 qid:1 1:1\n1 qid:2\n1 qid:1\n", {"sequences": True}, "line 3: qid:1 comes back"),
     ("1 1:1\n", {"batch_size": 0}, "batch_size must be"),
@@ -162,7 +162,7 @@ def test_svmlight_options(tmp_path):
     rows, labels = svmlight_to_folder(io.StringIO("1\n-2\n"), tmp_path / "x", n_features=3)
     assert rows.shape == (2, 3) and labels.tolist() == [1, -2]
     (tmp_path / "x" / "a.svm").write_text("1 1:1\n")
-    with pytest.raises(ValueError, match="is in .*x, the folder that is written"):
+    with pytest.raises(ValueError, match="is in .*x, the folder to be written"):
         svmlight_to_folder(tmp_path / "x" / "a.svm", tmp_path / "x", overwrite=True)
 
 
@@ -209,9 +209,9 @@ def test_crfsuite_by_batches_into_a_folder(size, keep_empty, tmp_path):
     (iter_conll, CONLL, {"batch_size": 0}, "batch_size must be"),
     (iter_crfsuite, CRFSUITE, {"batch_size": "2"}, "batch_size must be"),
     (iter_conll, "a b\n\nc\n", {}, "line 3: 1 column"),
-    (iter_conll, "\n\n", {}, "holds no tokens"),
+    (iter_conll, "\n\n", {}, "has no tokens"),
     (iter_crfsuite, "a\n\n\tb\n", {}, "line 3: there is no label"),
-    (iter_crfsuite, "\n", {}, "holds no tokens"),
+    (iter_crfsuite, "\n", {}, "has no tokens"),
     (iter_conll, CONLL, {"colums": ["a"]}, "no parameter 'colums'.*columns"),
     (iter_conll, CONLL, {"columns": "ab"}, "columns must be a list of names"),
 ])

@@ -20,6 +20,7 @@ from fastm4n import (
     RegularizationPath,
     Sequences,
     SequenceTagger,
+    Transitions,
     load_model,
     regularization_path,
     save_model,
@@ -121,16 +122,19 @@ def test_predictions_from_the_attributes(data, surrogate, fitted):
 
 
 @pytest.mark.parametrize(("parameter", "names"), [
-    ("fit_intercept", ["intercept_"]), ("fit_start_end", ["start_coef_", "end_coef_"]),
-    ("fit_transitions", ["transition_coef_"])])
+    ("fit_intercept", ["intercept_"]), ("start_end", ["start_coef_", "end_coef_"]),
+    ("pairs", ["transition_coef_"]), ("transitions", [
+        "start_coef_", "end_coef_", "transition_coef_"])])
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_parts_that_are_not_fitted(data, surrogate, parameter, names):
     X, y = data
-    tagger = fit(X, y, surrogate, **{parameter: False})
+    given = {parameter: False}
+    tagger = fit(X, y, surrogate, **(
+        {"transitions": Transitions(**given)} if parameter in ("start_end", "pairs") else given))
     for name in ("intercept_", "start_coef_", "end_coef_", "transition_coef_"):
         assert np.any(getattr(tagger, name)) == (name not in names)
     assert_same_sequences(tagger.predict(X), labelled(tagger, X))
-    if parameter == "fit_transitions":
+    if "transition_coef_" in names:
         greedy = [tagger.classes_[np.argmax(v, axis=1)] for v in tagger.decision_function(X)]
         assert_same_sequences(tagger.predict(X), greedy)
     if parameter == "fit_intercept":
@@ -190,7 +194,7 @@ def test_single_positions_are_a_classifier(surrogate, ends):
     """Two labels; start, end and intercept together are a constant of sqrt(3)."""
     X, y = sequences(seed=1, lengths=[1] * 40, R=2)
     options = {"alpha": 0.3, "tol": 1e-3, "max_iter": 5000}
-    tagger = fit(X, y, surrogate, fit_start_end=ends, fit_transitions=ends, **options)
+    tagger = fit(X, y, surrogate, transitions=Transitions(start_end=ends, pairs=ends), **options)
     classifier = MulticlassClassifier(
         surrogate, random_state=0, fit_intercept=np.sqrt(3) if ends else True, **options)
     classifier.fit(np.concatenate(X), np.concatenate(y))
@@ -572,8 +576,7 @@ def test_explain_counts_each_sign(data, fitted):
 
 def test_explain_leaves_out_what_is_not_there(data):
     X, y = data
-    tagger = fit([np.column_stack([x, np.zeros(len(x))]) for x in X], y, fit_transitions=False,
-                 fit_start_end=False)
+    tagger = fit([np.column_stack([x, np.zeros(len(x))]) for x in X], y, transitions=False)
     table = tagger.explain(n_strongest=1000)
     assert table.transitions == []
     assert {row[2] for row in table.emissions} == {0, 1, 2, 3}
@@ -618,7 +621,7 @@ def legal(labels):
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_bio(surrogate):
     X, y = chunks()
-    tagger = fit(X, y, surrogate, fit_transitions=False, fit_start_end=False, alpha=0.5)
+    tagger = fit(X, y, surrogate, transitions=False, alpha=0.5)
     noisy = [x for x in chunks(1, 100)[0]]
     assert not all(map(legal, tagger.predict(noisy)))
     constrained = tagger.predict(noisy, allowed_transitions="bio")
@@ -645,7 +648,7 @@ def test_bio(surrogate):
             expected = [[q[Y[:, t] == k].sum() for k in range(5)] for t in range(len(x))]
             assert_allclose(found, expected, atol=1e-12)
     # as a parameter, which fits do not look at
-    other = fit(X, y, surrogate, fit_transitions=False, fit_start_end=False, alpha=0.5,
+    other = fit(X, y, surrogate, transitions=False, alpha=0.5,
                 allowed_transitions="bio")
     assert_array_equal(other.coef_, tagger.coef_)
     assert other.predict(noisy).equals(constrained)
@@ -743,7 +746,7 @@ def test_a_warm_start_with_other_data(data, surrogate):
     X, y = data
     weights = np.ones(len(X))
     weights[[0, 5]] = 0.0
-    parameters = {"tol": 0.02, "transition_features": [0, 2]}
+    parameters = {"tol": 0.02, "transitions": Transitions(features=[0, 2])}
     tagger = fit(X, y, surrogate, sample_weight=weights, warm_start=True, **parameters)
     rng = np.random.default_rng(0)
     moved = [x + 0.01 * rng.normal(size=x.shape) for x in X]

@@ -179,12 +179,12 @@ def test_pickle(sequences):
     [
         ([0, 5, 3, 16], ValueError, "sequence 1 would begin at row 5 and end at row 3"),
         ([1, 16], ValueError, "begin with 0"),
-        ([0, 15], ValueError, "number of rows of values, 16; it is 15"),
-        ([0, 17], ValueError, "number of rows of values, 16; it is 17"),
+        ([0, 15], ValueError, "number of rows of values, 16, got 15"),
+        ([0, 17], ValueError, "number of rows of values, 16, got 17"),
         ([], ValueError, "are empty"),
         ([[0, 16]], ValueError, "1 dimension"),
         (16, ValueError, "1 dimension"),
-        ([0.0, 16.0], TypeError, "must be integers; they are float64"),
+        ([0.0, 16.0], TypeError, "must be integers, got float64"),
     ],
 )
 def test_bad_offsets(offsets, error, message):
@@ -206,7 +206,7 @@ def test_no_sequences():
 def test_sparse_arrays_that_do_not_fit_together_are_refused():
     values = sp.csc_array(np.eye(3))
     values.indices[1] = 10**6
-    with pytest.raises(ValueError, match="values is no CSC matrix.*must be < 3"):
+    with pytest.raises(ValueError, match="values is no valid CSC matrix.*must be < 3"):
         Sequences(values, [0, 3])
 
 
@@ -281,7 +281,7 @@ def test_empty_sequences_between_features():
         ([np.ones((1, 2)), np.empty((0, 3))], ValueError, "Sequence 1 has 3 columns"),
         ([[1], [[1, 2], [3]]], ValueError, "Sequence 1 is not an array"),
         ([np.ones((1, 2, 1))], ValueError, "Sequence 0 must have 2 dimensions"),
-        ([[1, 2], 3], ValueError, "Sequence 1 must have 2 dimensions.*it has 0"),
+        ([[1, 2], 3], ValueError, "Sequence 1 must have 2 dimensions.*got 0"),
         ([np.eye(2), sp.eye(2)], TypeError, "sequence 0 is an array, sequence 1 is not"),
         ([sp.eye(2), np.eye(2)], TypeError, "sequence 0 is a sparse matrix, sequence 1 is not"),
         ([["a"], "abc"], TypeError, "Sequence 1 is a str"),

@@ -16,7 +16,7 @@ from fastm4n.reference.soft import (
     features_of_gram,
 )
 from fastm4n.research import FactorGraphs
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research.soft import solve_soft
 from fastm4n.solvers import solve
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify

@@ -15,20 +15,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from fastm4n import (
-    BlockFrankWolfe,
     CountFactor,
     Graphs,
     GraphTagger,
     MultiLabelClassifier,
-    OutOfCore,
     checkpointing,
     load_model,
     regularization_path,
     save_model,
 )
-from fastm4n.penalties import L2
-from fastm4n.research import FactorGraphs
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research import (
+    FactorGraphs,
+    SoftGraphTagger,
+    SoftMultiLabelClassifier,
+    solve_soft,
+)
 
 ALPHA, RHO = 0.2, 0.3
 KINDS = {
@@ -42,10 +43,8 @@ KINDS = {
 
 
 def fitted(X, y, **parameters):
-    parameters = {
-        "alpha": ALPHA, "rho": RHO, "inference": "soft", "random_state": 0, "max_iter": 5000,
-        **parameters}
-    return GraphTagger(**{"surrogate": "max_margin", **parameters}).fit(X, y)
+    return SoftGraphTagger(**{
+        "alpha": ALPHA, "rho": RHO, "random_state": 0, "max_iter": 5000, **parameters}).fit(X, y)
 
 
 def assert_same_optimum(a, b):
@@ -192,7 +191,7 @@ def test_formats_and_threads_agree():
     assert (threads.coef_ == one.coef_).all() and threads.n_iter_ == one.n_iter_
     # weights of graphs, and those that repeat
     double = fitted(X[np.r_[np.arange(len(X)), 3]], [*y, y[3]], tol=1e-4)
-    weighted = GraphTagger(**one.get_params()).fit(X, y, np.where(np.arange(len(X)) == 3, 2.0, 1.0))
+    weighted = clone(one).fit(X, y, np.where(np.arange(len(X)) == 3, 2.0, 1.0))
     assert_same_optimum(double, weighted)
 
 
@@ -204,13 +203,19 @@ def test_what_the_fit_tells(tmp_path):
     assert len(rows) == len(stopped.history_["gap"]) == 2
     assert rows[-1] == {name: column[-1] for name, column in stopped.history_.items()}
     assert rows[-1]["oracle_calls"] > rows[-1]["pass"] and rows[-1]["policy"] == "line_search"
-    tagger = fitted(X, y, solver=BlockFrankWolfe(sampling="permutation", accelerate=False))
-    save_model(tagger, tmp_path / "model")
-    for again in (load_model(tmp_path / "model"), pickle.loads(pickle.dumps(tagger))):
-        assert again.get_params().keys() == tagger.get_params().keys() and again.rho == RHO
+    tagger = fitted(X, y, sampling="permutation", accelerate=False)
+    with pytest.raises(TypeError, match="SoftGraphTagger cannot be saved"):
+        save_model(tagger, tmp_path / "model")
+    save_model(tagger.to_lp(), tmp_path / "model")
+    found = load_model(tmp_path / "model"), pickle.loads(pickle.dumps(tagger)), tagger.to_lp()
+    for again in found:
         assert again.oracle_ == "soft" and again.integrality_gap_ is None
         assert (again.predict(X).values == tagger.predict(X).values).all()
-    relaxed = clone(tagger).set_params(inference="lp").fit(X, y)
+        assert again.duality_gap_ == tagger.duality_gap_
+    assert found[1].get_params().keys() == tagger.get_params().keys() and found[1].rho == RHO
+    assert type(found[0]) is GraphTagger and found[0].inference == "lp"
+    relaxed = GraphTagger(
+        "max_margin", inference="lp", alpha=ALPHA, random_state=0, max_iter=5000).fit(X, y)
     for name in ("coef_", "intercept_", "edge_coef_", "edge_intercept_"):
         setattr(relaxed, name, getattr(tagger, name))
     assert (relaxed.predict(X).values == tagger.predict(X).values).all()
@@ -243,32 +248,42 @@ X, Y = random_graphs(6)
 
 
 @pytest.mark.parametrize("message, call", {
-    "needs surrogate='max_margin', got 'log'": lambda: fitted(X, Y, surrogate="log"),
-    "needs pairwise of .*'potts'.*, got 'attractive'": lambda: fitted(X, Y, pairwise="attractive"),
-    "needs pairwise of .*, got 'displacement'": lambda: fitted(
-        X, Y, pairwise="displacement", grid_shape=(1, 3)),
-    "needs penalty='l2' without bounds, got 'elasticnet'": lambda: fitted(
-        X, Y, penalty="elasticnet"),
-    "needs penalty='l2' without bounds, got L2": lambda: fitted(
-        X, Y, penalty=L2(bounds=(0, None))),
-    "label_features=True": lambda: fitted(X, Y, label_features=True),
-    "needs warm_start=False": lambda: fitted(X, Y, warm_start=True),
-    "got step='pairwise'": lambda: fitted(X, Y, solver=BlockFrankWolfe(step="pairwise")),
-    "is not supported by fits that read": lambda: fitted(X, Y, solver=OutOfCore()),
-    "got solver=OutOfCore": lambda: MultiLabelClassifier(
-        "max_margin", inference="soft", solver=OutOfCore()).fit(np.eye(3), np.eye(3, dtype=int)),
-    "got cache=3": lambda: fitted(X, Y, solver=BlockFrankWolfe(cache=3)),
+    "pairwise must be one of .*'potts'.*, got 'attractive'": lambda: fitted(
+        X, Y, pairwise="attractive"),
+    "pairwise must be one of .*, got 'displacement'": lambda: fitted(
+        X, Y, pairwise="displacement"),
+    "sampling must be one of .*, got 'least'": lambda: fitted(X, Y, sampling="least"),
+    "accelerate must be": lambda: fitted(X, Y, accelerate=3),
     "rho must be a finite number > 0, got 0": lambda: fitted(X, Y, rho=0),
-    "rho must be a finite number > 0, got nan": lambda: fitted(
-        X, Y, rho=np.nan, inference="auto"),
-    "inference must be one of .*'soft'.*, got 'hard'": lambda: fitted(X, Y, inference="hard"),
+    "rho must be a finite number > 0, got nan": lambda: fitted(X, Y, rho=np.nan),
+    "inference must be one of .*, got 'soft'": lambda: GraphTagger(
+        "max_margin", inference="soft").fit(X, Y),
     "decode='min_risk' weighs the costs": lambda: fitted(X, Y).predict(X, "min_risk"),
-    "inference='soft' is not supported by paths": lambda: regularization_path(
-        GraphTagger("max_margin", inference="soft"), X, Y),
+    "SoftGraphTagger is not supported by paths": lambda: regularization_path(
+        SoftGraphTagger(), X, Y),
 }.items())
 def test_mistakes(message, call):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_soft_fits_have_no_parameters_that_soft_constraints_fix():
+    fixed = {
+        "surrogate", "inference", "penalty", "warm_start", "solver", "decode", "label_features",
+        "grid_shape"}
+    for soft, plain, more in (
+            (SoftGraphTagger, GraphTagger, set()),
+            (SoftMultiLabelClassifier, MultiLabelClassifier, {"cache_size"})):
+        own = {"rho", "sampling", "accelerate"} | more
+        assert soft().get_params().keys() == (plain().get_params().keys() - fixed) | own
+
+
+def test_pairs_compare_labels_of_one_numbering():
+    X = Graphs(np.eye(4), [[0, 1], [0, 1]], [0, 2, 4], [0, 1, 2], node_types=[0, 1, 0, 1])
+    y = [[0, 1], [1, 2]]
+    assert fitted(X, y).score(X, y) == 1.0
+    with pytest.raises(ValueError, match="joins nodes of the types 0 and 1, whose labels differ"):
+        fitted(X, y, pairwise="potts")
 
 
 def test_checkpoints_are_refused(tmp_path):
@@ -286,10 +301,9 @@ def label_sets():
 
 
 def fitted_sets(X, Y, **parameters):
-    parameters = {
-        "surrogate": "max_margin", "graph": "complete", "alpha": 0.02, "rho": RHO,
-        "inference": "soft", "random_state": 0, "max_iter": 5000, **parameters}
-    return MultiLabelClassifier(**parameters).fit(X, Y)
+    return SoftMultiLabelClassifier(**{
+        "graph": "complete", "alpha": 0.02, "rho": RHO, "random_state": 0, "max_iter": 5000,
+        **parameters}).fit(X, Y)
 
 
 def exact_objective(clf, X, Y, gram=None):
@@ -300,8 +314,6 @@ def exact_objective(clf, X, Y, gram=None):
     scores = (X if gram is None else gram) @ coef
     total = (scores + clf.intercept_) @ sets.T + both @ clf.edge_coef_
     cost = clf.cost_matrix_[Y[:, np.newaxis], sets].sum(axis=2)
-    if clf.cost_scale == "mean":
-        cost = cost / Y.shape[1]
     truth = total[np.arange(len(Y)), (Y[:, np.newaxis] == sets).all(axis=2).argmax(axis=1)]
     weights = [clf.edge_coef_]
     if clf.fit_intercept:
@@ -312,7 +324,7 @@ def exact_objective(clf, X, Y, gram=None):
 
 
 @pytest.mark.parametrize("more", [
-    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"cost_scale": "mean", "alpha": 0.05},
+    {}, {"fit_intercept": False}, {"fit_intercept": 3.0}, {"alpha": 0.05},
     {"cost": np.array([[0.0, 0.5], [2.0, 0.0]])}, {"graph": "none"}, {"graph": "tree"}])
 def test_label_sets(label_sets, more):
     X, Y = label_sets
@@ -324,7 +336,7 @@ def test_label_sets(label_sets, more):
     relaxed = MultiLabelClassifier(
         "max_margin", inference="lp", tol=1e-4, **{
             name: getattr(clf, name) for name in (
-                "graph", "alpha", "fit_intercept", "cost", "cost_scale", "random_state")}).fit(X, Y)
+                "graph", "alpha", "fit_intercept", "cost", "random_state")}).fit(X, Y)
     # the smallest relaxed objective lies between these
     assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
     assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
@@ -362,25 +374,21 @@ def test_label_sets_in_other_forms(label_sets, tmp_path):
     other = fitted_sets(sparse.csr_array(X), sparse.csr_array(Y), tol=1e-4)
     assert_same_optimum(clf, other)
     double = fitted_sets(np.r_[X, X[:1]], np.r_[Y, Y[:1]], tol=1e-4)
-    weighted = MultiLabelClassifier(**clf.get_params()).fit(
+    weighted = clone(clf).fit(
         X, Y, np.where(np.arange(len(X)) == 0, 2.0, 1.0))
     assert_same_optimum(double, weighted)
     assert double.dual_objective_ > clf.primal_objective_ or (
         double.primal_objective_ < clf.dual_objective_)
-    save_model(clf, tmp_path / "model")
+    with pytest.raises(TypeError, match="SoftMultiLabelClassifier cannot be saved"):
+        save_model(clf, tmp_path / "model")
+    save_model(clf.to_lp(), tmp_path / "model")
     again = load_model(tmp_path / "model")
-    assert again.oracle_ == "soft" and again.rho == RHO
-    assert (again.predict(X) == clf.predict(X)).all()
+    assert again.oracle_ == "soft" and (again.predict(X) == clf.predict(X)).all()
     assert clf.score(X, Y) > 0.3 and clf.decision_function(X).shape == Y.shape
-    for message, more in {
-        "needs surrogate='max_margin', got 'max_min'": {"surrogate": "max_min"},
-        "needs penalty='l2' without bounds": {"penalty": L2({"edge_coef": (0, None)})},
-        "rho must be a finite number > 0, got -1": {"rho": -1},
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            fitted_sets(X, Y, **more)
+    with pytest.raises(ValueError, match="rho must be a finite number > 0, got -1"):
+        fitted_sets(X, Y, rho=-1)
     with pytest.raises(ValueError, match="not supported by paths"):
-        regularization_path(MultiLabelClassifier("max_margin", inference="soft"), X, Y)
+        regularization_path(SoftMultiLabelClassifier(), X, Y)
 
 
 @pytest.mark.parametrize("more", [
@@ -402,7 +410,7 @@ def test_label_sets_of_kernels(label_sets, more, tmp_path):
     assert exact_objective(clf, X, Y, gram) <= history["objective"][-1] + 1e-12
     assert history["objective"][-1] <= clf.primal_objective_
     # the smallest relaxed objective lies between these
-    relaxed = clone(clf).set_params(inference="lp", tol=1e-3).fit(X, Y)
+    relaxed = clf.to_lp().fit(X, Y)
     assert relaxed.dual_objective_ <= history["objective"].min() + 1e-9
     assert history["bound"].max() <= relaxed.primal_objective_ + 1e-9
     # predictions are of these weights
@@ -412,7 +420,7 @@ def test_label_sets_of_kernels(label_sets, more, tmp_path):
     np.testing.assert_allclose(
         clf.decision_function(X), gram @ clf.dual_coef_ + clf.intercept_ + on @ (pairs + pairs.T),
         atol=1e-9)
-    save_model(clf, tmp_path / "model")
+    save_model(clf.to_lp(), tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert (again.predict(X) == on).all()
 
@@ -434,7 +442,7 @@ def test_kernels_of_repeated_and_weighted_label_sets(label_sets):
     keep = np.flatnonzero(np.arange(len(X)) != 3)
     double = fitted_sets(
         np.r_[X[keep], X[:1]], np.r_[Y[keep], Y[:1]], tol=1e-4, kernel="rbf", gamma=0.5)
-    weighted = MultiLabelClassifier(**double.get_params()).fit(X, Y, weights)
+    weighted = clone(double).fit(X, Y, weights)
     assert max(double.dual_objective_, weighted.dual_objective_) <= min(
         double.primal_objective_, weighted.primal_objective_)
     assert (weighted.dual_coef_[3] == 0.0).all()
@@ -445,7 +453,7 @@ def test_kernels_of_repeated_and_weighted_label_sets(label_sets):
 
 
 @pytest.mark.parametrize(("message", "more"), [
-    ("holds the whole Gram matrix of 30 examples, .* cache_size=0.001 allows less",
+    ("Gram matrix of 30 examples takes .*, more than cache_size=0.001: set it",
      {"kernel": "rbf", "cache_size": 0.001}),
     ("X is not symmetric", {"kernel": "precomputed"}),
     ("is not positive semidefinite", {
@@ -470,7 +478,7 @@ def test_label_sets_under_counts(label_sets, more):
     clf = fitted_sets(X, Y, constraints=constraints, **more)
     on = clf.predict(X)
     assert on.sum(axis=1).min() >= 1 and on.sum(axis=1).max() <= 2
-    exact = clone(clf).set_params(inference="exact", tol=1e-4).fit(X, Y)
+    exact = clf.to_lp().set_params(inference="exact", tol=1e-4).fit(X, Y)
     # the relaxed objective is no smaller than the exact one
     assert clf.history_["objective"].min() >= exact.dual_objective_ - 1e-9
     if more.get("graph") == "none":
@@ -506,7 +514,7 @@ def test_graphs_under_counts(kind):
     X = X.with_factors(factors)
     tagger = fitted(X, y, rho=0.1)
     assert tagger.oracle_ == "soft" and 0.0 <= tagger.relative_gap_ <= tagger.tol
-    exact = clone(tagger).set_params(inference="exact").fit(X, y)
+    exact = tagger.to_lp().set_params(inference="exact").fit(X, y)
     # the relaxed objective is no smaller than the exact one
     history = tagger.history_
     assert history["objective"].min() >= exact.dual_objective_ - 1e-9

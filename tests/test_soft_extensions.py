@@ -10,11 +10,11 @@ from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tabl
 from fastm4n import CountFactor
 from fastm4n.reference import SplitMix64
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin
-from fastm4n.research._soft_solver import solve_soft
+from fastm4n.research.soft import solve_soft
 from fastm4n.solvers import solve
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 
 RHO = 0.4
 
@@ -276,7 +276,7 @@ def test_the_block_solver_takes_counts(counted, step):
     outputs, features, _ = counted.fitted(RHO, BlockCoordinateEngine)
     outputs, features = pickle.loads(pickle.dumps((outputs, features)))
     found = solve(
-        SmoothMargin(outputs, 1e-9) if step == "line_search" else MaxMargin(outputs), features,
+        SmoothMargin(outputs, 1e-9) if step == "line_search" else MaxMarginLoss(outputs), features,
         counted.shares[counted.graphs.examples], ALPHA, step=step, accelerate=True, tol=1e-3,
         max_iter=20000)
     assert found.converged

@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,
+    LabelNewton,
     LabelRanker,
     Matcher,
     MulticlassClassifier,
@@ -239,6 +240,20 @@ def test_auto_has_one_alternative_for_single_labels(rate):
     assert set(names[:first]) == {"line_search"} and names[first] == "pairwise"
     assert set(names[-300:]) == {"pairwise" if rate == 0.1 else "line_search"}
     assert held == [name != "line_search" for name in names]
+
+
+@pytest.mark.parametrize(("surrogate", "cost", "names"), [
+    ("log", np.inf, {"line_search"}), ("log", 0.0, {"quasi_newton"}),
+    ("max_margin", 0.0, {"newton"})])
+def test_auto_takes_the_cheapest_that_does_not_refuse(surrogate, cost, names, monkeypatch):
+    X, y = data_of(MulticlassClassifier)
+    monkeypatch.setattr(LabelNewton, "cost", lambda self, problem, options: cost)
+    fit = MulticlassClassifier(surrogate, alpha=0.1, random_state=0).fit(X, y)
+    assert set(fit.history_["policy"]) == names
+    # its refusal is asked first
+    monkeypatch.setattr(LabelNewton, "refusal", lambda self, problem: "no")
+    fit = MulticlassClassifier(surrogate, alpha=0.1, random_state=0).fit(X, y)
+    assert "line_search" in fit.history_["policy"]
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)

@@ -87,27 +87,27 @@ def test_columns_count_from_one_even_where_svmlight_would_guess():
 BAD_LINES = {
     "A qid:1 1:1\nB qid:2 1:1\nA qid:1 1:1\n": "line 3: qid:1 comes back after another {one}; "
     "it began at line 1. The {many} of a {one} must be consecutive",
-    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid after the label; it names the {one}",
-    "1 1:1\n": "line 1: there is no qid after the label",
+    "1 qid:1 1:1\n1 1:1\n": "line 2: there is no qid of the {one} after the label",
+    "1 1:1\n": "line 1: there is no qid of the {one} after the label",
     "1 qid:x 1:1\n": "line 1: the {one} 'qid:x' is not qid: and an integer of 64 bits",
     "1 qid:9223372036854775808 1:1\n": "line 1: the {one} 'qid:9223372036854775808' is not",
-    "1 qid:1 2:1 1:1\n": "line 1: the index 1 does not exceed the one before it",
-    "\n1 qid:1 2:1 2:1\n": "line 2: the index 2 does not exceed the one before it",
+    "1 qid:1 2:1 1:1\n": "line 1: the index 1 does not increase",
+    "\n1 qid:1 2:1 2:1\n": "line 2: the index 2 does not increase",
     "1 qid:1 1:nan\n": "line 1: the value of feature 1 is nan, no finite float64",
     "1 qid:1 1:1e999\n": "line 1: the value of feature 1 is inf",
     "1 qid:1 1:1\nnan qid:1 1:1\n": "line 2: the label is nan; labels must be finite",
-    "1 qid:1 1:1\n1 qid:1 0:1\n": "line 2: the feature number is 0, but SVM-{name} counts features "
-    "from 1. load_svmlight_sequences reads",
+    "1 qid:1 1:1\n1 qid:1 0:1\n": "line 2: the feature number is 0, but SVM-{name} counts from "
+    "1. Use load_svmlight_sequences",
     "1 qid:1 -1:1\n": "line 1: the index -1 is negative",
     "1 qid:1 1:1 1000000000000000000:1\n": "line 1: the feature number 1000000000000000000 is above "
-    "100000000, and a model has a weight for each number up to it. Number the features anew",
+    "100000000. Renumber the features",
     "1 qid:1 99999999999999999999:1\n": "line 1: '99999999999999999999:1' is not a feature",
     "1 qid:1 a:1\n": "line 1: 'a:1' is not a feature, index:value",
     "1 qid:1 1:\n": "line 1: '1:' is not a feature",
     "1 qid:1 1:1_0\n": "line 1: '1:1_0' is not a feature",
     "1 qid:1 1\n": "line 1: '1' is not a feature",
-    "1 qid:1\n2 qid:1\n": "holds no features; pass n_features",
-    "# nothing\n \n": "holds no {many}",
+    "1 qid:1\n2 qid:1\n": "has no features; pass n_features",
+    "# nothing\n \n": "has no {many}",
     "": "is empty",
 }
 
@@ -261,13 +261,13 @@ def test_bad_queries(X, y, message):
 def test_ties_and_memory():
     with pytest.raises(ValueError, match="There are no pairs: in each query"):
         preference_pairs([ONE, ONE], [[1, 1, 1], [2, 2, 2]])
-    with pytest.raises(ValueError, match="Documents 0 and 2 of query 1 have the same target, 5: "):
+    with pytest.raises(ValueError, match="Documents 0 and 2 of query 1 have the same target, 5. "):
         document_pairs([ONE, ONE], [[1, 2, 3], [5, 1, 5]])
     many = Sequences(sparse.csr_matrix(np.ones((200_000, 1))), [0, 200_000])
     distinct = Sequences(np.arange(200_000), [0, 200_000])
     with pytest.raises(ValueError, match="19999900000 pairs of documents need 4.58e.05 MiB"):
         preference_pairs(many, distinct)
-    with pytest.raises(ValueError, match="largest query having 200000 documents, and cache_size"):
+    with pytest.raises(ValueError, match="up to 200000 documents in a query, but cache_size"):
         document_pairs(many, distinct)
     # memory is that of the pairs there are, not of all that there could be
     assert preference_pairs(many, [np.arange(200_000) == 0])[0].shape == (199_999, 1)

@@ -285,7 +285,7 @@ def test_model_files(tmp_path):
     save_model(tagger().fit(ROWS, TAGS), tmp_path / "model")
     assert load_model(tmp_path / "model").vectorizer_ is None
     given.vectorizer_ = "other"
-    with pytest.raises(TypeError, match="vectorizer_ is of type str"):
+    with pytest.raises(TypeError, match="vectorizer_ must be a SequenceVectorizer, got str"):
         save_model(given, tmp_path / "other")
 
 
@@ -368,7 +368,7 @@ BAD = {
     "one string": (["abc"], "Sequence 0 of X .* of type str"),
     "nothing": ([[], []], "nothing to learn from"),
     "empty tokens": ([[[], []]], "nothing to learn from"),
-    "empty dicts": ([[{}, {}]], "no attributes: there is nothing to learn"),
+    "empty dicts": ([[{}, {}]], "has no attributes"),
     "no sequences": ([], "X has no sequences"),
 }
 

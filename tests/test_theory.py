@@ -11,6 +11,7 @@ from fastm4n import (
     MulticlassClassifier,
     OrdinalClassifier,
     SequenceTagger,
+    Transitions,
 )
 from fastm4n.research.theory import (
     clopper_pearson,
@@ -25,11 +26,11 @@ from fastm4n.research.theory._models import ReadModel
 from fastm4n.research.theory.bounds import norm_level, union
 
 CASES = {
-    "labels": ((1, 1, 1), 2, 3, dict(fit_transitions=False, fit_start_end=False)),
-    "no transitions": ((2, 1), 2, 3, dict(fit_transitions=False)),
+    "labels": ((1, 1, 1), 2, 3, dict(transitions=False)),
+    "no transitions": ((2, 1), 2, 3, dict(transitions=Transitions(pairs=False))),
     "chain": ((2, 1), 2, 2, {}),
     "longer": ((3,), 1, 2, dict(fit_intercept=False)),
-    "features of transitions": ((2, 1), 2, 2, dict(transition_features="all")),
+    "features of transitions": ((2, 1), 2, 2, dict(transitions=Transitions(features="all"))),
 }
 
 
@@ -40,7 +41,7 @@ def test_complexity_is_that_of_all_signs(case, decomposition):
     rng = np.random.default_rng(1)
     model, X, _ = tagger(rng, lengths, d, R, **parameters)
     found = factor_graph_complexity(model, X, n_draws=400, random_state=0)
-    if not model.fit_transitions:
+    if not model._scored.pairs:
         assert list(found) == ["parts"]
         decomposition = "parts"
     found = found[decomposition]
@@ -65,7 +66,7 @@ def test_complexity_is_that_of_all_signs(case, decomposition):
             s[name] = s.get(name, 0) + n_factors * (value != 0)
     assert found.sparsity == max(s.values())
     assert found.mean_factors == np.mean([
-        len(x) + (len(x) - 1) * (decomposition == "parts" and model.fit_transitions) for x in X])
+        len(x) + (len(x) - 1) * (decomposition == "parts" and model._scored.pairs) for x in X])
 
 
 def test_printed_l1_bound_is_below_the_complexity_somewhere():
@@ -88,7 +89,7 @@ def test_labels_are_chains_of_one(make):
     X[np.abs(X) < 0.4] = 0
     one = MulticlassClassifier(max_iter=5, tol=0.5).fit(make(X), y)
     chain = SequenceTagger(
-        fit_transitions=False, fit_start_end=False, max_iter=5, tol=0.5).fit(
+        transitions=False, max_iter=5, tol=0.5).fit(
         [x[np.newaxis] for x in X], y[:, np.newaxis])
     a = factor_graph_complexity(one, make(X), random_state=3)["parts"]
     b = factor_graph_complexity(
@@ -128,7 +129,7 @@ def test_families_split_the_complexity():
 
 def test_signs_in_ranges_and_the_same_again(monkeypatch):
     rng = np.random.default_rng(5)
-    model, X, _ = tagger(rng, (4, 1, 3, 2), 3, 2, transition_features=[0, 2])
+    model, X, _ = tagger(rng, (4, 1, 3, 2), 3, 2, transitions=Transitions(features=[0, 2]))
     whole = factor_graph_complexity(model, X, n_draws=200, random_state=7)
     again = factor_graph_complexity(model, X, n_draws=200, random_state=7)
     assert repr([each.norms for each in whole.values()]) == repr(
@@ -158,7 +159,7 @@ def test_empty_sequences_and_no_draws():
 
 
 @pytest.mark.parametrize("parameters", [
-    {}, {"transition_features": "all"}, {"fit_transitions": False}, {"fit_start_end": False}])
+    {}, {"transitions": Transitions(features="all")}, {"transitions": Transitions(pairs=False)}, {"transitions": Transitions(start_end=False)}])
 def test_reach_and_weights(parameters):
     rng = np.random.default_rng(7)
     model, X, y = tagger(rng, (3, 2, 1), 2, 2, **parameters)
@@ -202,7 +203,7 @@ def test_margin_losses_of_all_labellings(cost, loss):
     rng = np.random.default_rng(8)
     selected = "all" if cost == "absolute" else None
     model, X, y = tagger(
-        rng, (1, 2, 4, 3), 3, 3, cost=COSTS[cost], transition_features=selected, max_iter=3)
+        rng, (1, 2, 4, 3), 3, 3, cost=COSTS[cost], transitions=Transitions(features=selected), max_iter=3)
     X, y = [*X, np.zeros((0, 3))], [*y, np.zeros(0, dtype=int)]
     found = margins(model, X, y, loss=loss)
     C, weights = model.cost_matrix_, ReadModel(model, X).weights()
@@ -279,7 +280,7 @@ def test_margin_losses_may_fall_where_rho_grows():
     # why bounds are for the rho of a finite grid, and not for all at once
     X, y = [np.eye(2)], [[0, 1]]
     model = SequenceTagger(
-        fit_intercept=False, fit_start_end=False, fit_transitions=False, max_iter=1, tol=0.999)
+        fit_intercept=False, transitions=False, max_iter=1, tol=0.999)
     model.fit(X, y)
     # (0, 0) scores 0.5 more than the truth (0, 1), and all others far less
     model.coef_ = np.array([[10.0, 0.5], [0.0, 0.0]])

@@ -16,6 +16,7 @@ from fastm4n.research.theory import (
     prices,
     printed_constant,
 )
+from fastm4n.surrogates import Log
 
 LEVELS = np.arange(3.0)
 COSTS = {
@@ -228,13 +229,13 @@ def test_consistency_says_when():
     assert of("log", sequences=True) is False
     assert of("log", sequences=True, decode="min_risk") is True
     assert of("log", sequences=True, loss="zero_one") is None
-    assert of("log", cost_augmented=True) is True
-    assert of("log", cost_augmented=True, sequences=True) is None
-    assert of("log", cost_augmented=True, sequences=True, transitions=False) is True
-    assert of("log", cost_augmented=True, sequences=True, loss="zero_one") is False
-    assert of("log", cost_augmented=True, decode="min_risk") is False
-    assert of("log", COSTS["absolute"], cost_augmented=True) is None
-    assert of("log", COSTS["absolute"], cost_augmented=True, loss="zero_one") is False
+    assert of(Log(cost_augmented=True)) is True
+    assert of(Log(cost_augmented=True), sequences=True) is None
+    assert of(Log(cost_augmented=True), sequences=True, transitions=False) is True
+    assert of(Log(cost_augmented=True), sequences=True, loss="zero_one") is False
+    assert of(Log(cost_augmented=True), decode="min_risk") is False
+    assert of(Log(cost_augmented=True), COSTS["absolute"]) is None
+    assert of(Log(cost_augmented=True), COSTS["absolute"], loss="zero_one") is False
     many = np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0)))
     assert np.isnan(consistency("max_min", many).constant)
     assert consistency("max_min", 1 - np.eye(40)).constant == pytest.approx(40)

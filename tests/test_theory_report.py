@@ -278,10 +278,10 @@ def test_report_refuses_models_and_data(chains):
     with pytest.raises(ValueError, match="a label for each of the 150 examples"):
         complexity_report(MulticlassClassifier(random_state=0).fit(*iris), iris[0], iris[1][:5])
     kernel = MulticlassClassifier(kernel="rbf", random_state=0).fit(*iris)
-    with pytest.raises(NotImplementedError, match="kernel='rbf' has none; supported are"):
+    with pytest.raises(NotImplementedError, match="kernel='rbf' has no weights"):
         complexity_report(kernel, *iris)
     ranker = LabelRanker(random_state=0).fit([[0.0], [1.0]], ["b>a>c", "a>b>c"])
-    with pytest.raises(NotImplementedError, match="LabelRanker has no factors"):
+    with pytest.raises(NotImplementedError, match="LabelRanker is not supported by reports"):
         complexity_report(ranker, [[0.0]], ["b>a>c"])
     with pytest.raises(ValueError, match="not fitted"):
         complexity_report(SequenceTagger(), X, y)

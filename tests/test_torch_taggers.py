@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from fastm4n import SequenceTagger, load_model, save_model
+from fastm4n import SequenceTagger, Transitions, load_model, save_model
+from fastm4n.research import Boost
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: the layers of fastm4n.torch are not tested.")
@@ -30,7 +31,7 @@ class Case:
 
 
 @pytest.mark.parametrize("parameters", [
-    {}, {"states": "observed"}, {"cost_scale": "mean"}, {"fit_start_end": False},
+    {}, {"states": "observed"}, {"cost_scale": "mean"}, {"transitions": Transitions(start_end=False)},
     {"fit_intercept": False}])
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
 def test_layers_of_taggers_lose_and_predict_the_same(surrogate, parameters):
@@ -84,12 +85,12 @@ def test_what_no_layer_can_be():
         from_tagger(3)
     with pytest.raises(ValueError, match="not fitted"):
         from_tagger(SequenceTagger())
-    with pytest.raises(TypeError, match="surrogate is the tagger's"):
+    with pytest.raises(TypeError, match="surrogate comes from the tagger"):
         from_tagger(case.tagger, surrogate="log")
-    with pytest.raises(ValueError, match="no weights for order=2"):
-        from_tagger(SequenceTagger("log", order=2).fit(case.X, case.y))
-    with pytest.raises(ValueError, match="surrogate='boost' has no layer"):
-        from_tagger(SequenceTagger("boost").fit(case.X, case.y))
+    with pytest.raises(ValueError, match=r"Transitions\(order=2\)"):
+        from_tagger(SequenceTagger("log", transitions=Transitions(order=2)).fit(case.X, case.y))
+    with pytest.raises(ValueError, match=r"surrogate=Boost\(\) has no layer"):
+        from_tagger(SequenceTagger(Boost()).fit(case.X, case.y))
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):
         to_tagger(ChainLoss(4), linear, case.tagger)
     with pytest.raises(ValueError, match="layer must be a ChainLoss of 3 labels"):
@@ -98,7 +99,7 @@ def test_what_no_layer_can_be():
         to_tagger(layer, torch.nn.Linear(5, 3), case.tagger)
     with torch.no_grad():
         linear.weight[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="weights for coef_ hold NaN"):
+    with pytest.raises(ValueError, match="weights for coef_ contain NaN"):
         to_tagger(layer, linear, case.tagger)
 
 

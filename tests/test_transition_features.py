@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
+from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger, Transitions
 from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.reference import (
     score_labelling,
@@ -22,7 +22,7 @@ from fastm4n.reference import (
     viterbi,
 )
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.surrogates import MaxMargin
+from fastm4n.surrogates import MaxMarginLoss
 
 # how small gaps become is asserted where it matters
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -52,7 +52,7 @@ def make_data(lengths=(3, 1, 4, 2, 1, 5), n_features=5, n_labels=R, seed=0):
 
 
 def tagger(surrogate="log", **parameters):
-    parameters = {"transition_features": SELECTED, "random_state": 0, **parameters}
+    parameters = {"transitions": Transitions(features=SELECTED), "random_state": 0, **parameters}
     return made(SequenceTagger, surrogate, **parameters)
 
 
@@ -84,11 +84,12 @@ def test_certificate(surrogate, sparse):
     {"surrogate": "max_min", "oracle": "mirror_prox", "oracle_iter": 300, "max_iter": 60},
     {"surrogate": "max_margin", "sampling": "uniform"},
     {"surrogate": "log", "sampling": "permutation"},
-    {"surrogate": "log", "fit_intercept": False, "fit_start_end": False},
+    {"surrogate": "log", "fit_intercept": False,
+     "transitions": Transitions(start_end=False, features=SELECTED)},
 ])
 def test_policies_meet(options):
     X, y = make_data()
-    plain = {name: options[name] for name in options if name.startswith("fit_")}
+    plain = {name: options[name] for name in options if name in ("fit_intercept", "transitions")}
     best = tagger(options["surrogate"], alpha=1.0, tol=1e-5, max_iter=5000, **plain).fit(X, y)
     model = tagger(**{"alpha": 1.0, "tol": 1e-3, **options}).fit(X, y)
     assert model.relative_gap_ < 0.1
@@ -150,8 +151,8 @@ def test_features_that_are_zero_change_nothing(surrogate):
     X, y = make_data()
     X = [np.column_stack([x, np.zeros(len(x))]) for x in X]
     options = {"alpha": 0.2, "tol": 1e-4, "max_iter": 5000}
-    shared = tagger(surrogate, transition_features=None, **options).fit(X, y)
-    model = tagger(surrogate, transition_features=[5], **options).fit(X, y)
+    shared = tagger(surrogate, transitions=Transitions(), **options).fit(X, y)
+    model = tagger(surrogate, transitions=Transitions(features=[5]), **options).fit(X, y)
     assert not model.transition_feature_coef_.any()
     gaps = np.array([model.duality_gap_, shared.duality_gap_])
     assert gaps.max() < 1e-3
@@ -170,7 +171,7 @@ def test_transitions_that_only_features_can_tell():
     y = [np.cumsum(np.append(x[0, 2] > 0, x[1:, 0])).astype(int) % 2 for x in X]
     options = {"alpha": 1e-3, "tol": 1e-2, "random_state": 0}
     for surrogate in SURROGATES:
-        model = SequenceTagger(surrogate, transition_features=[0], **options).fit(X[:20], y[:20])
+        model = SequenceTagger(surrogate, transitions=Transitions(features=[0]), **options).fit(X[:20], y[:20])
         assert model.score(X[20:], y[20:]) == 1.0
     assert SequenceTagger("log", **options).fit(X[:20], y[:20]).score(X[20:], y[20:]) < 0.7
 
@@ -183,7 +184,7 @@ def test_weights_can_be_put_aside():
     features = ChainFeatures(
         rows, starts, Layout.of_chains(lengths, R, True), 1.0, True, True,
         np.ascontiguousarray(rows[:, SELECTED]))
-    structure = MaxMargin(ChainOutputs(np.concatenate(y), lengths, COST, True, cost_scale="mean"))
+    structure = MaxMarginLoss(ChainOutputs(np.concatenate(y), lengths, COST, True, cost_scale="mean"))
     engine = BlockCoordinateEngine(structure, features, np.full(len(X), 1 / len(X)), 0.1, 0)
     start = engine.mu.copy()
     for _ in range(3):
@@ -295,21 +296,21 @@ def test_ways_to_select(sparse):
     given = as_csr(X) if sparse else X
     mask = np.zeros(5, dtype=bool)
     mask[SELECTED] = True
-    model = tagger(transition_features=mask).fit(given, y)
+    model = tagger(transitions=Transitions(features=mask)).fit(given, y)
     assert model.transition_features_.tolist() == [1, 4]
     assert model.transition_feature_coef_.shape == (2, R, R)
     for same in [1, 4], (1, 4), np.array([1, 4], dtype=np.uint8), mask.tolist():
-        other = tagger(transition_features=same).fit(given, y)
+        other = tagger(transitions=Transitions(features=same)).fit(given, y)
         for a, b in zip(arrays_of(model), arrays_of(other)):
             assert_array_equal(a, b)
-    swapped = tagger(transition_features=[4, 1], tol=1e-9).fit(given, y)
-    ordered = tagger(transition_features=[1, 4], tol=1e-9).fit(given, y)
+    swapped = tagger(transitions=Transitions(features=[4, 1]), tol=1e-9).fit(given, y)
+    ordered = tagger(transitions=Transitions(features=[1, 4]), tol=1e-9).fit(given, y)
     assert swapped.transition_features_.tolist() == [4, 1]
     assert_allclose(
         swapped.transition_feature_coef_[::-1], ordered.transition_feature_coef_, atol=1e-3)
-    every = tagger(transition_features="all").fit(given, y)
+    every = tagger(transitions=Transitions(features="all")).fit(given, y)
     assert every.transition_features_.tolist() == [0, 1, 2, 3, 4]
-    numbered = tagger(transition_features=range(5)).fit(given, y)
+    numbered = tagger(transitions=Transitions(features=range(5))).fit(given, y)
     for a, b in zip(arrays_of(every), arrays_of(numbered)):
         assert_array_equal(a, b)
     assert_array_equal(every.predict(given)[2], viterbi(*chain_of(every, X[2]))[0])
@@ -318,28 +319,38 @@ def test_ways_to_select(sparse):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ([0, 5], r"transition_features\[1\] is 5, but X has the features 0 ... 4"),
-        ([-1], r"transition_features\[0\] is -1"),
-        ([2, 0, 2], "transition_features has 2 more than once, again at index 2"),
-        ([], "transition_features selects no feature"),
-        (np.zeros(5, dtype=bool), "transition_features selects no feature"),
-        (np.ones(4, dtype=bool), "transition_features is a mask of 4 features, but X has 5"),
-        ([0.0, 1.0], "transition_features must be 'all', column numbers or a boolean mask"),
-        ([[0], [1]], "transition_features must be 'all', column numbers"),
-        ([[0], [1, 2]], "transition_features must be 'all', column numbers"),
-        (3, "transition_features must be 'all', column numbers"),
-        ("some", "transition_features must be one of"),
+        ([0, 5], r"transitions: features\[1\] is 5, but X has the features 0 ... 4"),
+        ([-1], r"transitions: features\[0\] is -1"),
+        ([2, 0, 2], "transitions: features has 2 more than once, again at index 2"),
+        ([], "transitions: features selects no feature"),
+        (np.zeros(5, dtype=bool), "transitions: features selects no feature"),
+        (np.ones(4, dtype=bool), "transitions: features is a mask of 4, but X has 5 features"),
+        ([0.0, 1.0], "transitions: features must be 'all', column numbers or a boolean mask"),
+        ([[0], [1]], "transitions: features must be 'all', column numbers"),
+        ([[0], [1, 2]], "transitions: features must be 'all', column numbers"),
+        (3, "transitions: features must be 'all', column numbers"),
+        ("some", "transitions: features must be one of"),
     ],
 )
 def test_bad_selections(columns, message):
     X, y = make_data()
     with pytest.raises(ValueError, match=message):
-        tagger(transition_features=columns).fit(X, y)
+        tagger(transitions=Transitions(features=columns)).fit(X, y)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"start_end": 0}, "start_end must be True or False, got 0"),
+    ({"pairs": None}, "pairs must be True or False, got None"),
+    ({"order": 1.5}, "order must be an integer > 0, got 1.5"),
+])
+def test_bad_transitions(given, message):
+    with pytest.raises(ValueError, match="transitions: " + message):
+        tagger(transitions=Transitions(**given)).fit(*make_data())
 
 
 def test_transitions_are_needed():
-    with pytest.raises(ValueError, match=r"transition_features=\[4, 1\] needs fit_transitions=True"):
-        tagger(fit_transitions=False).fit(*make_data())
+    with pytest.raises(ValueError, match=r"features=\[4, 1\] needs pairs=True"):
+        tagger(transitions=Transitions(features=[4, 1], pairs=False)).fit(*make_data())
 
 
 def test_state():
@@ -351,7 +362,7 @@ def test_state():
     loaded = pickle.loads(pickle.dumps(model))
     assert not {"_packed", "_packed_edges"} & set(model.__getstate__())
     assert_array_equal(loaded.predict(new).values, expected)
-    model.set_params(transition_features=None)  # takes effect at the next fit
+    model.set_params(transitions=Transitions())  # takes effect at the next fit
     assert_array_equal(model.predict(new).values, expected)
     loaded.transition_feature_coef_ = -3 * loaded.transition_feature_coef_
     for x, labels in zip(new, loaded.predict(new)):
@@ -363,7 +374,7 @@ def test_state():
     model.fit(X, y)
     gone = {"transition_feature_coef_", "transition_features_", "_packed_edges"}
     assert not gone & set(vars(model))
-    plain = tagger("max_margin", alpha=0.02, max_iter=50, transition_features=None).fit(X, y)
+    plain = tagger("max_margin", alpha=0.02, max_iter=50, transitions=Transitions()).fit(X, y)
     assert_array_equal(model.predict(new).values, plain.predict(new).values)
 
 
@@ -376,7 +387,7 @@ def test_warm_start(surrogate):
     assert cold > 0 and model.n_iter_ == 0
     # the dual point does not depend on which columns transitions depend on, but on whether
     for columns in [1], None, SELECTED:
-        model.set_params(transition_features=columns).fit(X, y)
+        model.set_params(transitions=Transitions(features=columns)).fit(X, y)
         fresh = clone(model).set_params(warm_start=False).fit(X, y)
         assert model.relative_gap_ <= 1e-3
         assert_allclose(model.primal_objective_, fresh.primal_objective_, atol=2e-3)
@@ -414,6 +425,6 @@ def test_explain(fitted):
     k, i, j = np.unravel_index(np.argmax(coef), coef.shape)
     assert rows[0][1:] == (i, j, names[SELECTED[k]])
     assert f"{i} -> {j} {names[SELECTED[k]]}" in str(model.explain(names, 2))
-    plain = tagger(transition_features=None).fit(*make_data())
+    plain = tagger(transitions=Transitions()).fit(*make_data())
     assert len(plain.explain(names).transition_features) == 0
     assert "features of transitions" not in str(plain.explain(names))

@@ -14,7 +14,7 @@ from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.inference import chain_entropy, max_min_chain, sum_product, viterbi, viterbi_kbest
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import MaxMin
+from fastm4n.surrogates import MaxMinLoss
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 
 results = {"width": simd_width()}
@@ -59,7 +59,7 @@ for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
         compute_rows=lambda rows, out: np.copyto(out, K[rows]))
     for name, features in maps.items():
         outputs = SimplexOutputs(y, 1.0 - np.eye(k))
-        engine = BlockCoordinateEngine(MaxMin(outputs), features, p, 0.05, 1)
+        engine = BlockCoordinateEngine(MaxMinLoss(outputs), features, p, 0.05, 1)
         for _ in range(3):
             engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         results[f"fit {k} {name}"] = np.array(engine.mu)

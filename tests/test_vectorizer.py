@@ -317,8 +317,8 @@ def test_weights_that_the_dtype_cannot_hold(min_count):
         ("abc", TypeError, "list of sequences, each a list of tokens; got str"),
         (None, TypeError, "got NoneType"),
         (Sequences(np.zeros((2, 2)), [0, 2]), TypeError, "got Sequences"),
-        ([], ValueError, "X holds no attributes"),
-        ([[[], {}, {"a": []}]], ValueError, "X holds no attributes"),
+        ([], ValueError, "X has no attributes"),
+        ([[[], {}, {"a": []}]], ValueError, "X has no attributes"),
     ],
 )
 def test_what_is_no_list_of_sequences(data, error, message):

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 import fastm4n.reference as ref
-from fastm4n import MulticlassClassifier, MultiLabelClassifier
+from fastm4n import BlockFrankWolfe, MulticlassClassifier, MultiLabelClassifier
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
@@ -232,7 +232,8 @@ def test_estimators_above_a_thousand_examples(kernel, is_sparse, cache_size):
     alpha = 1e-3
     data = sparse.csr_matrix(X) if is_sparse else X
     options = dict(
-        alpha=alpha, kernel=kernel, gamma=GAMMA, cache_size=cache_size, random_state=0)
+        alpha=alpha, kernel=kernel, gamma=GAMMA, random_state=0,
+        solver=BlockFrankWolfe(kernel_cache_size=cache_size))
     model = MulticlassClassifier("max_margin", tol=1e-2, **options).fit(
         data, y, sample_weight=weights)
     exact = MulticlassClassifier("max_margin", tol=1e-3, **options, max_iter=10000).set_params(

@@ -30,14 +30,14 @@ def chain_features(x, labels, R, model, positions=None, pairs=None):
             add(("coef", j, y), value)
         if model.fit_intercept:
             add(("intercept", 0, y), 1.0)
-        if model.fit_start_end and t == 0:
+        if model._scored.start_end and t == 0:
             add(("start", 0, y), 1.0)
-        if model.fit_start_end and t == T - 1:
+        if model._scored.start_end and t == T - 1:
             add(("end", 0, y), 1.0)
-    if model.fit_transitions:
+    if model._scored.pairs:
         for t in range(1, T) if pairs is None else pairs:
             add(("transition", labels[t - 1], labels[t]), 1.0)
-            if model.transition_features is not None:
+            if model._scored.features is not None:
                 for j, value in enumerate(x[t]):
                     add(("selected", j, labels[t - 1], labels[t]), value)
     return out
@@ -49,7 +49,7 @@ def listed_factors(model, X, R, decomposition):
     for x in X:
         T = len(x)
         found = []
-        with_pairs = model.fit_transitions
+        with_pairs = model._scored.pairs
         for t in range(T):
             if decomposition == "positions" and with_pairs and t > 0:
                 values = [

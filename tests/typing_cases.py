@@ -30,6 +30,7 @@ from fastm4n import (
     SequenceScaler,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     load_model,
     regularization_path,
     save_model,
@@ -96,7 +97,7 @@ def sequences() -> None:
     assert_type(Sequences.from_list([X[:2], X[2:]]), Sequences)
     assert_type(rows.lengths, NDArray[np.int64])
     assert_type(len(rows), int)
-    tagger = SequenceTagger("log", transition_features="all", penalty=Group(), order=2)
+    tagger = SequenceTagger("log", transitions=Transitions(features="all", order=2), penalty=Group())
     assert_type(tagger.fit(rows, [["a", "b"], ["b", "a", "a", "b"]]), SequenceTagger)
     tagger.fit([X[:2], X[2:]], [np.array([0, 1]), np.array([1, 0, 0, 1])])
     tagger.fit([sp.csr_matrix(X[:2]), sp.csr_matrix(X[2:])], [[0, 1], [1, 0, 0, 1]])
@@ -109,7 +110,7 @@ def sequences() -> None:
     assert_type(tagger.transition_coef_, Floats)
     tagger.predict(rows, decode="viterbi")  # type: ignore[arg-type]
     tagger.predict(rows, constraints=Automaton.from_regex("a*b", ["a", "b"]))
-    tagger.set_params(order=1).partial_fit(rows, [[0, 1], [1, 0, 0, 1]], classes=[0, 1])
+    tagger.set_params(transitions=Transitions(order=1)).partial_fit(rows, [[0, 1], [1, 0, 0, 1]], classes=[0, 1])
 
     vectorizer = SequenceVectorizer(min_count=2)
     assert_type(vectorizer.fit_transform([[{"word": "the"}, {"word": "dog"}], [["a", "b"]]]),

@@ -1,16 +1,18 @@
 """Files of arrays: JSON and raw numbers, checked in full when they are read.
 
-A file is, in this order,
+A file consists of, in this order,
 
-- 8 bytes ``\\x93FASTM4N``;
-- the format version, 4 bytes; the length of the header, 8 bytes; its SHA-256, 32 bytes; numbers are
-  little-endian;
-- the header, JSON in UTF-8: the version of fastm4n that wrote it, the kind of the file, what the
-  kind has to say, and for each array its name, dtype, shape, memory order, offset, length and
-  SHA-256;
-- the bytes of the arrays, one after the other, and nothing behind them.
+- 8 bytes ``\\x93FASTM4N``
 
-Nothing in a file names code: classes are looked up in a fixed table, and pickle is not used.
+- the format version (4 bytes), the length of the header (8 bytes) and its SHA-256 (32 bytes), all
+  little-endian
+
+- the header, JSON in UTF-8: the version of fastm4n that wrote it, the kind of the file, data of
+  that kind, and each array's name, dtype, shape, memory order, offset, length and SHA-256
+
+- the bytes of the arrays, end to end, up to the end of the file.
+
+Nothing in a file names code. Classes are looked up in a fixed table, and pickle is not used.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MAGIC = b"\x93FASTM4N"
 MAGIC_OF_CRFSUITE = b"lCRF"
 FORMAT_VERSION = 1
 _PREAMBLE = struct.Struct("<8sIQ32s")
-# a header holds no data; reading it may take some twenty times its length
+# reading a header may take some twenty times its length
 _MAX_HEADER = 1 << 24
 _MAX_NDIM = 8
 
@@ -52,7 +54,7 @@ _NUMBERS = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4"
 
 
 class ModelFileError(ValueError):
-    """A file that is not what it should be; the message names it and says what is wrong."""
+    """Error of an invalid file. The message has the file and the fault."""
 
 
 # --------------------------------------------------------------------------------- arrays
@@ -67,22 +69,22 @@ def write_arrays(
     Parameters
     ----------
     path : str or path
-        It is replaced at the end, when the new file is on disk; a failure leaves it as it was.
+        It is replaced after the new file is on disk. A failure leaves it unchanged.
     kind : str
-        What the file holds; `read_arrays` asks for it again.
+        The kind of the file, which `read_arrays` checks.
     header : dict
-        Anything that JSON can say; NumPy scalars are written as numbers.
+        Anything that can be written as JSON. NumPy scalars are written as numbers.
     arrays : dict of str to array
         Numbers (booleans, integers, float32 and float64), strings of fixed width, arrays of objects
         that are all str, int, float or bool, and CSR matrices or arrays of numbers. C and F order
-        are kept; other strides become C order.
+        stay, other strides become C order.
     finite : bool, default=True
         Whether to refuse NaN and infinities.
 
     Raises
     ------
     ValueError
-        If there is something that cannot be written, naming it.
+        If something cannot be written. The message names it.
     OSError
         If the file cannot be written.
 
@@ -104,7 +106,7 @@ def write_arrays(
         entry = {"name": name}
         if sparse.issparse(array):
             if array.format != "csr":
-                raise ValueError(f"{name} is sparse in format {array.format!r}; give CSR.")
+                raise ValueError(f"{name} is sparse in format {array.format!r}. Convert it to CSR.")
             kind_of = "csr_array" if isinstance(array, sparse.sparray) else "csr_matrix"
             entry.update(kind=kind_of, shape=list(array.shape))
             parts = {part: getattr(array, part) for part in _CSR_PARTS}
@@ -127,9 +129,8 @@ def write_arrays(
         raise ValueError(f"header cannot be written as JSON: {error}.") from error
     if len(text) > _MAX_HEADER:
         raise ValueError(
-            f"header takes {len(text)} bytes of JSON; at most {_MAX_HEADER} are written. Make "
-            "arrays of what is long."
-        )
+            f"header takes {len(text)} bytes of JSON, above the limit of {_MAX_HEADER}. Move long "
+            "entries to arrays.")
     digest = hashlib.sha256(text).digest()
     with replacing(path) as file:
         file.write(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text), digest))
@@ -145,7 +146,7 @@ def _plain(value):
 
 
 def _described(where, array, finite):
-    """The entry of an array but for its offset, and its bytes."""
+    """The entry of an array without its offset, and its bytes."""
     entry = {}
     if array.dtype == object:
         values = array.ravel().tolist()
@@ -153,9 +154,8 @@ def _described(where, array, finite):
             if type(value) not in (str, int, float, bool) or value != value or not is_small(value):
                 raise ValueError(
                     f"{where} is an array of objects and has {value!r:.80} of type "
-                    f"{type(value).__name__}; only str, int of 64 bits, float and bool can be "
-                    "written."
-                )
+                    f"{type(value).__name__}. Only str, int of 64 bits, float and bool can be "
+                    "written.")
         try:
             buffer = json.dumps(values, allow_nan=False).encode("utf-8")
         except ValueError as error:
@@ -173,14 +173,14 @@ def _described(where, array, finite):
         flat = array.ravel(order=order)
         buffer = memoryview(flat.view(np.uint8)) if flat.size else b""
     if array.ndim > _MAX_NDIM:
-        raise ValueError(f"{where} has {array.ndim} dimensions; at most {_MAX_NDIM} are written.")
+        raise ValueError(f"{where} has {array.ndim} dimensions, more than {_MAX_NDIM}.")
     size = len(buffer)
     entry.update(shape=list(array.shape), size=size, sha256=hashlib.sha256(buffer).hexdigest())
     return entry, buffer
 
 
 def is_small(value: object) -> bool:
-    """Whether it is no integer, or one of 64 bits: larger ones can all have the same hash."""
+    """Whether a value is no integer, or fits into 64 bits. Larger ones can share one hash."""
     return type(value) is not int or -(2**63) <= value < 2**64
 
 
@@ -196,7 +196,7 @@ def _check_finite(where, array):
         bad = ~np.isfinite(array)
         if bad.any():
             place = ", ".join(map(str, np.argwhere(bad)[0].tolist()))
-            raise ValueError(f"{where}[{place}] is {array[bad][0]}; it must be finite.")
+            raise ValueError(f"{where}[{place}] is {array[bad][0]}, but must be finite.")
 
 
 _CSR_PARTS = ("data", "indices", "indptr")
@@ -205,13 +205,13 @@ _CSR_PARTS = ("data", "indices", "indptr")
 def read_arrays(
     path: StrPath, kind: str, *, finite: bool = True,
 ) -> tuple[dict[str, dict[Any, Any]], dict[str, FloatArray]]:
-    """Read a file of `write_arrays`, and check all of it.
+    """Read and check a file of `write_arrays`.
 
     Parameters
     ----------
     path : str or path
     kind : str
-        What the file must hold.
+        The kind that the file must have.
     finite : bool, default=True
         Whether to refuse NaN and infinities.
 
@@ -223,8 +223,8 @@ def read_arrays(
     Raises
     ------
     ModelFileError
-        If the file is of another kind or of a newer format, damaged, cut off, or no such file at
-        all. Sizes are checked against the length of the file before memory is taken.
+        If the file has another kind or a newer format, or is damaged, cut off or another file.
+        Sizes are checked against the length of the file before memory is taken.
     OSError
         If the file cannot be read.
     """
@@ -238,11 +238,11 @@ def read_arrays(
         except _Damaged as error:
             raise ModelFileError(f"{path} {error}") from error.__cause__
         except MemoryError as error:
-            raise ModelFileError(f"{path} is too large for the memory there is.") from error
+            raise ModelFileError(f"{path} is too large for the memory.") from error
 
 
 class _Damaged(Exception):
-    """What is wrong with a file, to be said after its name."""
+    """A fault of a file, worded to follow its name."""
 
 
 class _Reader:
@@ -284,8 +284,8 @@ class _Reader:
                 raise _Damaged(f"is cut off: it has {len(start)} bytes.")
             if start.startswith(MAGIC_OF_CRFSUITE):
                 raise _Damaged(
-                    "is a model of CRFsuite: load it by fastm4n.crfsuite.load_model, or make a "
-                    "model of fastm4n of it by 'fastm4n convert'.")
+                    "is a model of CRFsuite: load it by fastm4n.crfsuite.load_model, or convert it "
+                    "by 'fastm4n convert'.")
             raise _Damaged(f"is not a file of fastm4n: it begins with {start[:8]!r}.")
         if len(start) < _PREAMBLE.size:
             raise _Damaged(f"is cut off: it has {len(start)} bytes.")
@@ -294,9 +294,8 @@ class _Reader:
             if version == 0:
                 raise _Damaged("is damaged: its format version is 0.")
             raise _Damaged(
-                f"has format version {version}; this fastm4n, {__version__}, reads "
-                f"version {FORMAT_VERSION}. Install a newer fastm4n to read it."
-            )
+                f"has format version {version}, but fastm4n {__version__} reads version "
+                f"{FORMAT_VERSION}. Install a newer fastm4n.")
         if length > _MAX_HEADER:
             raise _Damaged(f"is damaged: it claims a header of {length} bytes.")
         text = self.file.read(length)
@@ -353,7 +352,7 @@ def _no_constant(name):
 
 
 def _planned(entry):
-    """Name, kind, shape and parts of an array of the header, after all checks without its bytes."""
+    """Name, kind, shape and parts of an array in the header, after all checks of the header."""
     name, kind, shape = entry["name"], entry["kind"], _shape(entry["shape"])
     if type(name) is not str or kind not in ("array", "csr_array", "csr_matrix"):
         raise ValueError(f"{name!r:.80} is of kind {kind!r:.40}")
@@ -374,8 +373,7 @@ def _planned(entry):
             raise ValueError(f"{name!r:.80} has dtype {dtype!r:.40}, {size} bytes, shape {inner}")
         parts[part] = {
             "dtype": dtype, "shape": inner, "order": given["order"], "size": size,
-            "offset": offset, "sha256": given["sha256"],
-        }
+            "offset": offset, "sha256": given["sha256"]}
     if kind == "array" and parts["values"]["shape"] != shape:
         raise ValueError(f"{name!r:.80} has two shapes")
     return name, kind, shape, parts
@@ -391,7 +389,7 @@ def _shape(shape):
 
 
 def _check_values(where, flat, finite):
-    """Refuse bytes that NumPy would take for what they are not."""
+    """Refuse bytes that are invalid for their dtype."""
     if flat.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
         raise ValueError("a boolean is neither 0 nor 1")
     check_characters(flat)
@@ -402,7 +400,7 @@ def _check_values(where, flat, finite):
 def _from_json(buffer, shape):
     values = json.loads(buffer, parse_constant=_no_constant)
     if type(values) is not list or len(values) != math.prod(shape):
-        raise ValueError("as many values as the shape says")
+        raise ValueError("it does not have as many values as its shape")
     for value in values:
         if type(value) not in (str, int, float, bool) or value in (math.inf, -math.inf) or (
                 not is_small(value)):
@@ -413,12 +411,11 @@ def _from_json(buffer, shape):
 
 
 def _check_csr(shape, data, indices, indptr):
-    """Raise a ValueError unless the compiled loops can go through this matrix safely."""
+    """Raise a ValueError unless compiled loops can read this matrix safely."""
     if len(shape) != 2 or not data.ndim == indices.ndim == indptr.ndim == 1:
         raise ValueError("it or its parts have a wrong number of dimensions")
     if data.dtype.kind not in "biuf" or not (
-        indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)
-    ):
+            indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)):
         raise ValueError("its parts have wrong dtypes")
     if indptr.size != shape[0] + 1 or data.size != indices.size:
         raise ValueError("its parts have wrong lengths")
@@ -430,13 +427,13 @@ def _check_csr(shape, data, indices, indptr):
 
 @contextmanager
 def understood(path: StrPath, what: Any) -> Iterator[Any]:
-    """Call the file damaged where its contents make no sense."""
+    """Turn errors of a file's contents into a `ModelFileError`."""
     try:
         yield
     except ModelFileError:
         raise
     except MemoryError as error:
-        raise ModelFileError(f"{path} is too large for the memory there is.") from error
+        raise ModelFileError(f"{path} is too large for the memory.") from error
     except (
         AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
     ) as error:

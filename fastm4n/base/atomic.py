@@ -1,4 +1,4 @@
-"""Files, and folders of files, that are written whole or not at all."""
+"""Atomic writes of files and folders: complete or not at all."""
 
 import errno
 import hashlib
@@ -15,7 +15,7 @@ except ImportError:  # Windows: what killed processes leave stays
 
 
 def check_no_loop(path):
-    """Raise the OSError that names `path` where its links go in a circle."""
+    """Raise the OSError of a circle of links at `path`."""
     try:
         os.stat(path)
     except OSError as error:
@@ -24,18 +24,18 @@ def check_no_loop(path):
 
 
 def resolved(path):
-    """The absolute path without links, which must not go in a circle."""
+    """The absolute path without links. A circle of links is an error."""
     check_no_loop(path)
     return Path(os.path.realpath(path))
 
 
 @contextmanager
 def replacing(path):
-    """Give a binary file beside `path` that takes its place when the block ends well.
+    """Open a temporary binary file that replaces `path` when the block ends without an error.
 
-    Until then, and for good if the block fails, what was at `path` stays as it was. The data are
-    on disk before the name is changed. A link is followed, the mode of an older file is kept. What
-    processes that were killed left of the same target is removed.
+    If the block fails, `path` does not change. The data are on disk before the name changes. Links
+    are followed, and an existing file keeps its mode. Temporary files of killed processes for the
+    same target are removed.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def replacing(path):
     Raises
     ------
     OSError
-        With `path` as its file name, whatever file the system complained of.
+        With `path` as its file name, instead of the temporary file.
     """
     target = resolved(path)
     prefix = _prefix(target)
     temporary = file = None
     try:
         if target.exists() and not target.is_file():
-            # replacing a device such as /dev/null would take it from the system
+            # renaming would remove a device such as /dev/null
             raise OSError(0, "not a regular file", str(path))
         _remove_abandoned(target.parent, prefix)
         temporary, file = _locked_file(target.parent, prefix)
@@ -59,7 +59,7 @@ def replacing(path):
         file.flush()
         os.fsync(file.fileno())
         if fcntl is None:
-            file.close()  # Windows renames no open file; elsewhere it stays locked until it is done
+            file.close()  # Windows renames no open file; elsewhere it stays locked until the end
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
@@ -70,13 +70,13 @@ def replacing(path):
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         if file is not None:
-            with suppress(OSError):  # what could not be written before cannot be now
+            with suppress(OSError):  # another error is on its way
                 file.close()
             temporary.unlink(missing_ok=True)
 
 
 def probe(path):
-    """Raise at once the error of `replacing` where no file can be made at `path`."""
+    """Raise the error of `replacing` in advance if no file can be made at `path`."""
     with suppress(_Probed), replacing(path):
         raise _Probed
 
@@ -87,18 +87,17 @@ class _Probed(Exception):
 
 @contextmanager
 def replacing_folder(path, overwrite, check_replaceable):
-    """Give an empty folder beside `path` that takes its name when the block ends well.
+    """Make an empty folder that replaces `path` when the block ends without an error.
 
-    As `replacing`, of a folder: until then, and for good if the block fails, what was at `path`
-    stays as it was. The files in it are to be on disk (fsync) when the block ends.
+    If the block fails, `path` does not change. The block must flush its files to disk (fsync).
 
     Parameters
     ----------
     path : str or path
     overwrite : bool
-        Whether a folder that is there is replaced. An empty one always is.
+        Whether to replace an existing folder. Empty folders are always replaced.
     check_replaceable : callable
-        Takes the path of a folder that is to be replaced, and raises an error if it must not be.
+        Called with the path of a folder to replace. It raises an error to prevent this.
     """
     target = resolved(path)
     prefix = _prefix(target)
@@ -124,7 +123,7 @@ def replacing_folder(path, overwrite, check_replaceable):
         yield folder
         _sync_folder(folder)
         if occupied():
-            # the old one keeps its contents under another name until the new one is in its place
+            # the old folder has another name until the new one is in its place
             shutil.rmtree(aside, ignore_errors=True)
             os.rename(target, aside)
         elif target.is_dir():
@@ -145,32 +144,32 @@ def replacing_folder(path, overwrite, check_replaceable):
 
 
 def left_aside(path):
-    """What a folder at `path` held before a replacement that was killed half way, or None."""
+    """The former folder at `path` after an interrupted replacement, or None."""
     target = resolved(path)
     aside = target.parent / f"{_prefix(target)}replaced"
     return aside if aside.exists() else None
 
 
 def _prefix(target):
-    """How the names of temporary files of one target begin, however long its name is."""
+    """The prefix of temporary files of one target, of bounded length."""
     return f".fastm4n-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
 
 
 def _locked_file(folder, prefix):
-    """A new file that is locked until it is closed or this process dies: its path and itself."""
+    """The path and file object of a new file, locked until it is closed or this process ends."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(8)}.tmp"
         file = open(path, "xb")
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks, where nothing is removed either
+            with suppress(OSError):  # without locks in the file system, nothing is removed either
                 fcntl.flock(file, fcntl.LOCK_EX)
         if path.exists():
             return path, file
-        file.close()  # another process took it for abandoned before it was locked
+        file.close()  # another process removed it before it was locked
 
 
 def _remove_abandoned(folder, prefix):
-    """Remove the files of `_locked_file`, and their folders, whose processes are dead."""
+    """Remove files of `_locked_file`, and their folders, of processes that have ended."""
     if fcntl is None:
         return
     for path in folder.glob(f"{prefix}*.tmp"):
@@ -181,7 +180,7 @@ def _remove_abandoned(folder, prefix):
 
 
 def _sync_folder(folder):
-    """Have the new name on disk too, where the system lets folders be opened."""
+    """Flush a new name to disk, if the system can open folders."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

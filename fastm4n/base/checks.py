@@ -1,4 +1,4 @@
-"""Checks of parameters, and what is said of those that do not exist."""
+"""Checks of parameters, and errors of unknown ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ def check_choice(name, value, choices):
 def is_number(value, *, low, strict=True, integer=False):
     kind = numbers.Integral if integer else numbers.Real
     return (
-        isinstance(value, kind)
-        and not isinstance(value, (bool, np.bool_))
-        and (integer or _is_finite(value))
-        and (value > low if strict else value >= low)
-    )
+        isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+        and (integer or _is_finite(value)) and (value > low if strict else value >= low))
 
 
 def _is_finite(value):
@@ -45,16 +42,15 @@ def check_number(name, value, *, low, strict=True, integer=False):
 
 
 def check_relative_gap(name, value, *, low=0, strict=True):
-    """Refuse a gap, relative to the objective at zero weights, that certifies nothing.
+    """Refuse a relative gap that certifies nothing.
 
-    The dual objective is 0 at the true outputs, so zero weights have a relative gap of at most 1.
+    The dual objective is 0 at the true outputs: zero weights have a relative gap of at most 1.
     """
     check_number(name, value, low=low, strict=strict)
     if value >= 1:
         raise ValueError(
-            f"{name} must be below 1, got {value!r}: it is relative to the objective at zero "
-            "weights, which have a gap of at most 1 without any fit. 1e-3 is a usual value."
-        )
+            f"{name} must be below 1, got {value!r}. Zero weights have a relative gap of at most "
+            "1; 1e-3 is a usual value.")
 
 
 def is_flag(value):
@@ -67,7 +63,7 @@ def check_flag(name, value):
 
 
 def as_real(name, values):
-    """Numbers in float64, which must not be complex."""
+    """Real numbers in float64."""
     try:
         if np.iscomplexobj(values):
             raise TypeError("got complex ones.")
@@ -77,9 +73,9 @@ def as_real(name, values):
 
 
 def refuse_where(bad, name, values, why, batch=True):
-    """Raise a ValueError at the first place of values where bad is true, if there is one.
+    """Raise a ValueError for the first of `values` that is bad, if there is one.
 
-    Without `batch` the first axis is not the caller's, and goes unsaid.
+    Without `batch` the message omits the first axis, which was added to the caller's array.
     """
     if bad.any():
         where = np.argwhere(bad)[0].tolist()
@@ -93,7 +89,7 @@ def check_verbose(verbose):
 
 
 def check_file(name, value):
-    """Refuse what is no path of a file or folder."""
+    """Refuse a value that is no path."""
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} must be a path, as a str or os.PathLike, got {value!r}.")
 
@@ -103,48 +99,56 @@ def check_callback(callback):
         raise ValueError(f"callback must be callable or None, got {callback!r}.")
 
 
-# parameters of other packages, or that one may expect, and what there is in their place
+# parameters of other packages, and their counterparts here
 _INSTEAD = {
     "C": "regularisation is alpha = 1 / (C n), n being the number of examples",
     "loss": "what a mistake costs is `cost`",
+    **{name: f"it is of surrogate=fastm4n.surrogates.Log({name}=...)"
+       for name in ("cost_augmented", "temperature")},
+    **{name: f"it is of transitions=fastm4n.Transitions({inner}=...)" for name, inner in (
+        ("fit_start_end", "start_end"), ("fit_transitions", "pairs"),
+        ("transition_features", "features"), ("order", "order"))},
     "degree": "it goes into kernel_params, as {'degree': 3}",
     "coef0": "it goes into kernel_params, as {'coef0': 1.0}",
     "regularize_intercept": "an intercept without penalty is fit_intercept='free'",
     "intercept_scaling": "fit_intercept takes the value of the constant feature",
     "class_weight": "weights of labels go into a matrix, cost[i, j] being that of label i",
+    "cost_scale": "costs of labels are added; their mean is alpha times the number of labels",
+    "cache_size": "it is kernel_cache_size of the solver, "
+                  "solver=BlockFrankWolfe(kernel_cache_size=...)",
     "inference_cache": "it is cache of the solver, solver=BlockFrankWolfe(cache=...)",
     "negativity_constraint": "bounds of weights go into penalty=L2(bounds=...)",
     **dict.fromkeys(
         ("n_states", "n_labels", "n_classes", "n_components", "n_features", "n_edge_features"),
-        "labels and features are counted in the data",
-    ),
+        "labels and features are counted in the data"),
     **dict.fromkeys(
-        ("show_loss_every", "logger"), "callback gets each certificate, and history_ keeps them",
-    ),
+        ("show_loss_every", "logger"), "callback gets each certificate, and history_ keeps them"),
 }
 _OF_SOLVER = (
     "sampling", "step", "accelerate", "cache", "cache_F", "cache_nu", "oracle", "oracle_iter",
+    "kernel_cache_size",
 )
 
 
-# what has the nested parameters, where the present value has none
-_NESTED = {"solver": "BlockFrankWolfe", "penalty": "ElasticNet"}
+# classes with nested parameters, for values without any
+_NESTED = {"solver": "BlockFrankWolfe", "penalty": "ElasticNet", "surrogate": "Log",
+           "transitions": "Transitions"}
 
 
 def unknown_parameter(owner, name, valid):
-    """A sentence on a parameter that a class does not have, and what to write.
+    """A sentence on an unknown parameter, with a remedy.
 
     Parameters
     ----------
     owner : str
         The class.
     name : str
-        The parameter.
+        The unknown parameter.
     valid : sequence of str
-        Those that there are.
+        The known parameters.
     """
     text = f"{owner} has no parameter {name!r}"
-    # `alpha` and `solver` say that it is an estimator
+    # an estimator has `alpha` and `solver`
     if "solver" in valid and name in _OF_SOLVER:
         return f"{text}: it is one of the solver, solver=BlockFrankWolfe({name}=...)."
     if name == "C" and "alpha" in valid or "cost" in valid and name in _INSTEAD:
@@ -156,33 +160,32 @@ def unknown_parameter(owner, name, valid):
 
 
 def extended(init, **defaults):
-    """The signature of a constructor that takes all of another one's parameters.
+    """The signature of a constructor with all parameters of another one.
 
     Parameters
     ----------
     init : function
-        The constructor that is called by the new one.
+        The other constructor.
     **defaults
-        Defaults that are others, and parameters that are new, with theirs.
+        Changed defaults, and defaults of new parameters.
     """
     signature = inspect.signature(init)
     parameters = dict(signature.parameters)
     for name, default in defaults.items():
         known = parameters.get(name)
         parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY if known is None else known.kind, default=default
-        )
+            name, inspect.Parameter.KEYWORD_ONLY if known is None else known.kind, default=default)
     return signature.replace(parameters=list(parameters.values()))
 
 
 class NamesParameters:
-    """Mixin: parameters that do not exist are refused by the name of the public class."""
+    """Mixin that refuses unknown parameters by the name of the public class."""
 
     __signature__: inspect.Signature
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # what is shown of the class is its constructor, and not the check below
+        # the signature of the constructor, not of __new__ below
         signature = inspect.signature(cls.__init__)
         cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
@@ -200,7 +203,7 @@ class NamesParameters:
                 raise error(unknown_parameter(cls.__name__, name, valid))
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of nested objects as ``name__parameter``.
+        """Set parameters. Write parameters of nested objects as ``name__parameter``.
 
         Parameters
         ----------
@@ -216,11 +219,9 @@ class NamesParameters:
             outer, is_nested, inner = name.partition("__")
             value = params.get(outer, getattr(self, outer))
             if is_nested and not hasattr(value, "set_params"):
+                known = outer in _NESTED
+                remedy = f" Set {outer} to {_NESTED[outer]}({inner}=...)." if known else ""
                 raise ValueError(
                     f"{type(self).__name__} has no parameter {name!r}: {outer} is {value!r}, which "
-                    f"has no parameters." + (
-                        f" Set {outer} to {_NESTED[outer]}({inner}=...)."
-                        if outer in _NESTED else ""
-                    )
-                )
+                    f"has no parameters.{remedy}")
         return super().set_params(**params)

@@ -2,18 +2,17 @@
 
 import numpy as np
 
-# bytes of tables whose size a file claims by a number alone: so many are always granted, and where
-# more is stored, so many times that
+# limits of the size of a table that a file claims: bytes, or times the stored bytes
 GRANTED, TIMES = 1 << 26, 16
-# characters of a label that any number of labels may have; arrays have room for the longest in each
-# place, and where it is longer, they must not be out of proportion to the file
+# characters of a label; as an array has room for the longest one in each place, arrays with longer
+# labels must be in proportion to the file
 LONGEST_LABEL = 100
-# a weight for each number of a feature must fit in memory, however few of them occur
+# a weight for each number of a feature must fit in memory, even if few occur
 MOST_FEATURES = 100_000_000
 
 
 def check_claim(what, needed, stored):
-    """Refuse a number that memory would be taken by, out of all proportion to what is stored.
+    """Refuse a claimed size out of proportion to the stored bytes.
 
     Parameters
     ----------
@@ -24,12 +23,11 @@ def check_claim(what, needed, stored):
     """
     if needed > max(GRANTED, TIMES * stored):
         raise ValueError(
-            f"{what}: that would take {needed} bytes, out of all proportion to the {stored} bytes "
-            "stored of them")
+            f"{what}: that would take {needed} bytes, out of proportion to {stored} stored bytes")
 
 
 def as_texts(texts, where, n=0, stored=0):
-    """Texts as an array, of which one of n items can be made; `stored` bytes are there of these."""
+    """Texts as an array. An array of n such texts, from `stored` bytes, must be in proportion."""
     longest = max(map(len, texts), default=0)
     if longest > LONGEST_LABEL:
         n = max(n, len(texts))

@@ -1,7 +1,7 @@
 """Docstrings with parts that several share, written once.
 
-A docstring has a line ``[name]`` where a part stands; `documented` fills them in, so that ``help``
-and the documentation read one whole text.
+A line ``[name]`` in a docstring stands for a part. `documented` inserts the parts, for ``help``
+and the documentation.
 """
 
 import inspect
@@ -17,7 +17,7 @@ def documented(parts, **words):
     ----------
     parts : dict of str
     **words : str
-        What the parts, where they have a name in braces, say of this one.
+        Values of names in braces in the parts.
     """
     def part(mark):
         lines = parts[mark[2]].strip("\n").format(**words).split("\n")

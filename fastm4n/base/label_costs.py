@@ -1,4 +1,4 @@
-"""Costs of pairs of labels: a matrix, or a view that takes no room where they have a name."""
+"""Costs of pairs of labels: a matrix, or a small view for costs with a name."""
 
 import numpy as np
 
@@ -30,12 +30,12 @@ def is_windows(costs):
 
 
 def line_of(costs):
-    """What the rows of `windows` are windows of, a copy."""
+    """The vector of the windows of `windows`, a copy."""
     return np.concatenate([costs[:0:-1, 0], costs[0]])
 
 
 def name_of(costs):
-    """The name of a cost matrix, the first that fits; None where it has none."""
+    """The first name that fits a cost matrix, or None."""
     for name in COSTS:
         named = named_costs(name, len(costs))
         ends = np.array_equal(costs[:1], named[:1]) and np.array_equal(costs[:, :1], named[:, :1])
@@ -45,7 +45,7 @@ def name_of(costs):
 
 
 def as_kept(costs):
-    """What is pickled and saved of a cost matrix: its name and size, or itself."""
+    """The name and size of a cost matrix, to pickle and save, or the matrix."""
     name = name_of(costs)
     return costs if name is None else (name, len(costs))
 
@@ -56,7 +56,7 @@ def as_costs(kept):
 
 
 def dearest_of(costs):
-    """The dearest answer to each truth."""
-    if is_windows(costs):  # it is at one end
+    """The cost of the most expensive answer to each truth."""
+    if is_windows(costs):  # at one end
         return np.maximum(costs[:, 0], costs[:, -1])
     return np.max(costs, axis=1)

@@ -1,4 +1,4 @@
-"""How much memory there is, and the refusal of what does not fit in it."""
+"""Available memory, and errors in advance if it is too small."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ try:
 except ImportError:  # Windows
     resource = None
 
-# bytes that are not worth the look at what there is
+# requests up to this size are not checked
 LITTLE = 1 << 28
 _PROC, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def available() -> int | None:
-    """Bytes that this process can still take; None where nothing tells."""
+    """Bytes that this process can still allocate, or None if unknown."""
     left = [n for n in (_of_machine(), *_of_groups(), _of_limit()) if n is not None]
     return max(0, min(left)) if left else None
 
 
 def refuse_beyond_memory(what: str, n_bytes: float, remedy: str) -> None:
-    """Raise a MemoryError, before anything is allocated, if so many bytes are not available.
+    """Raise a MemoryError before an allocation of more bytes than are available.
 
     Parameters
     ----------
     what : str
-        What takes them, in the plural.
+        Name of the data, in the plural.
     n_bytes : float
     remedy : str
     """
@@ -47,7 +47,7 @@ def refuse_beyond_memory(what: str, n_bytes: float, remedy: str) -> None:
 
 
 def zeros(what: str, shape: tuple[int, int], remedy: str) -> FloatArray:
-    """An array of zeros of the shape, if memory holds it: see `refuse_beyond_memory`."""
+    """An array of zeros of the shape, after `refuse_beyond_memory`."""
     rows, columns = shape
     refuse_beyond_memory(f"{what}, {rows} x {columns} numbers,", 8 * rows * columns, remedy)
     return np.zeros(shape)
@@ -67,7 +67,7 @@ def _of_machine():
 
 
 def _of_groups():
-    """What control groups leave, those of containers among them."""
+    """Bytes within the limits of control groups, also of containers."""
     try:
         lines = (_PROC / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -96,7 +96,7 @@ def _of_groups():
 
 
 def _of_limit():
-    """What RLIMIT_AS leaves."""
+    """Bytes within RLIMIT_AS."""
     if resource is None:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]

@@ -14,7 +14,7 @@ _EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 
 
 def npy_header(file):
-    """Shape, whether the order is Fortran's, and dtype of an npy file, which is left behind them.
+    """Shape, whether the order is Fortran's, and dtype of an npy file, read up to its numbers.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def npy_header(file):
 
 
 def check_characters(array):
-    """Refuse strings that Python could not make of an array's bytes."""
+    """Refuse strings with invalid characters."""
     if array.dtype.kind == "U" and array.size:
         flat = np.ascontiguousarray(array).view(f"{array.dtype.byteorder}u4")
         if flat.max() > 0x10FFFF:
@@ -46,7 +46,7 @@ def check_characters(array):
 
 
 def n_bytes(shape, dtype):
-    """Bytes of an array, whatever 64 bits hold."""
+    """Bytes of an array, also beyond 64 bits."""
     total = dtype.itemsize
     for length in shape:
         total *= int(length)
@@ -56,13 +56,13 @@ def n_bytes(shape, dtype):
 def read_npz(path):
     """The arrays of an npz file, by name.
 
-    An array's size is checked against that of its part of the archive before memory is taken, and
-    that against what so many compressed bytes can hold.
+    Before memory is taken, an array's size is checked against the size of its part of the archive,
+    and this against the number of compressed bytes.
 
     Raises
     ------
     ValueError
-        Naming the array, where it was one that could not be read.
+        If an array cannot be read. The message names it.
     OSError
         If the file cannot be read.
     """
@@ -84,8 +84,8 @@ def read_npz(path):
                 most = _EXPANSION[part.compress_type] * part.compress_size
                 if length < 0 or part.file_size > most:
                     raise ValueError(
-                        f"it claims {part.file_size} bytes, which what is stored of it, "
-                        f"{part.compress_size} bytes, cannot hold")
+                        f"it claims {part.file_size} bytes, too many for its {part.compress_size} "
+                        "stored bytes")
                 with archive.open(part) as file:
                     shape, _, dtype = npy_header(file)
                     needed, there = n_bytes(shape, dtype), part.file_size - file.tell()
@@ -101,5 +101,5 @@ def read_npz(path):
     ) as error:
         raise ValueError(f"{where}cannot be read ({str(error) or type(error).__name__})") from error
     except MemoryError as error:
-        raise ValueError(f"{where}it is too large for the memory there is") from error
+        raise ValueError(f"{where}it is too large for the memory") from error
     return arrays

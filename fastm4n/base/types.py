@@ -1,6 +1,6 @@
 """Types that many signatures name, for type checkers.
 
-Nothing imports this at run time: modules name what is in it below ``if TYPE_CHECKING``.
+Modules import it below ``if TYPE_CHECKING`` only, never at run time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RandomState: TypeAlias = Union[int, np.random.RandomState, None]
 
 
 class Buffer(Protocol):
-    """What has ``__array__``, as data frames do; tables of Arrow and their like have it, too."""
+    """Objects with ``__array__``, such as data frames and Arrow tables."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]: ...
 

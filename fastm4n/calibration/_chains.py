@@ -7,6 +7,7 @@ from fastm4n.calibration._base import unwrapped
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import sum_product
 from fastm4n.metrics import _spans, _split, _step
+from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.chain_input import as_labels, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
 from fastm4n.tasks.parameters import warn_of_unknown
@@ -41,8 +42,9 @@ class FittedTagger:
                 f"with one inside, got {type(given).__name__}.")
         check_is_fitted(estimator)
         self.tagger, self.classes = estimator, estimator.classes_
-        if self.temperature is None and estimator.surrogate == "log":
-            self.temperature = float(estimator.temperature)
+        surrogate = as_surrogate(estimator.surrogate)
+        if self.temperature is None and surrogate.name == "log":
+            self.temperature = float(surrogate.temperature)
 
     def sequences(self, X, nodes_suffice=False):
         """X after the transformers and checks, and its decoder.

@@ -9,7 +9,7 @@ import sys
 from fastm4n.cli._data import FORMATS
 from fastm4n.cli._models import ESTIMATORS, KERNELS_WITH_GAMMA
 
-SURROGATES = ("max_min", "max_margin", "log", "boost")
+SURROGATES = ("max_min", "max_margin", "log")
 COSTS = ("zero_one", "absolute", "squared")
 # the kernels that are positive semidefinite on standardised features
 KERNELS = ("linear", "rbf", "laplacian", "poly", "cosine")
@@ -184,8 +184,7 @@ def add_data(parser, *, fitted, nargs=None, default=None):
 def add_surrogate(group):
     group.add_argument(
         "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM), log (CRF) or boost (VStructBoost), "
-        "default %(default)s")
+        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s")
 
 
 def add_seed(group, what="seed"):

@@ -26,6 +26,8 @@ def build(args, data, **options):
     from fastm4n.base.checks import unknown_parameter
     from fastm4n.penalties._penalties import L2, ElasticNet
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+    from fastm4n.surrogates import Log
+    from fastm4n.tasks.transitions import Transitions
 
     if args.l1_ratio is not None and args.penalty != "elasticnet":
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
@@ -41,12 +43,16 @@ def build(args, data, **options):
     ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
     nested = {
         "solver": BlockFrankWolfe(), "penalty": L2() if args.penalty == "l2" else
-        ElasticNet(**ratio)}
+        ElasticNet(**ratio), "surrogate": Log(args.temperature, args.cost_augmented)}
+    if data.task == "sequences":
+        nested["transitions"] = Transitions()
     cls = getattr(estimators, ESTIMATORS[data.task])
     known, nested_options = cls(**nested).get_params(), {}
     parameters = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
-        "cost_augmented": args.cost_augmented, "temperature": args.temperature, **options}
+        **options}
+    if args.cost_augmented or args.temperature != 1.0:
+        parameters["surrogate"] = nested["surrogate"]
     if args.penalty == "elasticnet":
         parameters["penalty"] = nested["penalty"]
     if args.cost is not None:
@@ -64,12 +70,15 @@ def build(args, data, **options):
         parameters["levels"] = _levels(args.levels, data.y)
     for name, value in args.settings:
         if name not in known:
-            of_solver = f"solver__{name}"
-            if of_solver in known:
-                raise CommandError(f"--set {name}: the solver has it: --set {of_solver}=...", 2)
+            for outer in nested:
+                if f"{outer}__{name}" in known:
+                    raise CommandError(
+                        f"--set {name}: the {outer} has it: --set {outer}__{name}=...", 2)
             text = unknown_parameter(cls.__name__, name, list(known)).rstrip(".")
             raise CommandError(f"--set {name}: {text}", 2)
         (nested_options if "__" in name else parameters)[name] = value
+    if args.surrogate != "log" and any(name.startswith("surrogate__") for name in nested_options):
+        raise CommandError(f"--set surrogate__... needs --surrogate log, got {args.surrogate}", 2)
     parameters.update((name, nested[name]) for name in {
         name.partition("__")[0] for name in nested_options})
     estimator = cls(**parameters).set_params(**nested_options)
@@ -167,8 +176,6 @@ def described(estimator, *, alpha=True):
     return (
         f"{type(estimator).__name__}: surrogate {estimator.surrogate}, cost {cost}, kernel "
         f"{kernel}" + (f", alpha {used}" if alpha else "")
-        + (", cost-augmented" if estimator.cost_augmented else "")
-        + (f", temperature {estimator.temperature:g}" if estimator.temperature != 1 else "")
         + (f", pairwise {estimator.pairwise}" if hasattr(estimator, "pairwise") else "")
         + ("" if ratio is None else f", {type(estimator.penalty).__name__} l1_ratio {ratio:g}")
     )

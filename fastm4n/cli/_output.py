@@ -99,7 +99,8 @@ class Report:
         rows = [head, *([printable(cell) for cell in row] for row in rows)]
         columns = list(zip(*rows, strict=True))
         widths = [max(map(len, column)) for column in columns]
-        right = [all(map(_is_number, column[1:])) for column in columns]
+        right = [
+            all(cell in ("", "-") or is_number(cell) for cell in column[1:]) for column in columns]
         for row in rows:
             cells = [
                 cell.rjust(width) if is_right else cell.ljust(width)
@@ -191,12 +192,12 @@ def counted(number, one, several=None):
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
-def _is_number(text):
+def is_number(text):
     try:
         float(text)
     except ValueError:
-        return text in ("", "-")
-    return True
+        return False
+    return "_" not in text
 
 
 def shown_progress(args):

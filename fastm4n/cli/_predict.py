@@ -84,6 +84,8 @@ def read(args, *, truth):
 
 
 def run(args):
+    from fastm4n.surrogates import surrogate_name
+
     check_overwriting(
         [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)])
     check_output("--output", args.output)
@@ -92,7 +94,7 @@ def run(args):
     with report.notes():
         model, estimator, data = read(args, truth=False)
         if args.probabilities and (
-                estimator.surrogate != "log" or not hasattr(estimator, "classes_")):
+                surrogate_name(estimator.surrogate) != "log" or not hasattr(estimator, "classes_")):
             raise CommandError(
                 "--probabilities needs a model of classes, ordered levels, labels, sequences or "
                 f"graphs with --surrogate log, got {estimator._task} with {estimator.surrogate}", 2)

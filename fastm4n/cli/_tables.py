@@ -2,7 +2,7 @@
 
 import re
 
-from fastm4n.cli._output import CommandError
+from fastm4n.cli._output import CommandError, is_number
 
 # names of targets, in this order. "y" comes after a single column that is not numbers, which must
 # be the target as features are numbers
@@ -190,14 +190,6 @@ def place_of(text, names, option):
         raise CommandError(
             f"{option}: there is no column {text!r}, only {', '.join(names):.200}", 2)
     return number - 1 if number > 0 else len(names) + number
-
-
-def is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
 
 
 def may_be_number(text):

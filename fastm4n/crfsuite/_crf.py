@@ -18,6 +18,7 @@ from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
 from fastm4n.tasks.attributes import NUMBERS, tokens_of
+from fastm4n.tasks.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -318,7 +319,7 @@ class CRF(NamesParameters, BaseEstimator):
         total = c1 + 2.0 * c2
         tagger = SequenceTagger(
             "log", alpha=total / n, penalty="l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
-            fit_intercept=False, fit_start_end=False, states=self._states(),
+            fit_intercept=False, transitions=Transitions(start_end=False), states=self._states(),
             tol=self._or("epsilon", _EPSILON), verbose=int(bool(self.verbose)), random_state=0,
             max_iter=self._or("max_iterations", _MAX_ITERATIONS))
         with warnings.catch_warnings():

@@ -27,6 +27,7 @@ from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
 from fastm4n.outputs import row_stride
 from fastm4n.tasks.chain_weights import WeightsOfPairs
+from fastm4n.tasks.transitions import Transitions
 
 if TYPE_CHECKING:
     from fastm4n.base.types import StrPath
@@ -518,7 +519,8 @@ def load_model(
     """
     model = read_crfsuite_model(path, encoding=encoding)
     R = len(model.labels)
-    tagger = SequenceTagger("log", states="observed", fit_intercept=False, fit_start_end=False)
+    tagger = SequenceTagger(
+        "log", states="observed", fit_intercept=False, transitions=Transitions(start_end=False))
     vectorizer = SequenceVectorizer()
     vectorizer._learn(Names(model.attributes))
     # weights of attributes, end to end, and behind them rows of intercept, ends and transitions

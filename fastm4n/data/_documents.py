@@ -1,6 +1,6 @@
-"""Rankings of the documents of queries, as problems of estimators: pairs, or matchings with ranks.
+"""Rankings of documents of queries as problems of estimators: pairs, or matchings with ranks.
 
-A weight vector w scores document x by w x, and a query's documents are ranked by falling scores.
+A weight vector w scores document x by w x. A query's documents are ranked by descending scores.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 def preference_pairs(
     X: SequenceData, y: Labellings, *, cache_size: float = 2048,
 ) -> tuple[FloatArray | CSR, IntArray, IntArray]:
-    """Differences of documents, whose classification is the problem of SVM-rank.
+    """Make pairs of documents, whose classification is the problem of SVM-rank.
 
-    Each two documents of a query with different targets are a pair: the features of one less those
-    of the other, in the class 1 where the first is the better one, -1 where it is the worse one.
-    Classes alternate, so that both occur. Without intercept,
-    ``MulticlassClassifier("max_margin", alpha=2 * n / (C * len(signs)), fit_intercept=False)`` on
-    them is the problem that ``svm_rank_learn -c C`` solves for n queries: the loss counts the pairs
-    that are in the wrong order. Documents score by ``coef_[1] - coef_[0]``.
+    Two documents of a query with different targets make a pair: the difference of their features.
+    Its class is 1 if the first document is better, and -1 if it is worse. Classes alternate. On the
+    pairs of n queries,
+    ``MulticlassClassifier("max_margin", alpha=2 * n / (C * len(signs)), fit_intercept=False)``
+    solves the problem of ``svm_rank_learn -c C``. The loss counts pairs in the wrong order. The
+    weights of the documents' scores are ``coef_[1] - coef_[0]``.
 
     Parameters
     ----------
     X : Sequences or list of array-like of shape (n_documents, n_features)
-        The documents of each query, dense or CSR, as :func:`fastm4n.datasets.load_svm_rank` reads
-        them.
+        The documents of each query, dense or CSR, for example from
+        :func:`fastm4n.datasets.load_svm_rank`.
     y : Sequences or list of array-like of shape (n_documents,)
-        The target of each document: the greater, the better. Documents of equal targets are no
+        The target of each document: the greater, the better. Documents with equal targets are no
         pair.
     cache_size : float, default=2048
-        Most memory in MiB for the pairs, of which there are up to m (m - 1) / 2 of a query with m
-        documents. Twice as much is needed while they are made.
+        Memory limit of the pairs in MiB. A query with m documents has up to m (m - 1) / 2 pairs.
+        Making them needs twice the memory.
 
     Returns
     -------
@@ -48,8 +48,7 @@ def preference_pairs(
     signs : ndarray of int, shape (n_pairs,)
         1 and -1.
     queries : ndarray of int, shape (n_pairs,)
-        The number of the query of each pair: groups of splits, and weights, such as one over the
-        number of pairs of a query.
+        The number of the query of each pair, for groups of splits and for weights.
 
     See Also
     --------
@@ -76,17 +75,15 @@ def preference_pairs(
     widths = np.full(len(X), X.values.shape[1])
     if sparse.issparse(X.values):
         rows = np.append(np.diff(X.values.indptr), 0)
-        # a difference has the entries of both, each with its column
+        # a difference has the entries of both documents, each with its column
         widths = 3 * np.maximum.reduceat(rows, X.offsets[:-1])
     needed = 8.0 * float(n_pairs @ widths) / 2.0**20
     if needed > cache_size:
         raise ValueError(
-            f"{n_pairs.sum()} pairs of documents need {needed:.3g} MiB, and cache_size is "
-            f"{cache_size:g}. Raise it, or take a part of the queries, or of their documents.")
+            f"{n_pairs.sum()} pairs of documents need {needed:.3g} MiB, but cache_size is "
+            f"{cache_size:g}. Raise it, or use fewer queries or documents.")
     if not n_pairs.any():
-        raise ValueError(
-            "There are no pairs: in each query all documents have the same target. Targets of "
-            "different queries are not compared.")
+        raise ValueError("There are no pairs: in each query all documents have the same target.")
     better, worse = [], []
     for start, order, end, count in zip(X.offsets[:-1], orders, ends, counts, strict=True):
         better.append(start + np.repeat(order, count))
@@ -102,37 +99,38 @@ def preference_pairs(
 def document_pairs(
     X: SequenceData, y: Labellings | None = None, *, cache_size: float = 2048,
 ) -> tuple[list[FloatArray], list[IntArray] | None]:
-    """Features of documents at ranks, with which a `Matcher` learns to rank documents.
+    """Make features of documents at ranks, for a `Matcher` that ranks documents.
 
-    A ranking scores the sum over its pairs of documents, x before x', of w x - w x'. That is the
-    sum over documents of (m - 1 - 2 r) w x for rank r of m, counted from 0. So a `Matcher` of
-    documents and ranks whose features of document x at rank r are (m - 1 - 2 r) x learns w: it is
-    ``coef_``, and documents of new queries are ranked by falling ``x @ coef_``, which needs no
-    pairs. Its loss is a cost of ranks: with ``cost="absolute"`` the sum of the differences of ranks
-    (Spearman's footrule), which is between one and two times the number of swapped pairs, the loss
-    of SVM-rank. That loss itself is no sum over documents; :func:`preference_pairs` has it.
+    The score of a ranking is the sum over its pairs of documents, x before x', of w x - w x'. It
+    equals the sum over documents of (m - 1 - 2 r) w x, for rank r of m, counted from 0. A `Matcher`
+    of documents and ranks with the features (m - 1 - 2 r) x of document x at rank r therefore
+    learns w, its ``coef_``. Rank documents of new queries by descending ``x @ coef_``.
+
+    The loss is a cost of ranks. With ``cost="absolute"`` it is the sum of the differences of ranks
+    (Spearman's footrule), between one and two times the number of swapped pairs. For the number of
+    swapped pairs itself, the loss of SVM-rank, use :func:`preference_pairs`.
 
     Parameters
     ----------
     X : Sequences or list of array-like of shape (n_documents, n_features)
         The documents of each query, dense or CSR.
     y : Sequences or list of array-like of shape (n_documents,), default=None
-        The target of each document: the greater, the better. Those of a query differ. None if they
-        are not known.
+        The target of each document: the greater, the better. Targets within a query differ. None
+        if they are unknown.
     cache_size : float, default=2048
-        Most memory in MiB for the features, which are dense: 8 m^2 n_features bytes for a query
-        with m documents.
+        Memory limit of the dense features in MiB. A query with m documents needs 8 m^2 n_features
+        bytes.
 
     Returns
     -------
     pairs : list of ndarray of shape (n_documents, n_documents, n_features)
         ``pairs[i][j, r]`` are the features of document j of query i at rank r.
     ranks : list of ndarray of int, shape (n_documents,)
-        The rank of each document, 0 for the greatest target; None without y.
+        The rank of each document, 0 for the greatest target. None without y.
 
     See Also
     --------
-    preference_pairs : The problem of SVM-rank, also where documents have equal targets.
+    preference_pairs : Problem of SVM-rank, also with equal targets.
 
     Examples
     --------
@@ -154,8 +152,8 @@ def document_pairs(
     needed = 8.0 * float((lengths.astype(float)**2).sum()) * X.values.shape[1] / 2.0**20
     if needed > cache_size:
         raise ValueError(
-            f"Documents at ranks need {needed:.3g} MiB, the largest query having {lengths.max()} "
-            f"documents, and cache_size is {cache_size:g}. Raise it, or use preference_pairs.")
+            f"Documents at ranks need {needed:.3g} MiB, with up to {lengths.max()} documents in a "
+            f"query, but cache_size is {cache_size:g}. Raise it, or use preference_pairs.")
     ranks = None if y is None else [_ranks(y[i], i) for i in range(len(X))]
     pairs = []
     for i in range(len(X)):
@@ -172,7 +170,7 @@ def _queries(X, y):
         raise ValueError("X has no queries.")
     if X.values.ndim != 2:
         raise ValueError(
-            "X must have a matrix for each query, a row for each document; its arrays have "
+            "X must have a matrix for each query, with a row for each document, got "
             f"{X.values.ndim} dimension(s).")
     if X.values.dtype.kind not in "fiub":
         raise ValueError(f"X must have numbers, got {X.values.dtype}.")
@@ -197,13 +195,13 @@ def _queries(X, y):
     if bad.size:
         i = int(np.searchsorted(y.offsets, bad[0], side="right")) - 1
         raise ValueError(
-            f"y[{i}] has {targets[bad[0]]} for document {bad[0] - y.offsets[i]}; targets must be "
-            "finite.")
+            f"Targets must be finite; y[{i}] has {targets[bad[0]]} for document "
+            f"{bad[0] - y.offsets[i]}.")
     return X, Sequences(targets, y.offsets)
 
 
 def _by_target(targets):
-    """Documents by falling targets, and for each of them where those of smaller ones begin."""
+    """Documents by descending targets, and for each the place of the first smaller target."""
     order = np.argsort(-targets, kind="stable")
     falling = -targets[order]
     return order, np.searchsorted(falling, falling, side="right")
@@ -216,9 +214,8 @@ def _ranks(targets, i):
     if same.size:
         one, other = order[same[0]], order[same[0] + 1]
         raise ValueError(
-            f"Documents {one} and {other} of query {i} have the same target, {targets[one]:g}: "
-            "there is no one ranking. Leave one of them out, or use preference_pairs, which "
-            "compares documents of different targets only.")
+            f"Documents {one} and {other} of query {i} have the same target, {targets[one]:g}. "
+            "Remove one of them, or use preference_pairs.")
     ranks = np.empty(order.size, dtype=np.intp)
     ranks[order] = np.arange(order.size)
     return ranks

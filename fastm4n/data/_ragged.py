@@ -1,8 +1,7 @@
-"""What ragged containers share: they are indexed like a vector of their items."""
+"""Base classes of ragged containers, which are indexed like a vector of their items."""
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,21 +15,18 @@ if TYPE_CHECKING:
 class Indexed:
     """Items that are indexed like the first axis of an array.
 
-    Subclasses have `_item` and `_items`, their names in messages, `__len__`, and `_one(i)`,
-    `_slice(start, stop)` and `_take(numbers)`, which are given what exists: items 0 ... n - 1.
+    Subclasses define `_item` and `_items`, the names in messages, and `__len__`. They also define
+    `_one(i)`, `_slice(start, stop)` and `_take(numbers)` for existing items 0 ... n - 1.
     """
 
     _item = "item"
     _items = "items"
 
     def __getitem__(self, key: Any) -> Any:
-        # scikit-learn writes X[key, ...] for whatever has a shape
+        # scikit-learn writes X[key, ...] for objects with a shape
         if isinstance(key, tuple):
             if len(key) != 2 or key[1] is not Ellipsis:
-                raise IndexError(
-                    f"{type(self).__name__} are indexed along one axis: by one integer, slice, "
-                    "mask or array of integers."
-                )
+                raise IndexError(f"{type(self).__name__} are indexed along one axis, got {key!r}.")
             key = key[0]
         n = len(self)
         if isinstance(key, slice):
@@ -38,31 +34,26 @@ class Indexed:
             if step == 1:
                 return self._slice(start, max(start, stop))
             return self._take(np.arange(start, stop, step))
-        if isinstance(key, Integral) and not isinstance(key, bool):
-            return self._one(self._number(int(key)))
         key = np.asarray(key)
         if key.ndim == 0 and key.dtype.kind in "iu":
-            return self._one(self._number(int(key)))
+            return self._one(int(self._numbers(key[np.newaxis])[0]))
         if key.ndim != 1 or (key.dtype.kind not in "biu" and len(key)):
             raise IndexError(
                 f"{type(self).__name__} are indexed by an integer, a slice, a mask or a vector of "
-                f"integers; got {key.ndim} dimension(s) of {key.dtype}."
-            )
+                f"integers, got {key.ndim} dimension(s) of {key.dtype}.")
         if key.dtype.kind == "b":
             if len(key) != n:
                 raise IndexError(f"A mask of length {len(key)} does not fit {n} {self._items}.")
             return self._take(np.flatnonzero(key))
-        key = key.astype(np.int64)
+        return self._take(self._numbers(key))
+
+    def _numbers(self, key):
+        """Numbers of existing items, counted from the first."""
+        n, key = len(self), key.astype(np.int64)
         outside = np.flatnonzero((key < -n) | (key >= n))
         if len(outside):
             raise IndexError(f"There is no {self._item} {key[outside[0]]}: there are {n}.")
-        return self._take(np.where(key < 0, key + n, key))
-
-    def _number(self, i):
-        n = len(self)
-        if not -n <= i < n:
-            raise IndexError(f"There is no {self._item} {i}: there are {n}.")
-        return i % n
+        return np.where(key < 0, key + n, key)
 
 
 class Ragged(Indexed):
@@ -79,15 +70,12 @@ class Ragged(Indexed):
         return 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        # a vector of items, also where equal lengths would make a matrix
+        # a vector of items, even if equal lengths would make a matrix
+        name = type(self).__name__
         if dtype is not None and np.dtype(dtype) != object:
-            raise TypeError(
-                f"{type(self).__name__} are an array of objects only, not of {np.dtype(dtype)}."
-            )
+            raise TypeError(f"{name} become an array of objects only, not of {np.dtype(dtype)}.")
         if copy is False:
-            raise ValueError(
-                f"{type(self).__name__} cannot become an array of objects without a copy."
-            )
+            raise ValueError(f"{name} cannot become an array of objects without a copy.")
         array = np.empty(len(self), dtype=object)
         for i, item in enumerate(self):
             array[i] = item
@@ -103,14 +91,12 @@ class Ragged(Indexed):
     def _concatenate(cls, parts, axis=0):
         parts = list(parts)
         if axis != 0 or not all(isinstance(part, cls) for part in parts):
-            raise TypeError(
-                f"{cls.__name__} are concatenated with {cls._items}, along axis 0."
-            )
+            raise TypeError(f"{cls.__name__} are concatenated with {cls._items}, along axis 0.")
         return cls._joined(parts)
 
 
 def taken(offsets, numbers):
-    """Rows of the segments with these numbers, and the offsets of those rows.
+    """Rows of the segments with these numbers, and the new offsets.
 
     Segment i is the rows ``offsets[i]:offsets[i + 1]``.
     """
@@ -133,9 +119,9 @@ def cut(lengths):
 def as_integers(numbers, name):
     array = np.asarray(numbers)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have 1 dimension; they have {array.ndim}.")
+        raise ValueError(f"{name} must have 1 dimension, got {array.ndim}.")
     if array.dtype.kind not in "iu" and len(array):
-        raise TypeError(f"{name} must be integers; they are {array.dtype}.")
+        raise TypeError(f"{name} must be integers, got {array.dtype}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -143,7 +129,7 @@ def as_offsets(
     offsets, n_rows, *, name="offsets", item="sequence", row="row", rows="rows of values"
 ):
     """Offsets that cut `n_rows` rows, checked: a read-only copy."""
-    # a copy: what the caller does to its own array must not break the invariants
+    # a copy: the caller may change its own array
     offsets = np.array(as_integers(offsets, name), dtype=np.int64)
     if len(offsets) == 0 or offsets[0] != 0:
         first = f"begin with {offsets[0]}" if len(offsets) else "are empty"
@@ -153,11 +139,9 @@ def as_offsets(
         i = decrease[0]
         raise ValueError(
             f"{name} must not decrease; {item} {i} would begin at {row} {offsets[i]} and end "
-            f"at {row} {offsets[i + 1]}."
-        )
+            f"at {row} {offsets[i + 1]}.")
     if offsets[-1] != n_rows:
         raise ValueError(
-            f"The last of the {name} must be the number of {rows}, {n_rows}; it is {offsets[-1]}."
-        )
+            f"The last of the {name} must be the number of {rows}, {n_rows}, got {offsets[-1]}.")
     offsets.flags.writeable = False
     return offsets

@@ -1,11 +1,11 @@
-"""Rankings of items, in the forms in which data has them, and the one that is computed with.
+"""Forms of rankings of items.
 
-All functions here compute with places: ``places[b, i]`` is the position of item i in ranking b,
-0 for the best. A row is a permutation, as a permutation matrix of the M4N paper (Nowak-Vila, Bach
-and Rudi 2020, Example 2.2) has its ones at ``[i, places[b, i]]``.
+All functions compute with places: ``places[b, i]`` is the position of item i in ranking b, 0 for
+the best. A row is a permutation. Its permutation matrix in the M4N paper (Nowak-Vila, Bach and Rudi
+2020, Example 2.2) has ones at ``[i, places[b, i]]``.
 
-Rankings of the documents of queries, by one weight vector, are not of one set of items:
-`document_pairs` and `preference_pairs` put them in the form that estimators take.
+`document_pairs` and `preference_pairs` convert rankings of documents of queries, which do not share
+one set of items.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ __all__ = [
 
 FORMS = ("auto", "ranks", "ordering", "string")
 
-_PARTIAL = "Partial rankings are not supported: place every item, or leave the ranking out."
-_TIES = "Ties are not supported: break them, or leave the ranking out."
-_NAMES = (
-    "Names of items are all strings or all integers, and ties and partial rankings are not "
-    "supported."
-)
+_PARTIAL = "Partial rankings are not supported: place every item, or remove the ranking."
+_TIES = "Ties are not supported: break them, or remove the ranking."
+_NAMES = "Names must be all strings or all integers, without ties or missing items."
 
 
 def as_places(
@@ -47,25 +44,24 @@ def as_places(
     Parameters
     ----------
     y : array-like
-        n rankings of the same M items, in one of the forms below.
+        n rankings of the same M items, in a form listed below.
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How the rankings are written:
+        The form of the rankings:
 
         - ``"ranks"``: array of shape (n, M), where ``y[b, i]`` is the rank of item i. Ranks are
-          1 ... M or 0 ... M-1, best first, and count from one number in all of `y`. Floats are
-          taken if they are whole.
+          1 ... M or 0 ... M-1, best first, in all rows alike. Floats must be whole.
         - ``"ordering"``: array of shape (n, M) or list of lists of the items' names, best first.
           Names are strings or integers.
         - ``"string"``: strings such as ``"b>a>c"``, best first, of shape (n,). Spaces around
-          names do not count. A name holds neither ``>`` nor ``=``.
+          names are ignored. A name contains no ``>`` and no ``=``.
         - ``"auto"``: the first ranking decides. A string is ``"string"``, strings are
-          ``"ordering"``, numbers are ``"ranks"``. Ranks and orderings of integers look alike:
-          integers are taken for ranks, and orderings of them need ``form="ordering"``.
+          ``"ordering"``, numbers are ``"ranks"``. Orderings of integers look like ranks and need
+          ``form="ordering"``.
     items : array-like of shape (M,), default=None
         Names of the items, in the order of the columns of `places`. By default the names in `y`,
-        sorted; for ranks, which name no items, 0 ... M-1.
+        sorted, or 0 ... M-1 for ranks.
     input_name : str, default="y"
-        What errors call `y`.
+        Name of `y` in errors.
 
     Returns
     -------
@@ -77,10 +73,10 @@ def as_places(
     Raises
     ------
     ValueError
-        If a ranking has ties, repeated, missing or unknown items, a gap in its ranks, or a missing
+        If a ranking has ties, repeated, missing or unknown items, a gap in its ranks or a missing
         value, or if there are no rankings.
     TypeError
-        If `y` is of no such form.
+        If `y` has no such form.
 
     See Also
     --------
@@ -109,26 +105,21 @@ def as_places(
     return read_rankings(y, form, items, input_name)[:2]
 
 
-def read_rankings(
-    y: ArrayLike, form: Literal["auto", "ranks", "ordering", "string"] = "auto",
-    items: ArrayLike | None = None, input_name: str = "y",
-) -> tuple[NDArray[np.int64], Array, str, int | None] | None:
-    """`as_places`, and the form of the rankings and the lowest of their ranks (None without)."""
+def read_rankings(y, form="auto", items=None, input_name="y"):
+    """`as_places`, with the form of the rankings, and the lowest rank or None."""
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, got {form!r}.")
     if isinstance(y, (str, bytes)):
         raise TypeError(
-            f"{input_name} must be rankings, not the string {y!r}. One ranking alone goes into a "
-            f"list: [{input_name}]."
-        )
+            f"{input_name} must be rankings, not the string {y!r}. {_alone(input_name)}")
     if isinstance(y, (dict, set, frozenset)) or not hasattr(y, "__len__"):
         raise TypeError(f"{input_name} must be a list or an array, not {type(y).__name__}.")
     if hasattr(y, "__array__"):
         y = np.asarray(y)
         if y.ndim == 0:
-            raise ValueError(f"{input_name} has no dimensions: rankings go into a list.")
+            raise ValueError(f"{input_name} has no dimensions. {_alone(input_name)}")
     if len(y) == 0:
-        raise ValueError(f"{input_name} holds no rankings.")
+        raise ValueError(f"{input_name} has no rankings.")
     if items is not None:
         items = _as_items(items, "items")
     if form == "auto":
@@ -148,7 +139,7 @@ def places_to_orderings(places: ArrayLike, items: ArrayLike | None) -> Array:
     Parameters
     ----------
     places : array-like of int, shape (n, M)
-        Position of each item, 0 for the best, as :func:`as_places` gives them; n may be 0.
+        Position of each item, 0 for the best, from :func:`as_places`. n may be 0.
     items : array-like of shape (M,)
         Names of the items, all strings or all integers.
 
@@ -172,9 +163,8 @@ def places_to_orderings(places: ArrayLike, items: ArrayLike | None) -> Array:
     places = np.asarray(places)
     if places.ndim != 2 or places.dtype.kind not in "iu" or places.shape[1] != len(items):
         raise ValueError(
-            f"places must be integers of shape (n, {len(items)}), a column for each of items; got "
-            f"{places.dtype} of shape {places.shape}."
-        )
+            f"places must be integers of shape (n, {len(items)}), a column for each item, got "
+            f"{places.dtype} of shape {places.shape}.")
     return items[_permutations(places, 0, "places", "place")[1]]
 
 
@@ -184,10 +174,10 @@ def places_to_strings(places: ArrayLike, items: ArrayLike | None) -> Array:
     Parameters
     ----------
     places : array-like of int, shape (n, M)
-        Position of each item, 0 for the best, as :func:`as_places` gives them; n may be 0.
+        Position of each item, 0 for the best, from :func:`as_places`. n may be 0.
     items : array-like of shape (M,)
-        Names of the items, all strings or all integers. To be read again, they must not hold
-        ``>`` or ``=``, be empty, or begin or end with a space.
+        Names of the items, all strings or all integers. They must not contain ``>`` or ``=``, be
+        empty, or begin or end with a space.
 
     Returns
     -------
@@ -209,22 +199,24 @@ def places_to_strings(places: ArrayLike, items: ArrayLike | None) -> Array:
     for i, name in enumerate(names.tolist()):
         if not name or name != name.strip() or ">" in name or "=" in name:
             raise ValueError(
-                f"items[{i}] is {name!r}, which cannot be read again from a string: names must not "
-                "hold '>' or '=', be empty, or begin or end with a space. Rename it, or use "
-                "places_to_orderings."
-            )
+                f"items[{i}] is {name!r}: names must not contain '>' or '=', be empty, or begin or "
+                "end with a space. Rename it, or use places_to_orderings.")
     orderings = places_to_orderings(places, names)
     return np.array([">".join(ordering) for ordering in orderings.tolist()], dtype=str)
 
 
+def _alone(input_name):
+    return f"Put a single ranking into a list, [{input_name}]."
+
+
 def _guess(y):
-    """The form of rankings, by the first of them."""
+    """The form of rankings, from the first one."""
     first = y[0]
     if isinstance(first, str):
         return "string"
     if hasattr(first, "__len__"):
         return "ordering" if any(isinstance(value, str) for value in first) else "ranks"
-    # a missing value at first, and strings after it
+    # the first value may be missing
     return "string" if any(isinstance(value, str) for value in y) else "ranks"
 
 
@@ -235,14 +227,14 @@ def _as_items(items, where):
         raise TypeError(f"{where} must be a list of names, not {items!r}.")
     values = list(values)
     if not values:
-        raise ValueError(f"{where} holds no items.")
+        raise ValueError(f"{where} has no items.")
     kind = str if isinstance(values[0], str) else Integral
     seen = set()
     for value in values:
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"{where} holds {value!r}. {_NAMES}")
+            raise ValueError(f"{where} has {value!r}. {_NAMES}")
         if value in seen:
-            raise ValueError(f"{where} holds {value!r} twice: each item must be there once.")
+            raise ValueError(f"{where} has {value!r} twice: each item must occur once.")
         seen.add(value)
     return np.array(values)
 
@@ -253,9 +245,7 @@ def _from_ranks(y, items, input_name):
     if items is None:
         items = np.arange(size)
     elif len(items) != size:
-        raise ValueError(
-            f"{input_name}[0] has {size} items, but items has {len(items)}: they must be as many."
-        )
+        raise ValueError(f"{input_name}[0] has {size} items, but items has {len(items)}.")
     base = int(ranks[0].min() >= 1)
     return _permutations(ranks, base, input_name, "rank")[0], items, base
 
@@ -268,11 +258,9 @@ def _rank_array(y, input_name):
         y = np.fromiter(values, object, len(values)).reshape(len(y), -1)
     if y.ndim != 2:
         raise ValueError(
-            f"{input_name} has the shape {y.shape}, but ranks have the shape (n, M). One ranking "
-            f"alone goes into a list: [{input_name}]."
-        )
+            f"{input_name} must have the shape (n, M), got {y.shape}. {_alone(input_name)}")
     if not y.shape[1]:
-        raise ValueError(f"{input_name}[0] holds no items.")
+        raise ValueError(f"{input_name}[0] has no items.")
     if y.dtype == object:
         values = y.ravel().tolist()
         wrong = [kind for kind in set(map(type, values)) if not _holds_ranks(kind)]
@@ -283,9 +271,8 @@ def _rank_array(y, input_name):
         y = y.astype(float)  # None becomes NaN
     if y.dtype.kind not in "iuf":
         raise TypeError(
-            f"{input_name} is an array of {y.dtype}, but ranks are numbers. For names of items "
-            "pass form='ordering'."
-        )
+            f"{input_name} has dtype {y.dtype}, but ranks are numbers. For names of items pass "
+            "form='ordering'.")
     return y
 
 
@@ -294,7 +281,7 @@ def _holds_ranks(kind):
 
 
 def _permutations(ranks, base, input_name, noun):
-    """Rows counted from 0, and their inverses; every row must be a permutation."""
+    """Rows counted from 0, and their inverses. Every row must be a permutation."""
     size = ranks.shape[1]
     good = (ranks >= base) & (ranks <= base + size - 1)
     if ranks.dtype.kind == "f":
@@ -309,14 +296,14 @@ def _permutations(ranks, base, input_name, noun):
 
 
 def _inverse(rows):
-    """Where in its row each number is, -1 where it is not there."""
+    """The position of each number in its row, or -1."""
     inverse = np.full(rows.shape, -1, dtype=np.intp)
     np.put_along_axis(inverse, rows, np.arange(rows.shape[1])[np.newaxis], axis=1)
     return inverse
 
 
 def _fault(row, base, input_name, noun):
-    """What keeps a row from being a permutation."""
+    """The reason why a row is no permutation."""
     size = len(row)
     row = row.tolist()
     seen = {}
@@ -334,30 +321,26 @@ def _fault(row, base, input_name, noun):
         seen[value] = i
     if noun == "rank" and sorted(row) == list(range(1 - base, size + 1 - base)):
         return (
-            f"counts ranks from {1 - base}, but {input_name}[0] from {base}: count from one number "
-            f"in all of {input_name}."
-        )
+            f"counts ranks from {1 - base}, but {input_name}[0] from {base}. Count all from the "
+            "same number.")
     missing = next(value for value in range(base, base + size) if value not in seen)
     return (
         f"has no {noun} {missing}: it must have each of {base} ... {base + size - 1} once. "
-        f"{_PARTIAL}"
-    )
+        f"{_PARTIAL}")
 
 
 def _from_strings(y, items, input_name):
     if isinstance(y, np.ndarray) and y.ndim != 1:
         raise ValueError(
-            f"{input_name} has the shape {y.shape}, but strings have the shape (n,). For names of "
-            "items pass form='ordering'."
-        )
+            f"{input_name} must have the shape (n,), got {y.shape}. For names of items pass "
+            "form='ordering'.")
     strings = y.tolist() if isinstance(y, np.ndarray) else list(y)
     for b, string in enumerate(strings):
         if not isinstance(string, str):
             raise TypeError(
-                f"{input_name}[{b}] is {string!r}, not a string such as 'b>a>c'. Leave missing "
-                "rankings out; for lists of names pass form='ordering'."
-            )
-    # rankings repeat, so each is taken apart once
+                f"{input_name}[{b}] is {string!r}, not a string such as 'b>a>c'. Remove missing "
+                "rankings. For lists of names pass form='ordering'.")
+    # rankings repeat: split each one once
     distinct = {}
     which = np.array([distinct.setdefault(string, len(distinct)) for string in strings])
     rows = np.unique(which, return_index=True)[1]
@@ -370,35 +353,31 @@ def _from_strings(y, items, input_name):
             if not all(map(str.strip, string.split(">"))):
                 raise ValueError(
                     f"{input_name}[{row}] is {string!r}, where an item has no name. Write all "
-                    "items, best first, as in 'b>a>c'."
-                )
+                    "items, best first, as in 'b>a>c'.")
     places, items = _from_names(names, lengths, rows, items, input_name)
     return places[which], items
 
 
 def _flatten(y, input_name):
-    """Names of all orderings, one after the other, and the lengths of the orderings."""
+    """Names of all orderings end to end, and the lengths of the orderings."""
     if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
         if y.ndim != 2:
             raise ValueError(
-                f"{input_name} has the shape {y.shape}, but orderings have the shape (n, M). One "
-                f"ranking alone goes into a list: [{input_name}]."
-            )
+                f"{input_name} must have the shape (n, M), got {y.shape}. {_alone(input_name)}")
         return y.ravel().tolist(), [y.shape[1]] * len(y)
     names, lengths = [], []
     for b, row in enumerate(y):
         if isinstance(row, (str, bytes, dict, set, frozenset)) or not hasattr(row, "__len__"):
             raise TypeError(
-                f"{input_name}[{b}] must be a list or an array, not {row!r}. One ranking alone "
-                f"goes into a list: [{input_name}]; for strings such as 'b>a>c' pass form='string'."
-            )
+                f"{input_name}[{b}] must be a list or an array, not {row!r}. {_alone(input_name)} "
+                "For strings such as 'b>a>c' pass form='string'.")
         names.extend(row.tolist() if hasattr(row, "tolist") else row)
         lengths.append(len(row))
     return names, lengths
 
 
 def _from_names(names, lengths, rows, items, input_name):
-    """Places from the names of all orderings; ordering b is ``input_name[rows[b]]``."""
+    """Places from the names of all orderings. Ordering b is ``input_name[rows[b]]``."""
     _check_lengths(lengths, rows, items, input_name)
     size = lengths[0]
     known_from = "items" if items is not None else f"{input_name}[0]"
@@ -409,16 +388,13 @@ def _from_names(names, lengths, rows, items, input_name):
         codes = np.fromiter(map(known.__getitem__, names), np.intp, len(names))
     except (KeyError, TypeError):  # unknown, or not hashable
         t, name = next(
-            (t, name)
-            for t, name in enumerate(names)
-            if not isinstance(name, (str, Integral)) or name not in known
-        )
+            (t, name) for t, name in enumerate(names)
+            if not isinstance(name, (str, Integral)) or name not in known)
         where = f"{input_name}[{rows[t // size]}]"
         if not isinstance(name, (str, Integral)):
-            raise ValueError(f"{where} holds {name!r}. {_NAMES}") from None
+            raise ValueError(f"{where} has {name!r}. {_NAMES}") from None
         raise ValueError(
-            f"{where} holds {name!r}, but {known_from} does not: all rankings must be of the same "
-            "items."
+            f"{where} has {name!r}, but {known_from} does not. Rank the same items everywhere."
         ) from None
     codes = codes.reshape(-1, size)
     places = _inverse(codes)
@@ -428,9 +404,8 @@ def _from_names(names, lengths, rows, items, input_name):
         counts = np.bincount(codes[b], minlength=size)
         twice, missing = items[[counts.argmax(), counts.argmin()]].tolist()
         raise ValueError(
-            f"{input_name}[{rows[b]}] holds {twice!r} {counts.max()} times and {missing!r} not at "
-            "all: each item must be there once."
-        )
+            f"{input_name}[{rows[b]}] has {twice!r} {counts.max()} times and {missing!r} not at "
+            "all: each item must occur once.")
     return places, items
 
 
@@ -440,5 +415,4 @@ def _check_lengths(lengths, rows, items, input_name):
         if length != size:
             other = f"{input_name}[0]" if items is None else "items"
             raise ValueError(
-                f"{input_name}[{rows[b]}] has {length} items, but {other} has {size}. {_PARTIAL}"
-            )
+                f"{input_name}[{rows[b]}] has {length} items, but {other} has {size}. {_PARTIAL}")

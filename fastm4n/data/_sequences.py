@@ -1,4 +1,4 @@
-"""A ragged container: one buffer of rows and the offsets that cut it into sequences."""
+"""A ragged container: one buffer of rows, and offsets that cut it into sequences."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _ROWS = 1 << 16
 class Sequences(Ragged):
     """Sequences of rows that lie end to end in one buffer.
 
-    It is indexed like a list of sequences, and scikit-learn's splitters, cross-validation and
-    searches index it as they index an array. An integer gives the rows of one sequence;
-    a slice, integers or a mask give a new `Sequences`. As usual of arrays, an integer or a
-    slice of step 1 gives a view; sparse rows are always copied.
+    It is indexed like a list of sequences. scikit-learn's splitters, cross-validation and
+    searches accept it like an array. An integer gives the rows of one sequence.
+    A slice, integers or a mask give new `Sequences`. An integer or a slice of step 1 gives a view,
+    as for arrays. Sparse rows are always copied.
 
     Parameters
     ----------
     values : ndarray of shape (n_tokens, n_columns) or (n_tokens,), or sparse matrix
-        The rows of all sequences: features, dense or sparse, or one label per row. It is
-        not copied if it is an array or in CSR format.
+        The rows of all sequences: features, dense or sparse, or one label per row. Arrays and
+        CSR matrices are not copied.
     offsets : array-like of int, shape (n_sequences + 1,)
-        Sequence i is the rows ``offsets[i]:offsets[i + 1]``. The first offset is 0, the last
-        one the number of rows, and none is below the one before it; a sequence may be empty.
+        Sequence i is the rows ``offsets[i]:offsets[i + 1]``. Offsets go from 0 to the number of
+        rows and do not decrease. A sequence may be empty.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Sequences(Ragged):
 
     See Also
     --------
-    SequenceVectorizer : Makes sequences of CSR rows from dicts or attribute strings.
+    SequenceVectorizer : Sequences of CSR rows from dicts or attribute strings.
 
     Examples
     --------
@@ -77,8 +77,7 @@ class Sequences(Ragged):
     values: Array | CSR
     offsets: NDArray[np.int64]
 
-    _item = "sequence"
-    _items = "sequences"
+    _item, _items = "sequence", "sequences"
 
     def __init__(self, values: Array | spmatrix | sparray, offsets: ArrayLike) -> None:
         self.values = _as_values(values)
@@ -86,7 +85,7 @@ class Sequences(Ragged):
 
     @classmethod
     def _of_checked(cls, values, offsets):
-        """Of what the constructor would find right, an array or a CSR matrix: both are kept."""
+        """Sequences of valid values, an array or a CSR matrix, and valid offsets, not copied."""
         made = cls.__new__(cls)
         made.values, made.offsets = values, offsets
         offsets.flags.writeable = False
@@ -99,9 +98,9 @@ class Sequences(Ragged):
         Parameters
         ----------
         sequences : iterable of arrays, sparse matrices or label sequences
-            Either 2-D arrays of one number of columns, or sparse matrices likewise, or
-            label sequences. Dtypes are promoted to one that holds them all; labels of
-            several kinds (say strings and integers) become an array of objects.
+            Either 2-D arrays with one number of columns, or sparse matrices with one number of
+            columns, or label sequences. Dtypes are promoted to a common one. Labels of
+            several kinds, such as strings and integers, become an array of objects.
 
         Returns
         -------
@@ -117,8 +116,7 @@ class Sequences(Ragged):
             return sequences
         if isinstance(sequences, (str, bytes, dict)):
             raise TypeError(
-                f"sequences must be a list of sequences, not a {type(sequences).__name__}."
-            )
+                f"sequences must be a list of sequences, not a {type(sequences).__name__}.")
         sequences = list(sequences)
         sparse = [sp.issparse(sequence) for sequence in sequences]
         if not any(sparse):
@@ -127,11 +125,10 @@ class Sequences(Ragged):
             values, lengths = _stack(sequences)
         else:
             other = sparse.index(not sparse[0])
-            dense_first = "an array" if sparse[other] else "a sparse matrix"
+            first = "an array" if sparse[other] else "a sparse matrix"
             raise TypeError(
-                f"The sequences must be all arrays or all sparse matrices; sequence 0 is "
-                f"{dense_first}, sequence {other} is not."
-            )
+                f"Sequence 0 is {first}, sequence {other} is not: the sequences must be all arrays "
+                "or all sparse matrices.")
         return cls.from_lengths(values, lengths)
 
     @classmethod
@@ -143,7 +140,7 @@ class Sequences(Ragged):
         values : ndarray or sparse matrix
             The rows of all sequences, as in the constructor.
         lengths : array-like of int, shape (n_sequences,)
-            Number of rows of each sequence. They add up to the number of rows.
+            Number of rows of each sequence. The sum is the number of rows.
 
         Returns
         -------
@@ -165,9 +162,8 @@ class Sequences(Ragged):
         offsets = cut(lengths)
         if offsets[-1] != values.shape[0]:
             raise ValueError(
-                f"lengths must add up to the number of rows of values, {values.shape[0]}; they add "
-                f"up to {offsets[-1]}."
-            )
+                f"lengths must add up to the number of rows of values, {values.shape[0]}, got "
+                f"{offsets[-1]}.")
         return cls(values, offsets)
 
     @classmethod
@@ -176,25 +172,25 @@ class Sequences(Ragged):
     ) -> Any:
         """Write sequences to a folder, batch by batch, and open it.
 
-        No more than one batch is in memory. The folder appears when all batches are written; where
-        that fails there is none, and what was there before is as it was.
+        At most one batch is in memory. The folder appears after the last batch. A failure leaves
+        no folder, and an existing one unchanged.
 
         Parameters
         ----------
         batches : iterable
-            Each batch is `Sequences` or a list of sequences as of :meth:`from_list`; or a tuple
-            (X, y) of two of these, features and a label for each row. All have the same columns
-            and the same dtype; strings may be of any length. Numbers and strings can be written,
-            not objects. Sparse rows are put in canonical form.
+            Each batch is `Sequences`, a list of sequences as in :meth:`from_list`, or a tuple
+            (X, y) of two of these: features, and a label for each row. All batches have the same
+            columns and the same dtype, but strings of any length. Only numbers and strings can be
+            written. Sparse rows are put in canonical form.
         folder : str or path
-            A name that is free, in a folder that is there.
+            A new name in an existing folder.
         overwrite : bool, default=False
             Whether to replace a folder of fastm4n of that name.
 
         Returns
         -------
         sequences : Sequences, or a tuple (X, y) of two if batches are pairs
-            On disk, as :meth:`open` returns them.
+            On disk, see :meth:`open`.
 
         Examples
         --------
@@ -214,27 +210,28 @@ class Sequences(Ragged):
         cls, source: Any, features: str | tuple[str, str], *, labels: str | None = None,
         n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
     ) -> Any:
-        """Sequences of the list columns of an Arrow table or file, with a sequence in each row.
+        """Read sequences from list columns of an Arrow table or file, one from each row.
 
         Needs pyarrow, ``pip install "fastm4n[arrow]"``.
 
         Parameters
         ----------
         source : pyarrow Table, RecordBatch or RecordBatchReader, str or path
-            A path is that of an Arrow file (IPC, Feather of version 2), which is mapped into
-            memory. Numbers are not copied if there is one batch of rows.
+            A path of an Arrow file (IPC, Feather of version 2), which is mapped into memory.
+            Numbers are not copied if there is one batch of rows.
         features : str, or tuple of two str
-            The column. It holds lists with a number or a string for each position, or with a list
-            of numbers for each position, all of one length; or, sparse, a list of structs of index
-            and value, or a map of them, for each position. Two names are those of a column of lists
-            of lists of indices, and of one of values. Indices count from 0.
+            The column of features, a list for each sequence. An item of the list, one for each
+            position, is a number, a string, or a list of numbers, all of one length. An item of
+            sparse features is a list of structs of index and value, or a map from one to the other.
+            A pair of names stands for a column of lists of lists of indices and one of values.
+            Indices count from 0.
         labels : str, default=None
             The column of labels: lists of numbers or strings, dictionary-encoded or not.
         n_features : int, default=None
-            Columns of sparse rows; by default as many as the greatest index needs, at most 10^8.
+            Columns of sparse rows. The default is what the greatest index needs, at most 10^8.
         folder : str or path, default=None
-            Write the sequences to this folder, a batch of rows of the source at a time, and open
-            it. By default they are in memory.
+            Write the sequences to this folder, one batch of rows of the source at a time, and open
+            it. By default they stay in memory.
         overwrite : bool, default=False
             Whether to replace a folder of fastm4n of that name.
 
@@ -245,7 +242,7 @@ class Sequences(Ragged):
         Raises
         ------
         ValueError
-            If there are nulls, or lists of different lengths, with the row of the source.
+            If there are nulls or lists of different lengths. The message has the row.
 
         Examples
         --------
@@ -269,18 +266,18 @@ class Sequences(Ragged):
         n_features: int | None = None, folder: StrPath | None = None, overwrite: bool = False,
         batch_size: int = 10_000,
     ) -> Any:
-        """Sequences of the list columns of a Parquet file, with a sequence in each row.
+        """Read sequences from list columns of a Parquet file, one from each row.
 
-        As :meth:`from_arrow`. The file is read by batches of rows; with a `folder`, no more than
-        one of them is in memory.
+        See :meth:`from_arrow`. The file is read by batches of rows. With a `folder`, at most one
+        batch is in memory.
 
         Parameters
         ----------
         path : str or path
         features, labels, n_features, folder, overwrite
-            As of :meth:`from_arrow`.
+            See :meth:`from_arrow`.
         batch_size : int, default=10000
-            Sequences that are read at once.
+            Sequences of a batch.
 
         Returns
         -------
@@ -295,16 +292,16 @@ class Sequences(Ragged):
     def open(cls, folder: StrPath, *, return_y: bool = False) -> Any:
         """Open a folder that :meth:`save` or :meth:`from_batches` has written.
 
-        Nothing is read but where sequences begin. Slices of step 1 read nothing either and are on
-        disk as well; an integer reads one sequence; a mask or integers give sequences in memory.
-        `values` is the array or CSR matrix of all rows, mapped into memory and read-only. A pickle
-        holds the path of the folder, not its contents.
+        Only the offsets are read. Slices of step 1 stay on disk and read nothing. An integer reads
+        one sequence. A mask or integers give sequences in memory. `values` is the array or CSR
+        matrix of all rows, mapped into memory and read-only. A pickle contains the path of the
+        folder, not its arrays.
 
         Parameters
         ----------
         folder : str or path
         return_y : bool, default=False
-            Whether to return the labels that the folder has, too.
+            Whether to return the labels, too.
 
         Returns
         -------
@@ -315,22 +312,23 @@ class Sequences(Ragged):
         Raises
         ------
         ValueError
-            If files are missing, cut short or of another version or kind. What is wrong within a
-            file is found when it is read: ``X[a:b].check()`` reads sequences a to b - 1.
+            If files are missing or cut short, or if the folder has another version or kind.
+            Damage within a file is found when it is read: ``X[a:b].check()`` reads sequences
+            a to b - 1.
         """
         return StoredSequences.open_folder(folder, return_y)
 
     def save(
         self, folder: StrPath, y: Sequences | ArrayLike | None = None, *, overwrite: bool = False,
     ) -> None:
-        """Write the sequences to a folder, which :meth:`open` opens.
+        """Write the sequences to a folder for :meth:`open`.
 
-        It appears whole or not at all.
+        The folder appears complete or not at all.
 
         Parameters
         ----------
         folder : str or path
-            A name that is free, in a folder that is there.
+            A new name in an existing folder.
         y : Sequences or list of label sequences, default=None
             A label for each row.
         overwrite : bool, default=False
@@ -402,7 +400,7 @@ class Sequences(Ragged):
         Returns
         -------
         equal : bool
-            Dtypes may differ; NaN is not equal to NaN, as in :func:`numpy.array_equal`.
+            Dtypes may differ. NaN is not equal to NaN, as in :func:`numpy.array_equal`.
 
         Examples
         --------
@@ -421,7 +419,7 @@ class Sequences(Ragged):
         return np.array_equal(ours, theirs)
 
     def _check_rows(self):
-        """Refuse CSR rows that reading might crash at: the constructor has, unless on disk."""
+        """Refuse CSR rows that are not valid, which the constructor has done."""
 
     def __repr__(self) -> str:
         n, tail, sparse = len(self), *self._kind()
@@ -504,7 +502,7 @@ class StoredSequences(Stored, Sequences):
     @classmethod
     def _append(cls, writer, batches, grows):
         for k, (X, y) in enumerate(batches):
-            pairs, place = y is not None, f"batch {k}"
+            pairs, place = y is not None, f"Batch {k}"
             X, y = _as_batch(X, k), _as_batch(y if pairs else [], k)
             if pairs:
                 _check_lengths(X, y, k)
@@ -522,7 +520,7 @@ class StoredSequences(Stored, Sequences):
 
 
 def pieces(X):
-    """Slices of a container of at most `_ROWS` rows, or of one sequence that has more."""
+    """Slices of a container of at most `_ROWS` rows, or of one longer sequence."""
     start = 0
     while start < len(X):
         most = X.offsets[start] + _ROWS
@@ -534,10 +532,9 @@ def pieces(X):
 def _as_batch(batch, k):
     if sp.issparse(batch) or (
             isinstance(batch, np.ndarray) and batch.ndim == 2 and batch.dtype.kind == "f"):
-        # each row could be read as a sequence, which nobody means
         raise ValueError(
-            f"Batch {k} is one matrix, of shape {batch.shape}: a batch is a list of sequences, "
-            "[sequence] if there is one only.")
+            f"Batch {k} is one matrix, of shape {batch.shape}. A batch is a list of sequences: "
+            "put a single one into a list, [sequence].")
     try:
         return Sequences.from_list(batch)
     except (TypeError, ValueError) as error:
@@ -571,7 +568,7 @@ def _gathered(where, batches, n_features, folder, overwrite):
 def _end_to_end(where, parts):
     if len(parts) == 1:
         return parts[0]
-    # a batch without any positions says nothing of columns
+    # in a batch without positions the columns are unknown
     kinds = [part.values for part in parts if part.values.ndim == 2 or part.n_tokens]
     if kinds and sp.issparse(kinds[0]):
         n = max(values.shape[1] for values in kinds)
@@ -585,36 +582,31 @@ def _end_to_end(where, parts):
 
 
 def check_compressed(name: str, X: Any) -> None:
-    """Refuse CSR and CSC matrices whose arrays do not fit together: reading them may crash."""
+    """Refuse CSR and CSC matrices with inconsistent arrays, which may crash the process."""
     if sp.issparse(X) and X.format in ("csr", "csc"):
         try:
             type(X)((X.data, X.indices, X.indptr), shape=X.shape).check_format()
         except ValueError as error:
-            raise ValueError(
-                f"{name} is no {X.format.upper()} matrix, as its indptr, indices and data do not "
-                f"fit together: {error}"
-            ) from error
+            raise ValueError(f"{name} is no valid {X.format.upper()} matrix: {error}") from error
 
 
 def _as_values(values):
     """An array of one or two dimensions, or a CSR matrix."""
     if sp.issparse(values):
         if values.ndim != 2:
-            raise ValueError(f"Sparse values must have 2 dimensions; they have {values.ndim}.")
+            raise ValueError(f"Sparse values must have 2 dimensions, got {values.ndim}.")
         check_compressed("values", values)
         return values.tocsr()
     # not a subclass: indexing a memory map would give a memory map of the result
     values = _as_array(values)
     if values.ndim not in (1, 2):
         raise ValueError(
-            "values must have 2 dimensions (features) or 1 (labels); they have "
-            f"{values.ndim}."
-        )
+            f"values must have 2 dimensions (features) or 1 (labels), got {values.ndim}.")
     return values
 
 
 def _as_array(sequence):
-    """The array of one sequence; labels of several kinds remain what they are."""
+    """The array of one sequence, of objects if labels are of several kinds."""
     array = np.asarray(sequence)
     if array.dtype.kind in "US" and not hasattr(sequence, "dtype"):
         kinds = set(map(type, sequence)) if array.ndim == 1 else set()
@@ -630,36 +622,31 @@ def _concatenate(sequences):
     for i, sequence in enumerate(sequences):
         if isinstance(sequence, (str, bytes, dict)):
             raise TypeError(
-                f"Sequence {i} is a {type(sequence).__name__}; it must be an array or a list."
-            )
+                f"Sequence {i} is a {type(sequence).__name__}; it must be an array or a list.")
         if not hasattr(sequence, "__len__"):
             sequence = list(sequence) if hasattr(sequence, "__iter__") else sequence
         try:
             array = _as_array(sequence)
         except ValueError as error:
-            graph = isinstance(sequence, tuple) and all(hasattr(part, "ndim") for part in sequence)
-            if graph:
+            if isinstance(sequence, tuple) and all(hasattr(part, "ndim") for part in sequence):
                 raise ValueError(
-                    f"Sequence {i} is a tuple of {len(sequence)} arrays. GraphTagger takes tuples "
-                    "(node_features, edges); of a chain give node_features alone.") from None
+                    f"Sequence {i} is a tuple of {len(sequence)} arrays. For a chain give "
+                    "node_features alone; for graphs use GraphTagger.") from None
             raise ValueError(f"Sequence {i} is not an array: {error}") from None
         if array.ndim not in (1, 2):
             raise ValueError(
-                f"Sequence {i} must have 2 dimensions (features) or 1 (labels); it has "
-                f"{array.ndim}."
-            )
+                f"Sequence {i} must have 2 dimensions (features) or 1 (labels), got {array.ndim}.")
         arrays.append(array)
     lengths = [len(array) for array in arrays]
-    # an empty list says nothing of columns or of a dtype
-    telling = [i for i, array in enumerate(arrays) if array.ndim == 2 or len(array)]
-    if not telling:
+    # an empty list has neither columns nor a dtype
+    typed = [i for i, array in enumerate(arrays) if array.ndim == 2 or len(array)]
+    if not typed:
         return (arrays[0] if arrays else np.empty(0)), lengths
-    first = telling[0]
-    for i in telling:
-        _check_columns(i, arrays[i], first, arrays[first])
-    arrays = [arrays[i] for i in telling]
+    for i in typed:
+        _check_columns(i, arrays[i], typed[0], arrays[typed[0]])
+    arrays = [arrays[i] for i in typed]
     dtypes = {array.dtype for array in arrays}
-    # numbers beside strings would be turned into strings
+    # numbers next to strings would become strings
     kinds = {dtype.kind if dtype.kind in "USOmMV" else "number" for dtype in dtypes}
     dtype = object if len(kinds) > 1 else np.result_type(*dtypes)
     return np.concatenate([array.astype(dtype, copy=False) for array in arrays]), lengths
@@ -670,18 +657,15 @@ def _stack(matrices):
     matrices = [matrix.tocsr() for matrix in matrices]
     for i, matrix in enumerate(matrices):
         if matrix.ndim != 2:
-            raise ValueError(f"Sequence {i} must have 2 dimensions; it has {matrix.ndim}.")
+            raise ValueError(f"Sequence {i} must have 2 dimensions, got {matrix.ndim}.")
         _check_columns(i, matrix, 0, matrices[0])
     return sp.vstack(matrices, format="csr"), [matrix.shape[0] for matrix in matrices]
 
 
 def _check_columns(i, rows, first, first_rows):
     if rows.shape[1:] != first_rows.shape[1:]:
+        has, first_has = (
+            f"{one.shape[1]} columns" if one.ndim == 2 else "one label per row"
+            for one in (rows, first_rows))
         raise ValueError(
-            f"Sequence {i} has {_columns(rows)}, sequence {first} has {_columns(first_rows)}; all "
-            "must have the same."
-        )
-
-
-def _columns(rows):
-    return f"{rows.shape[1]} columns" if rows.ndim == 2 else "one label per row"
+            f"Sequence {i} has {has}, sequence {first} has {first_has}; all must have the same.")

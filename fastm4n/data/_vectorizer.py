@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SequenceScaler", "SequenceVectorizer"]
 
-# attributes of a `SequenceVectorizer` that are made when they are asked for
+# attributes of a `SequenceVectorizer` that are made on first use
 _MADE_OF_NAMES = ("feature_names_", "vocabulary_")
 
 
@@ -38,28 +38,27 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
 
     A sequence is a list of tokens, and a token is either
 
-    - a list of strings, its attributes, each of weight 1 (repeated ones add up); or
-    - a dict, as python-crfsuite and sklearn-crfsuite take it. A number is the weight of the
-      attribute named by its key, True is 1 and False is 0. An attribute of weight 0 is stored,
-      as it is by CRFsuite: with ``states="observed"`` a tagger has a weight for it and the
-      token's label. A string is part of the name: ``{"word": "the"}`` has the attribute
-      ``"word:the"``. A list, tuple, set or dict has the attributes of what it holds, with the key
-      before their names: ``{"suffix": ["ing", "ng"]}`` has ``"suffix:ing"`` and ``"suffix:ng"``.
+    - a list of strings, its attributes, each of weight 1 (repeated ones add up), or
+    - a dict, as in python-crfsuite and sklearn-crfsuite. A number is the weight of the attribute
+      named by its key. True is 1 and False is 0. As in CRFsuite, an attribute of weight 0 is
+      stored: with ``states="observed"`` a tagger has a weight for it and the token's label. A
+      string is part of the name: ``{"word": "the"}`` has the attribute ``"word:the"``. A list,
+      tuple, set or dict contributes its own attributes, with the key before their names:
+      ``{"suffix": ["ing", "ng"]}`` has ``"suffix:ing"`` and ``"suffix:ng"``.
 
     Parameters
     ----------
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
     min_count : int, default=1
-        Attributes that fewer tokens of the training data have, with a weight other than 0, are left
-        out. 1 leaves none out.
+        Attributes with nonzero weights in fewer tokens of the training data are removed.
     separator : str, default=":"
-        What joins a key and a string. The default is CRFsuite's.
+        Separator of a key and a string. The default is CRFsuite's.
     families : dict or callable, default=None
-        Complexities of families of attributes, for penalties that go by them. A dict from names of
-        attributes, what is before the first "=" or separator, to (k1, k2, k3): words in a row,
-        labels in a row, and characters of affixes. A callable is given a whole attribute. Names
-        that a dict does not have are counted by `fastm4n.penalties.complexity_of_name`.
+        Complexities of families of attributes, for penalties by complexity. A dict maps names of
+        attributes, the text before the first "=" or separator, to (k1, k2, k3): consecutive words,
+        consecutive labels, and characters of affixes. A callable maps whole attributes. Names
+        missing in a dict are rated by `fastm4n.penalties.complexity_of_name`.
 
     Attributes
     ----------
@@ -68,23 +67,23 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
     feature_names_ : list of str
         Attribute of each column.
     attribute_names_ : ndarray of str of shape (n_features,)
-        Name of each column's attribute: names are families, for
+        Name of each column's attribute. Names are families, as in
         ``ElasticNet(weights={name: weight}, families=attribute_names_)``.
     feature_families_ : int array of shape (n_features, 3)
-        k1, k2 and k3 of each column, for ``ElasticNet(weights="complexity",
+        k1, k2 and k3 of each column, as in ``ElasticNet(weights="complexity",
         families=feature_families_, sizes=family_sizes_)``.
     family_sizes_ : tuple of int
-        Number of distinct words and of distinct characters: of the values of the name of one word
-        that has most of them, and in those of affixes, or in all.
+        Numbers of distinct words and of distinct characters. Words are the values of a name with
+        one word, the largest such number. Characters are counted in affixes, or in all values.
 
     See Also
     --------
     Sequences : The container of the rows.
-    fastm4n.datasets.load_crfsuite : Reads attributes from CRFsuite's files.
+    fastm4n.datasets.load_crfsuite : Attributes from CRFsuite's files.
 
     Notes
     -----
-    Attributes that were not seen in :meth:`fit` have no column: :meth:`transform` ignores them.
+    :meth:`transform` ignores attributes that are missing in the training data.
 
     Examples
     --------
@@ -126,7 +125,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         Parameters
         ----------
         X : iterable of sequences
-            Each an iterable of tokens; a token is a dict or a list of strings.
+            Iterables of tokens, which are dicts or lists of strings.
         y : None
             Ignored.
 
@@ -143,28 +142,27 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         Parameters
         ----------
         X : iterable of sequences
-            Each an iterable of tokens; a token is a dict or a list of strings.
+            Iterables of tokens, which are dicts or lists of strings.
         y : None
             Ignored.
 
         Returns
         -------
         X : Sequences
-            CSR rows, of one column for each attribute; indices are sorted and unique.
+            CSR rows with a column for each attribute. Indices are sorted and unique.
         """
         dtype = self._check_parameters()
         names = Names()
         rows = Rows(names, self.separator, True, dtype == np.float32)
         rows.read(X)
         if not len(names):
-            raise ValueError("X holds no attributes: there is nothing to learn.")
+            raise ValueError("X has no attributes.")
         if self.min_count > 1:
             counts = rows.counts()
             if counts.max() < self.min_count:
                 raise ValueError(
                     f"No attribute occurs in min_count={self.min_count} tokens: the most frequent "
-                    f"one occurs in {counts.max()}."
-                )
+                    f"one occurs in {counts.max()}.")
             rank = names.sort(counts, self.min_count)
         else:
             rank = names.sort()
@@ -174,17 +172,17 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         return sequences
 
     def transform(self, X: Iterable[Any]) -> Sequences:
-        """Make the features of the attributes that :meth:`fit` has seen.
+        """Make the features of known attributes.
 
         Parameters
         ----------
         X : iterable of sequences
-            Each an iterable of tokens; a token is a dict or a list of strings.
+            Iterables of tokens, which are dicts or lists of strings.
 
         Returns
         -------
         X : Sequences
-            CSR rows, of one column for each attribute; indices are sorted and unique.
+            CSR rows with a column for each attribute. Indices are sorted and unique.
         """
         names = vars(self).get("_names")
         if names is None:
@@ -200,7 +198,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         self._names = names
 
     def _with_names(self, names):
-        """One that has the other names, too: columns behind those that there are."""
+        """A vectorizer with further names, as columns behind the present ones."""
         new = sorted(set(names).difference(self.feature_names_))
         if not new:
             return self
@@ -230,7 +228,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         check_is_fitted(self)
         return len(self._names)
 
-    # names are held as one table of bytes, and made strings for those who ask
+    # names are stored as one table of bytes, and become strings on first use
 
     @cached_property
     def feature_names_(self) -> list[str]:
@@ -288,28 +286,28 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
 
 # no set_output: sequences of rows are no data frame
 class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
-    """Standardise the features of all tokens, as scikit-learn's `StandardScaler` those of rows.
+    """Standardise the features of all tokens with scikit-learn's `StandardScaler`.
 
     Parameters
     ----------
     copy : bool, default=True
-        Whether the given rows must stay as they are.
+        Whether the given rows must not change.
     with_mean : bool, default=True
-        Whether to subtract the means; of CSR rows that is refused, as none would be sparse.
+        Whether to subtract the means. CSR rows must not be centred: none would be sparse.
     with_std : bool, default=True
         Whether to divide by the standard deviations.
 
     Attributes
     ----------
     mean_, var_, scale_ : ndarray of shape (n_features,), or None
-        As of `StandardScaler`.
+        See `StandardScaler`.
     n_features_in_ : int
     n_samples_seen_ : int
         Number of tokens.
 
     See Also
     --------
-    SequenceVectorizer : Makes features of dicts and attribute strings.
+    SequenceVectorizer : Features from dicts and attribute strings.
 
     Examples
     --------
@@ -414,12 +412,10 @@ def _as_sequences(rows, names, dtype):
             i = np.searchsorted(offsets, row, side="right") - 1
             raise ValueError(
                 f"Token {row - offsets[i]} of sequence {i} of X: the weight of "
-                f"{names.strings()[columns[entry]]!r} is too large for {dtype}."
-            )
+                f"{names.strings()[columns[entry]]!r} is too large for {dtype}.")
     index_dtype = np.int32 if len(columns) < 2**31 else np.int64
     values = sp.csr_matrix(
         (data, columns.astype(index_dtype, copy=False), row_ends.astype(index_dtype)),
-        shape=(len(row_ends) - 1, len(names)),
-    )
+        shape=(len(row_ends) - 1, len(names)))
     values.has_canonical_format = True
     return Sequences._of_checked(values, offsets)

@@ -1,4 +1,4 @@
-"""Readers of tables, sparse rows, labelled sequences and rankings; attributes of tokens."""
+"""Readers of tables, sparse rows, labelled sequences and rankings, and attributes of tokens."""
 
 from fastm4n.data.disk._rows import Rows, open_rows, rows_from_batches
 from fastm4n.datasets._attributes import chunking_attributes, window_attributes

@@ -30,23 +30,21 @@ def _shown(value):
 
 
 def _check_strings(name, values):
-    """Refuse a sentence that is one string, and several sentences in the place of one."""
+    """Refuse a sentence that is one string, and several sentences instead of one."""
     if isinstance(values, str):
         raise TypeError(
-            f"{name} must be a list of strings, one for each token, got {_shown(values)}; "
-            "split it first.")
+            f"{name} must be a list of strings, one for each token, got {_shown(values)}.")
     for t, value in enumerate(values):
         if not isinstance(value, str):
             raise TypeError(
-                f"{name}[{t}] must be a string, got {_shown(value)}; give one sentence, and call "
-                "it for each.")
+                f"{name}[{t}] must be a string, got {_shown(value)}. Pass one sentence at a time.")
 
 
 def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[str]]:
     """Make the attributes of CRFsuite's chunking example for a sentence.
 
-    They are the words and the part-of-speech tags in a window of two, pairs of neighbouring words
-    and tags, triples of tags, and marks of the sentence's ends: ``__BOS__`` and ``__EOS__``.
+    The attributes are words and part-of-speech tags in a window of two, pairs of neighbouring words
+    and tags, triples of tags, and ``__BOS__`` and ``__EOS__`` at the sentence's ends.
 
     Parameters
     ----------
@@ -57,8 +55,7 @@ def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[
     Returns
     -------
     attributes : list of lists of str
-        The attributes of each word. The example's scripts replace a colon by ``__COLON__`` when
-        they write a file; here it stays.
+        The attributes of each word. A colon stays, while the example's scripts write ``__COLON__``.
 
     Examples
     --------
@@ -72,7 +69,7 @@ def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[
     columns = {"w": words, "pos": tags}
     n = len(words)
     if len(tags) != n:
-        raise ValueError(f"words and tags must be as many; got {n} words and {len(tags)} tags.")
+        raise ValueError(f"words and tags differ in length: {n} words and {len(tags)} tags.")
     attributes = [[] for _ in range(n)]
     for parts in _CHUNKING:
         name = "|".join(f"{field}[{offset}]" for field, offset in parts) + "="
@@ -91,18 +88,18 @@ def chunking_attributes(words: Sequence[str], tags: Sequence[str]) -> list[list[
 
 
 def window_attributes(tokens: Sequence[Any], *, window: int = 2) -> list[list[str]]:
-    """Make attributes of the tokens of a sentence: what is around them, and how they are spelt.
+    """Make attributes of the tokens of a sentence from their neighbours and their spelling.
 
-    They are the values of all columns in a window, and of the first column, the word: its lower
-    case, its beginnings and ends of up to three characters, and whether it has capitals, digits or
-    hyphens; and marks of the sentence's ends: ``__BOS__`` and ``__EOS__``.
+    The attributes are the values of all columns in a window, and ``__BOS__`` and ``__EOS__`` at the
+    sentence's ends. The first column, the word, adds its lower case, its beginnings and ends of up
+    to three characters, and marks of capitals, digits and hyphens.
 
     Parameters
     ----------
     tokens : list of str, or of tuples of str
-        Words, or the columns of each token, as the readers give them.
+        Words, or the columns of each token, as returned by the readers.
     window : int, default=2
-        How many tokens to either side count.
+        Number of tokens on either side.
 
     Returns
     -------
@@ -122,9 +119,8 @@ def window_attributes(tokens: Sequence[Any], *, window: int = 2) -> list[list[st
     for t, row in enumerate(rows):
         if not (isinstance(row, (tuple, list)) and row and all(isinstance(v, str) for v in row)):
             raise TypeError(
-                f"tokens[{t}] must be a string or a tuple of strings, got {_shown(row)}; give the "
-                "tokens of one sentence, and call it for each: [window_attributes(sentence) for "
-                "sentence in sentences].")
+                f"tokens[{t}] must be a string or a tuple of strings, got {_shown(row)}. Pass one "
+                "sentence at a time.")
     attributes = []
     for t, row in enumerate(rows):
         token = [

@@ -1,11 +1,8 @@
-"""What readers return."""
+"""The type of the readers' results."""
 
 
 def bunch(**fields):
-    """scikit-learn's `Bunch`, which is imported when something was read.
-
-    What the file says wrong is told before, and readers that return arrays need none.
-    """
+    """scikit-learn's `Bunch`, imported after a file was read without errors."""
     from sklearn.utils import Bunch
 
     return Bunch(**fields)

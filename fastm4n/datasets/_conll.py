@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 CONLLU_FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
-# words may hold other white space of Unicode, such as a no-break space
+# words may contain other white space of Unicode, such as a no-break space
 _words = re.compile(r"[^ \t\r\v\f]+").findall
 
 _CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
 
-# strings and tokens that are kept to be shared
+# strings and tokens that are shared between sentences
 MOST_SHARED = 200_000
 
 
@@ -47,26 +47,26 @@ def load_conll(
         The column of the labels: its position (from the end if negative) or its name. None if
         the file has no labels.
     columns : list of str, default=None
-        Names of all columns of the file. By default the first token says how many there are.
+        Names of all columns of the file. By default the first token fixes their number.
     delimiter : str, default=None
-        What separates columns. None is any run of spaces and tabs.
+        Separator of columns. None is any run of spaces and tabs.
     comment : str, default=None
-        Lines that begin with it are left out.
+        Beginning of lines to ignore.
     skip_docstart : bool, default=True
-        Whether to leave out lines whose first column is ``-DOCSTART-``.
+        Whether to ignore lines with ``-DOCSTART-`` in the first column.
     keep_empty : bool, default=False
-        Whether a blank line that follows no token is an empty sentence, so that what is written
-        for the sentences lines up with the file; by default blank lines are only separators.
+        Whether a blank line after no token is an empty sentence. Output for the sentences then
+        lines up with the file. By default blank lines are only separators.
 
     Returns
     -------
     data : Bunch
         tokens : list of lists of tuples of str
-            The columns of each token but its label.
+            The columns of each token without its label.
         labels : list of lists of str, or None
             The label of each token, None without a column of labels.
         columns : list of str or None
-            Names of what the tuples hold, if names were given.
+            Names of the tuples' columns, if `columns` were given.
 
     Examples
     --------
@@ -85,20 +85,22 @@ def load_conll(
 
 
 def iter_conll(path: Source, *, batch_size: int = 1000, **options: Any) -> Iterator[Bunch]:
-    """Read sentences in columns as :func:`load_conll` does, by batches.
+    """Read sentences in columns by batches.
+
+    This is :func:`load_conll` for large files: one batch is in memory.
 
     Parameters
     ----------
     path : str, path or file object
     batch_size : int, default=1000
-        Sentences of a batch; memory is that of one batch.
+        Sentences of a batch.
     **options
-        As of :func:`load_conll`.
+        Parameters of :func:`load_conll`.
 
     Yields
     ------
     data : Bunch
-        As of :func:`load_conll`.
+        The result of :func:`load_conll` for one batch.
 
     Examples
     --------
@@ -120,7 +122,7 @@ def iter_conll(path: Source, *, batch_size: int = 1000, **options: Any) -> Itera
 
 
 def batched(sentences, size):
-    """Sentences, pairs of lists, by batches: pairs of lists of lists; None makes one of all."""
+    """Sentences, pairs of lists, by batches, pairs of lists of lists. None makes one batch."""
     tokens, labels = [], []
     for sentence, sentence_labels in sentences:
         tokens.append(sentence)
@@ -133,7 +135,7 @@ def batched(sentences, size):
 
 
 class _Columns:
-    """The sentences of a file in columns, one after another: pairs of tokens and labels.
+    """Iterator over the sentences of a file in columns: pairs of tokens and labels.
 
     Parameters are those of `load_conll`.
     """
@@ -143,20 +145,17 @@ class _Columns:
             raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
         names = None if columns is None else list(columns)
         if names is None and isinstance(label_column, str):
-            raise ValueError(
-                f"label_column={label_column!r} is a name: pass the names of all columns as "
-                "columns.")
-        if delimiter is not None and (not isinstance(delimiter, str) or not delimiter):
-            raise ValueError(f"delimiter must be None or a string, got {delimiter!r}.")
-        if comment is not None and (not isinstance(comment, str) or not comment):
-            raise ValueError(f"comment must be None or a string, got {comment!r}.")
+            raise ValueError(f"label_column={label_column!r} needs columns, their names.")
+        for name, value in (("delimiter", delimiter), ("comment", comment)):
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"{name} must be None or a string, got {value!r}.")
         self.lines = Lines(path)
         self.label_column, self.names = label_column, names
         self.delimiter, self.comment = delimiter, comment
         self.skip_docstart, self.keep_empty = skip_docstart, keep_empty
 
     def bunch(self, batch):
-        """What `load_conll` returns, of some sentences."""
+        """The result of `load_conll` for some sentences."""
         tokens, labels = batch
         names = self.names
         if names is not None and self.label_column is not None:
@@ -172,7 +171,7 @@ class _Columns:
         sentence, sentence_labels = [], []
         any_tokens = after_docstart = False
         known = {}  # one string object for each label
-        shared = {}  # and one object for all tokens that are equal, while they are few
+        shared = {}  # one object for all equal tokens, while they are few
         for line in lines:
             if comment is not None and line.startswith(comment):
                 continue
@@ -191,24 +190,24 @@ class _Columns:
             if len(fields) != width:
                 if width is not None:
                     raise lines.error(
-                        f"{len(fields)} column(s) where {width} were expected: {line!r:.80}. Check "
-                        "the line, or delimiter and columns.")
+                        f"{len(fields)} column(s) instead of {width}: {line!r:.80}. Check the "
+                        "line, delimiter and columns.")
                 width = len(fields)
                 if width < 2 and self.label_column is not None:
                     raise lines.error(
-                        f"1 column where tokens and labels were expected: {line!r:.80}. Check the "
-                        "line, or pass label_column=None if the file has no labels.")
+                        f"1 column instead of tokens and labels: {line!r:.80}. Check the line, or "
+                        "pass label_column=None if the file has no labels.")
                 column = _column(self.label_column, width, None)
             if column is not None:
                 label = fields.pop(column)
                 sentence_labels.append(known.setdefault(label, label))
             if len(shared) > MOST_SHARED:
-                shared.clear()  # files are read by batches as well, whatever their length
+                shared.clear()  # files may be longer than memory
             token = tuple([shared.setdefault(field, field) for field in fields])
             sentence.append(shared.setdefault(token, token))
             any_tokens = True
         if not any_tokens:
-            raise ValueError(f"{lines.name} holds no tokens.")
+            raise ValueError(f"{lines.name} has no tokens.")
         if sentence:
             yield sentence, sentence_labels
 
@@ -234,20 +233,20 @@ def load_conllu(
 ) -> Bunch:
     """Read sentences in the CoNLL-U format of Universal Dependencies.
 
-    The words are read; multiword tokens (``3-4``), empty nodes (``8.1``) and comments are not.
+    Multiword tokens (``3-4``), empty nodes (``8.1``) and comments are ignored.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     fields : str or list of str, default="FORM"
-        What the tokens are: one or several of ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD,
+        Fields of the tokens: one or several of ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD,
         DEPREL, DEPS and MISC.
     label : str or None, default="UPOS"
-        The field of the labels; None for no labels.
+        The field of the labels, or None.
     keep_empty : bool, default=False
-        Whether a blank line that follows no token is an empty sentence, so that what is written
-        for the sentences lines up with the file; by default blank lines are only separators.
+        Whether a blank line after no token is an empty sentence. Output for the sentences then
+        lines up with the file. By default blank lines are only separators.
 
     Returns
     -------
@@ -279,14 +278,13 @@ def load_conllu(
     lines = Lines(path)
     tokens, labels = [], []
     sentence, sentence_labels = [], []
-    word = cover = 0  # the last word's ID, and the last one of the multiword tokens
+    word = cover = 0  # the last word's ID, and the last ID within a multiword token
 
     def finish(number, blank=False):
         nonlocal sentence, sentence_labels, word, cover
         if cover > word:
             raise lines.error(
-                f"the sentence ends at word {word}, but a multiword token goes to {cover}.", number
-            )
+                f"the sentence ends at word {word}, but a multiword token goes to {cover}.", number)
         if sentence or blank and keep_empty:
             tokens.append(sentence)
             labels.append(sentence_labels)
@@ -302,18 +300,16 @@ def load_conllu(
         cells = line.split("\t")
         if len(cells) != 10:
             raise lines.error(
-                f"{len(cells)} column(s) where CoNLL-U has 10, separated by tabs: {line!r:.80}"
-            )
+                f"{len(cells)} column(s) instead of 10, separated by tabs: {line!r:.80}")
         match = _CONLLU_ID.fullmatch(cells[0])
         if not match:
-            raise lines.error(f"the ID {cells[0]!r:.80} is none of CoNLL-U's: 3, 3-4 or 3.1.")
+            raise lines.error(f"the ID {cells[0]!r:.80} is not of the form 3, 3-4 or 3.1.")
         first, mark, second = int(match[1]), match[2], match[3]
         expected = word if mark == "." else word + 1
         if first != expected:
             raise lines.error(
-                f"the ID {cells[0]} follows word {word}: IDs count 1, 2, 3 ... in each sentence. "
-                "Is a line, or a blank line between sentences, missing?"
-            )
+                f"the ID {cells[0]} follows word {word}, but IDs count 1, 2, 3 ... in each "
+                "sentence. Check for a missing line or a blank line.")
         if mark == "-":
             if not first <= int(second) or first <= cover:
                 raise lines.error(f"the multiword token {cells[0]} is empty or overlaps another.")
@@ -321,11 +317,10 @@ def load_conllu(
         elif mark is None:
             word = first
             sentence.append(
-                cells[chosen[0]] if one else tuple(cells[position] for position in chosen)
-            )
+                cells[chosen[0]] if one else tuple(cells[position] for position in chosen))
             if column is not None:
                 sentence_labels.append(cells[column])
     finish(lines.number)
     if not any(tokens):
-        raise ValueError(f"{lines.name} holds no words.")
+        raise ValueError(f"{lines.name} has no words.")
     return bunch(tokens=tokens, labels=None if column is None else labels)

@@ -27,25 +27,25 @@ _ESCAPED = re.compile(r"\\([\\:])")
 def load_crfsuite(path: Source, *, keep_empty: bool = False) -> Bunch:
     r"""Read the attribute files of CRFsuite.
 
-    A line is a token: its label and its attributes, separated by tabs. An attribute may have a
-    weight, after a colon. A blank line ends a sequence. A colon in a name is written
-    ``\:``, a backslash ``\\``.
+    A line is a token: a label and attributes, separated by tabs. An attribute may have a weight
+    after a colon. A blank line ends a sequence. In names, write a colon as ``\:`` and a backslash
+    as ``\\``.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     keep_empty : bool, default=False
-        Whether a blank line that follows no token is an empty sentence, so that what is written
-        for the sentences lines up with the file; by default blank lines are only separators.
+        Whether a blank line after no token is an empty sentence. Output for the sentences then
+        lines up with the file. By default blank lines are only separators.
 
     Returns
     -------
     data : Bunch
         sequences : list of lists of lists of str, or of dicts
-            What :class:`~fastm4n.SequenceVectorizer` takes: the attributes of each token; or,
-            if any attribute of the file has a weight, a dict from the attributes to their
-            weights, where repeated ones add up.
+            The attributes of each token, for :class:`~fastm4n.SequenceVectorizer`. If any
+            attribute of the file has a weight, tokens are dicts from attributes to weights, and
+            weights of repeated attributes add up.
         labels : list of lists of str
             The label of each token.
 
@@ -68,20 +68,22 @@ def load_crfsuite(path: Source, *, keep_empty: bool = False) -> Bunch:
 def iter_crfsuite(
     path: Source, *, batch_size: int = 1000, keep_empty: bool = False,
 ) -> Iterator[Bunch]:
-    r"""Read the attribute files of CRFsuite as :func:`load_crfsuite` does, by batches.
+    r"""Read the attribute files of CRFsuite by batches.
+
+    This is :func:`load_crfsuite` for large files: one batch is in memory.
 
     Parameters
     ----------
     path : str, path or file object
     batch_size : int, default=1000
-        Sequences of a batch; memory is that of one batch, and one string for each attribute.
+        Sequences of a batch.
     keep_empty : bool, default=False
 
     Yields
     ------
     data : Bunch
-        As of :func:`load_crfsuite`. Tokens of a batch are dicts if any attribute of the batch has a
-        weight; for :class:`~fastm4n.SequenceVectorizer` it makes no difference.
+        The result of :func:`load_crfsuite` for one batch. Tokens are dicts if an attribute of the
+        batch has a weight. :class:`~fastm4n.SequenceVectorizer` accepts both forms.
 
     Examples
     --------
@@ -96,26 +98,24 @@ def iter_crfsuite(
 
 
 def _bunch(batch):
-    """What `load_crfsuite` returns, of some sequences of `_sequences`."""
+    """The result of `load_crfsuite` for some sequences of `_sequences`."""
     sequences, labels = batch
-    any_weights = any(
-        explicit for sequence in sequences for _, _, explicit in sequence)
-    # in place, to hold no second copy of a large file
+    any_weights = any(explicit for sequence in sequences for _, _, explicit in sequence)
+    # in place: a file may be large
     for sequence in sequences:
         sequence[:] = [
-            _weighted(names, weights) if any_weights else names for names, weights, _ in sequence
-        ]
+            _weighted(names, weights) if any_weights else names for names, weights, _ in sequence]
     return bunch(sequences=sequences, labels=labels)
 
 
 def _sequences(lines, keep_empty):
     """The sequences of a file, and their labels.
 
-    For each token its attributes, their weights or None, and whether the file has any of these.
+    A token is its attributes, their weights or None, and whether the file has the weights.
     """
     sequence, sequence_labels = [], []
     any_tokens = False
-    known = {}  # one string object for each attribute and label, however often it occurs
+    known = {}  # one string object for each attribute and label
     for line in lines:
         if not line.strip(SPACE):
             if sequence or keep_empty:
@@ -123,15 +123,13 @@ def _sequences(lines, keep_empty):
                 sequence, sequence_labels = [], []
             continue
         label, *fields = line.split("\t")
-        # CRFsuite would take the first attribute for the label
+        # CRFsuite would read the first attribute as the label
         if not label.strip(SPACE):
             raise lines.error("there is no label before the first tab.")
         if ":" in label or "\\" in label:
             label, weight = _attribute(label)
             if weight is not None:
-                raise lines.error(
-                    f"the label {label!r} has a weight; a colon in a label is written '\\:'."
-                )
+                raise lines.error(f"the label {label!r} has a weight. Write a colon as '\\:'.")
         fields = [known.setdefault(field, field) for field in fields if field]
         any_tokens = True
         sequence_labels.append(known.setdefault(label, label))
@@ -150,13 +148,13 @@ def _sequences(lines, keep_empty):
             weights.append(1.0 if weight is None else weight)
         sequence.append((token, weights, explicit))
     if not any_tokens:
-        raise ValueError(f"{lines.name} holds no tokens.")
+        raise ValueError(f"{lines.name} has no tokens.")
     if sequence:
         yield sequence, sequence_labels
 
 
 def _attribute(field):
-    """Name, and text of the weight or None."""
+    """The name, and the text of the weight or None."""
     if ":" not in field and "\\" not in field:
         return field, None
     name, weight = _ATTRIBUTE.fullmatch(field).groups()
@@ -165,19 +163,16 @@ def _attribute(field):
 
 def _weight(text, field, lines):
     if ":" in text:
-        raise lines.error(
-            f"the attribute {field!r} has two colons; a colon in a name is written '\\:'."
-        )
+        raise lines.error(f"the attribute {field!r} has two colons. In a name, write '\\:'.")
     try:
-        # CRFsuite takes a colon without a number for a weight of 1
+        # in CRFsuite, a colon without a number is a weight of 1
         weight = number(text) if text else 1.0
     except ValueError:
         weight = None
     if weight is None or not np.isfinite(weight):
         raise lines.error(
-            f"the weight {text!r} of the attribute {field!r} is not a finite number; a colon in a "
-            "name is written '\\:'."
-        )
+            f"the weight {text!r} of the attribute {field!r} is not a finite number. Write a colon "
+            "in a name as '\\:'.")
     return weight
 
 

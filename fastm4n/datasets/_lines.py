@@ -1,6 +1,6 @@
 """Lines of text files, plain or compressed, and the numbers in them.
 
-Every reader takes its lines from here, so that errors name file and line.
+Every reader takes its lines from here. Errors have file and line.
 """
 
 import bz2
@@ -12,7 +12,7 @@ import re
 import zlib
 from contextlib import contextmanager
 
-# bytes of a line: what has no line ends is no text, and must not fill the memory
+# bytes of a line; longer ones are no text, and must not fill the memory
 LONGEST_LINE = 1 << 27
 # what separates columns; words may hold other white space of Unicode
 SPACE = " \t\r\v\f"
@@ -38,7 +38,7 @@ ARCHIVES = {
 
 
 class Lines:
-    """The lines of a text file, without their ends; knows where it is when something is wrong.
+    """Iterator over the lines of a text file, without their ends, with errors for the current line.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Lines:
     def __init__(self, source):
         self.source = source
         self.number = 0
-        self.end = "\n"  # what the line that was read last ended with
+        self.end = "\n"  # the end of the last line
         self._compression = "compressed"  # of a file object that unpacks what it reads
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source)
@@ -59,7 +59,7 @@ class Lines:
             raise TypeError(f"path must be a path or a file object, not {type(source).__name__}.")
 
     def error(self, message, number=None):
-        """An error at a line, by default the one that was read last."""
+        """An error at a line, by default the last one read."""
         number = self.number if number is None else number
         return ValueError(f"{self.name}, line {number}: {message}")
 
@@ -69,9 +69,7 @@ class Lines:
                 while line := stream.readline(LONGEST_LINE):
                     self.number += 1
                     if len(line) == LONGEST_LINE:
-                        raise self.error(
-                            f"it is longer than {LONGEST_LINE} bytes: this is no text in lines."
-                        )
+                        raise self.error(f"it has more than {LONGEST_LINE} bytes: this is no text.")
                     yield self._text(line)
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             # a disk that fails has a number, damaged data do not
@@ -79,8 +77,7 @@ class Lines:
                 raise
             raise ValueError(
                 f"{self.name}, after line {self.number}: the {self._compression} data is damaged "
-                f"or was cut off ({error})."
-            ) from error
+                f"or was cut off ({error}).") from error
         except UnicodeDecodeError as error:  # of a file object that decodes what it reads
             raise ValueError(
                 f"{self.name}, after line {self.number}: not text in {error.encoding} ({error})."
@@ -119,8 +116,7 @@ class Lines:
             except UnicodeDecodeError as error:
                 raise self.error(
                     f"byte {error.start + 1} of the line, {line[error.start : error.start + 1]!r}, "
-                    "is not UTF-8. Convert the file to UTF-8."
-                ) from None
+                    "is not UTF-8. Convert the file to UTF-8.") from None
         if "\0" in line:
             raise self.error("it holds a NUL character: this is no text file.")
         if self.number == 1:

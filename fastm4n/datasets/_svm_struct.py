@@ -24,17 +24,17 @@ def load_svm_hmm(
 ) -> Bunch:
     """Read sequences from a file of SVM-hmm.
 
-    A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Lines of one EX_NUM are a
-    sequence; they follow one another. Features are counted from 1, and ascend. Tags are numbers,
-    as SVM-hmm has them, or words.
+    A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Consecutive lines with the same
+    EX_NUM are a sequence. Features are counted from 1, in ascending order. Tags are numbers, as in
+    SVM-hmm, or words.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest number of a feature, at most 10^8.
-        For new sequences give that of the fit.
+        Number of columns. The default is the greatest number of a feature, at most 10^8. For new
+        sequences pass the number of the fit.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
 
@@ -44,7 +44,7 @@ def load_svm_hmm(
         X : Sequences of CSR rows
             Feature number f is column f - 1.
         y : Sequences of labels
-            Integers if all tags of the file are whole numbers, strings if one is no number.
+            Integers if all tags are whole numbers, strings if a tag is no number.
         qid : ndarray of int64, shape (n_sequences,)
             The number of each sequence.
 
@@ -69,7 +69,7 @@ def load_svm_hmm(
 
 
 def read_svm_hmm(path, n_features=None, dtype=np.float64):
-    """Rows, tags as text and as numbers (None if one is a word), and the batch of a file."""
+    """Rows, tags as text and as numbers (None if a tag is a word), and the batch of a file."""
     tags = {}
     rows, codes, batch = _read(path, n_features, dtype, "SVM-hmm", tags=tags, words=True)
     codes = codes.astype(np.intp)
@@ -87,18 +87,18 @@ def load_svm_rank(
 ) -> Bunch:
     """Read queries and their documents from a file of SVM-rank.
 
-    A line is a document: ``TARGET qid:QUERY FEAT:VAL ... # comment``. Lines of one QUERY follow one
-    another. The greater its target, the higher a document ranks; targets of different queries are
-    not compared. Features are counted from 1, and ascend. LETOR and other collections of rankings
-    have this form.
+    A line is a document: ``TARGET qid:QUERY FEAT:VAL ... # comment``. Lines of one QUERY are
+    consecutive. The greater the target, the higher the document ranks. Targets of different queries
+    are not compared. Features are counted from 1, in ascending order. LETOR and other collections
+    of rankings have this form.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest number of a feature, at most 10^8.
-        For new queries give that of the fit.
+        Number of columns. The default is the greatest number of a feature, at most 10^8. For new
+        queries pass the number of the fit.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
 
@@ -106,15 +106,15 @@ def load_svm_rank(
     -------
     data : Bunch
         X : Sequences of CSR rows
-            A row for each document of each query; feature number f is column f - 1.
+            A row for each document of each query. Feature number f is column f - 1.
         y : Sequences
-            The targets: integers if all of the file are whole numbers.
+            The targets, integers if all are whole numbers.
         qid : ndarray of int64, shape (n_queries,)
             The number of each query.
 
     See Also
     --------
-    fastm4n.data.preference_pairs : SVM-rank's problem, for `MulticlassClassifier`.
+    fastm4n.data.preference_pairs : Problem of SVM-rank, for `MulticlassClassifier`.
     fastm4n.data.document_pairs : Rankings of documents, for `Matcher`.
 
     Examples
@@ -146,13 +146,13 @@ def _read(path, n_features, dtype, program, **options):
     batch, = svmlight_batches(lines, dtype, with_qid=True, **options)
     batch.check(
         batch.indices == 0,
-        f"the feature number is {{}}, but {program} counts features from 1. "
-        "load_svmlight_sequences reads files that count from 0.")
+        f"the feature number is {{}}, but {program} counts from 1. Use load_svmlight_sequences for "
+        "files that count from 0.")
     greatest = int(batch.indices.max(initial=0))
     if n_features is None:
         batch.check_claims("feature number")
         if not greatest:
-            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+            raise ValueError(f"{lines.name} has no features; pass n_features.")
     return batch.rows(False, greatest if n_features is None else n_features), batch.labels, batch
 
 

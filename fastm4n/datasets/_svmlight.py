@@ -27,11 +27,11 @@ def load_svmlight_sequences(
     path: Source, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto",
     dtype: Any = np.float64,
 ) -> Bunch:
-    """Read sequences of sparse rows in svmlight's format, where ``qid`` names the sequence.
+    """Read sequences of sparse rows in svmlight's format, numbered by ``qid``.
 
-    A line is a token: its label, a number; ``qid:`` and the number of its sequence; and its
-    features as ``index:value``, by increasing index. The tokens of a sequence are consecutive. What
-    follows a ``#`` is a comment. :func:`load_svm_hmm` reads those of SVM-hmm, whose tags may be
+    A line is a token: a label, which is a number, ``qid:`` and the number of the sequence, and
+    features as ``index:value``, by increasing index. The tokens of a sequence are consecutive. A
+    comment begins with ``#``. :func:`load_svm_hmm` reads files of SVM-hmm, with tags that may be
     words.
 
     Parameters
@@ -39,9 +39,9 @@ def load_svmlight_sequences(
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs, at most 10^8.
+        Number of columns. The default is what the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. By default they do if one of them is 0.
+        Whether indices count from 0. By default they do if an index is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
 
@@ -70,8 +70,7 @@ def load_svmlight_sequences(
     array([1, 2])
     """
     rows, labels, offsets, qids, _ = read_svmlight(
-        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=True
-    )
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=True)
     return bunch(X=Sequences(rows, offsets), y=Sequences(labels, offsets), qid=qids)
 
 
@@ -81,18 +80,18 @@ def load_svmlight(
 ) -> tuple[CSR, FloatArray]:
     """Read sparse rows in svmlight's format.
 
-    A line is an example: its label, a number; and its features as ``index:value``, by increasing
-    index. What follows a ``#`` is a comment. scikit-learn reads the same files faster; this reader
-    names file and line in its errors.
+    A line is an example: a label, which is a number, and features as ``index:value``, by increasing
+    index. A comment begins with ``#``. scikit-learn reads the same files faster. Errors of this
+    reader have the file and the line.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs, at most 10^8.
+        Number of columns. The default is what the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. By default they do if one of them is 0.
+        Whether indices count from 0. By default they do if an index is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
 
@@ -114,15 +113,13 @@ def load_svmlight(
     array([1, 2])
     """
     rows, labels, _, _, _ = read_svmlight(
-        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False
-    )
+        path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False)
     return rows, labels
 
 
-_QID = "there is a qid after the label; it names a sequence, which load_svmlight_sequences reads."
-_NO_LABEL = (
-    "the label {!r} is not a number. Number the labels, or write a table: csv takes words.")
-_NO_QID = "there is no qid after the label; it names the {}, as in '1 qid:7 3:0.5'."
+_QID = "there is a qid after the label: load_svmlight_sequences reads such files."
+_NO_LABEL = "the label {!r} is not a number. Number the labels, or write a table: csv takes words."
+_NO_QID = "there is no qid of the {} after the label, as in '1 qid:7 3:0.5'."
 
 
 def load_svmlight_multilabel(
@@ -131,17 +128,17 @@ def load_svmlight_multilabel(
 ) -> tuple[CSR, CSR, Array]:
     """Read sparse rows with sets of labels in svmlight's format.
 
-    A line is an example: its labels, numbers joined by commas, or none; and its features as
-    ``index:value``, by increasing index. What follows a ``#`` is a comment.
+    A line is an example: any number of labels, numbers joined by commas, and features as
+    ``index:value``, by increasing index. A comment begins with ``#``.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs, at most 10^8.
+        Number of columns. The default is what the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. By default they do if one of them is 0.
+        Whether indices count from 0. By default they do if an index is 0.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
 
@@ -151,7 +148,7 @@ def load_svmlight_multilabel(
     Y : CSR matrix of int64, shape (n, n_labels)
         Indicator of the labels.
     labels : ndarray of shape (n_labels,)
-        The label of each column of Y, sorted: those that occur.
+        The label of each column of Y, sorted.
 
     Examples
     --------
@@ -164,16 +161,15 @@ def load_svmlight_multilabel(
     """
     rows, labels, _, _, _ = read_svmlight(
         path, n_features=n_features, zero_based=zero_based, dtype=dtype, with_qid=False,
-        multilabel=True,
-    )
+        multilabel=True)
     return rows, *indicator(*labels)
 
 
 def indicator(values, ends, labels=None):
-    """Indicator of sets of labels, and the label of each of its columns.
+    """Indicator of sets of labels, and the label of each column.
 
-    Set i is values[ends[i]:ends[i + 1]]; labels are those that occur, or are given: others are then
-    left out.
+    Set i is values[ends[i]:ends[i + 1]]. `labels` are all that occur, or the given ones, without
+    the others.
     """
     if labels is None:
         labels = np.unique(values)
@@ -186,7 +182,7 @@ def indicator(values, ends, labels=None):
     Y = sp.coo_matrix(
         (np.ones(int(known.sum()), dtype=np.int64), (rows[known], columns[known])),
         shape=(len(ends) - 1, len(labels))).tocsr()
-    Y.data[:] = 1  # of labels that a line has twice
+    Y.data[:] = 1  # a line may have a label twice
     return Y, labels
 
 
@@ -194,11 +190,17 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
                   multilabel=False, as_text=False):
     """CSR rows, labels, the sequences' offsets and numbers, and whether indices count from 0.
 
-    Parameters are those of `load_svmlight`; with_qid says whether lines have a qid, None that the
-    first one decides. Offsets are None without. multilabel says whether lines have any number of
-    labels, None that they do if there is a comma between labels; labels are then a pair, those of
-    all lines and where they end in it. as_text: whether labels, which are numbers, stay as they
-    are written.
+    Parameters
+    ----------
+    path, n_features, zero_based, dtype
+        See `load_svmlight`.
+    with_qid : bool, default=None
+        Whether lines have a qid. By default the first line decides. Without, offsets are None.
+    multilabel : bool, default=False
+        Whether lines have any number of labels. None: they do if there is a comma between labels.
+        Labels are then a pair: the labels of all lines, and the end of each line.
+    as_text : bool, default=False
+        Whether labels, which are numbers, are returned as written.
     """
     check_options(dtype, zero_based, n_features)
     lines = Lines(path)
@@ -210,7 +212,7 @@ def read_svmlight(path, *, n_features=None, zero_based="auto", dtype=np.float64,
     if n_features is None:
         batch.check_claims("index")
         if needed < 1:
-            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+            raise ValueError(f"{lines.name} has no features; pass n_features.")
     rows = batch.rows(zero_based, needed if n_features is None else n_features)
     labels = as_whole(batch.labels)
     if as_text:
@@ -246,12 +248,12 @@ class _Batch:
     Attributes
     ----------
     labels : ndarray of float64
-        Of all lines; those of line i are ``labels[ends[i]:ends[i + 1]]``.
+        The labels of line i are ``labels[ends[i]:ends[i + 1]]``.
     ends : ndarray of int64
     data, indices, indptr : ndarray
-        Entries of the rows, with the indices that the file has.
+        Entries of the rows, with the indices of the file.
     starts, qids : ndarray of int64
-        The lines at which sequences begin, and their numbers.
+        The first lines of sequences, and the sequences' numbers.
     with_qid, several : bool
         Whether lines have a qid, and whether there are several labels in a line.
     """
@@ -263,7 +265,7 @@ class _Batch:
         self.starts, self.qids = array("q"), array("q")
 
     def close(self, with_qid, several):
-        """Make arrays of what was read, and check it."""
+        """Convert to arrays and check them."""
         self.with_qid, self.several = with_qid, several
         for name in ("labels", "ends", "indices", "indptr", "numbers", "starts", "qids"):
             setattr(self, name, np.array(getattr(self, name)))
@@ -279,8 +281,7 @@ class _Batch:
         increases[1:] = indices[1:] > indices[:-1]
         # the first entries of their rows
         increases[self.indptr[:-1][np.diff(self.indptr) > 0]] = True
-        self.check(
-            ~increases, "the index {} does not exceed the one before it; indices must increase.")
+        self.check(~increases, "the index {} does not increase.")
         return self
 
     def check_labels(self, labels):
@@ -303,11 +304,10 @@ class _Batch:
                 what.format(self.indices[entry], self.data[entry]), self.line_of(entry))
 
     def check_claims(self, what):
-        """Refuse a feature's number that alone would make more columns than anybody means."""
+        """Refuse a feature's number that is too large to be meant."""
         self.check(
             self.indices > MOST_FEATURES,
-            f"the {what} {{}} is above {MOST_FEATURES}, and a model has a weight for each number "
-            "up to it. Number the features anew, or pass n_features.")
+            f"the {what} {{}} is above {MOST_FEATURES}. Renumber the features, or pass n_features.")
 
     def rows(self, zero_based, n_features):
         """The rows as CSR."""
@@ -321,8 +321,7 @@ class _Batch:
         small = max(len(self.data), n_features) < 2**31
         return sp.csr_matrix(
             (self.data, indices.astype(np.int32 if small else np.int64, copy=False), self.indptr),
-            shape=(len(self.numbers), n_features),
-        )
+            shape=(len(self.numbers), n_features))
 
 
 def svmlight_batches(
@@ -335,15 +334,15 @@ def svmlight_batches(
     ----------
     lines : Lines
     dtype, with_qid, multilabel
-        As of `read_svmlight`.
+        See `read_svmlight`.
     size : int, default=None
-        Lines of a batch, and more if a sequence goes on. By default all are one.
+        Lines of a batch, and the rest of the last sequence. By default there is one batch.
     tags : dict, default=None
-        Filled with a number for each text of a label; the numbers are then the labels.
+        Receives a number for each text of a label. The labels are then these numbers.
     words : bool, default=False
-        Whether labels may be words. Otherwise they are finite numbers, also with `tags`.
+        Whether labels may be words instead of finite numbers.
     nouns : tuple of str, default=("sequence", "tokens")
-        What errors call the lines of a qid, together and one by one.
+        Names of the lines of a qid, together and one by one, for errors.
 
     Yields
     ------
@@ -386,15 +385,13 @@ def svmlight_batches(
                 qid = None
             if qid is None or not -(2**63) <= qid < 2**63:
                 raise lines.error(
-                    f"the {nouns[0]} {fields[1]!r:.80} is not qid: and an integer of 64 bits."
-                )
+                    f"the {nouns[0]} {fields[1]!r:.80} is not qid: and an integer of 64 bits.")
             begins = qid != current
             if begins:
                 if qid in sequences:
                     raise lines.error(
                         f"qid:{qid} comes back after another {nouns[0]}; it began at line "
-                        f"{sequences[qid]}. The {nouns[1]} of a {nouns[0]} must be consecutive."
-                    )
+                        f"{sequences[qid]}. The {nouns[1]} of a {nouns[0]} must be consecutive.")
                 current, sequences[qid] = qid, lines.number
         if begins and size is not None and len(batch.numbers) >= size:
             yield batch.close(with_qid, several)
@@ -414,7 +411,7 @@ def svmlight_batches(
         batch.indptr.append(len(batch.data))
         batch.numbers.append(lines.number)
     if not batch.numbers:
-        raise ValueError(f"{lines.name} holds no {nouns[1] if with_qid else 'examples'}.")
+        raise ValueError(f"{lines.name} has no {nouns[1] if with_qid else 'examples'}.")
     if without and not several:
         raise lines.error(_NO_LABEL.format(without[1]), without[0])
     if several and with_qid:
@@ -425,7 +422,7 @@ def svmlight_batches(
 def _tag(text, lines):
     """A label that may be a word."""
     if ":" in text:
-        raise lines.error(f"there is no tag before {text!r:.80}; a line begins with one.")
+        raise lines.error(f"there is no tag before {text!r:.80}.")
     if len(text) > LONGEST_LABEL:
         raise lines.error(
             f"the tag {text!r:.40} has {len(text)} characters; at most {LONGEST_LABEL} are read.")

@@ -1,4 +1,4 @@
-"""Files in svmlight's format that do not fit in memory: batches of them, and folders."""
+"""Large files in svmlight's format: read by batches, or written to folders."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def iter_svmlight(
 ) -> Iterator[tuple[Any, Any]]:
     """Read a file in svmlight's format by batches of rows.
 
-    Memory is that of a batch; with sequences, about 100 bytes for each of them are added.
+    Memory holds one batch, and about 100 bytes for each sequence.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     n_features : int
-        Number of columns. Who reads by batches cannot know the greatest index of the file.
+        Number of columns.
     zero_based : bool
         Whether indices count from 0. They usually count from 1.
     sequences : bool, default=False
-        Whether ``qid`` names sequences, as of :func:`load_svmlight_sequences`; they are not cut.
+        Whether ``qid`` numbers sequences, see :func:`load_svmlight_sequences`. They are not cut.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
     batch_size : int, default=10000
-        Lines of a batch, and the rest of the sequence at its end.
+        Lines of a batch, to which the rest of its last sequence is added.
 
     Yields
     ------
@@ -63,8 +63,8 @@ def iter_svmlight(
     _check(sequences, batch_size)
     if n_features is None or zero_based == "auto":
         raise ValueError(
-            "Batches need n_features and zero_based (True or False): neither is known before the "
-            "last line is read. svmlight_to_folder finds both.")
+            "Batches need n_features and zero_based (True or False). Only svmlight_to_folder finds "
+            "both.")
     return _batches(path, n_features, zero_based, sequences, dtype, batch_size)
 
 
@@ -90,24 +90,24 @@ def svmlight_to_folder(
 ) -> tuple[Any, Any]:
     """Write a file in svmlight's format to a folder, and open it.
 
-    Memory is that of a batch; with sequences, about 100 bytes for each of them are added.
+    Memory holds one batch, and about 100 bytes for each sequence.
 
     Parameters
     ----------
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz.
     folder : str or path
-        A name that is free, in a folder that is there.
+        A new name in an existing folder.
     n_features : int, default=None
-        Number of columns; by default as many as the greatest index needs, at most 10^8.
+        Number of columns. The default is what the greatest index needs, at most 10^8.
     zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. By default they do if one of them is 0.
+        Whether indices count from 0. By default they do if an index is 0.
     sequences : bool, default=False
-        Whether ``qid`` names sequences, as of :func:`load_svmlight_sequences`.
+        Whether ``qid`` numbers sequences, see :func:`load_svmlight_sequences`.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Type of the features.
     batch_size : int, default=10000
-        Lines that are in memory at once, and the rest of the sequence at their end.
+        Lines in memory at once, to which the rest of the last sequence is added.
     overwrite : bool, default=False
         Whether to replace a folder of fastm4n of that name.
 
@@ -131,7 +131,7 @@ def svmlight_to_folder(
     _check(sequences, batch_size)
     lines = Lines(path)
     if resolved(folder) in resolved(lines.name).parents:
-        raise ValueError(f"{path} is in {folder}, the folder that is written: give another name.")
+        raise ValueError(f"{path} is in {folder}, the folder to be written. Choose another name.")
     auto, grows = zero_based == "auto", n_features is None or zero_based == "auto"
     any_zero, whole, greatest, at = False, True, -1, None
     with writing_folder(folder, overwrite) as writer:
@@ -143,18 +143,17 @@ def svmlight_to_folder(
                 greatest, at = int(batch.indices.max()), batch.line_of(batch.indices.argmax())
             any_zero = any_zero or not batch.indices.all()
             whole = whole and as_whole(batch.labels).dtype == np.int64
-            # as the file counts, until it is known whether that is from 0 or from 1
+            # indices as in the file, until the last line tells whether they count from 0 or 1
             X = batch.rows(zero_based is not False, greatest + 1 if grows else n_features)
-            append_rows(writer, X, batch.labels, f"batch {k}", grows)
+            append_rows(writer, X, batch.labels, f"Batch {k}", grows)
             if sequences:
                 writer.append_lengths("offsets", np.diff(np.append(batch.starts, X.shape[0])))
         one_based = not any_zero if auto else zero_based is False
         needed = greatest + 1 - one_based
         if n_features is None and needed < 1:
-            raise ValueError(f"{lines.name} holds no features; pass n_features.")
+            raise ValueError(f"{lines.name} has no features; pass n_features.")
         if n_features is not None and needed > n_features:
-            raise lines.error(
-                f"an index needs {needed} columns, but n_features={n_features}.", at)
+            raise lines.error(f"an index needs {needed} columns, but n_features={n_features}.", at)
         if auto and one_based:
             writer.rewrite("values.indices", None, lambda rows: rows - 1)
         writer.matrices["values"]["shape"][1] = needed if n_features is None else n_features

@@ -32,9 +32,9 @@ _NO_MISSING = "Missing values are not supported: fill them in, or leave the line
 def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     """Read examples with rankings from comma-separated values.
 
-    The first line names the columns. All hold numbers, but the last: it is called ``ranking`` and
-    holds strings such as ``b>a>c``, best first, of the same items in every line. The data sets of
-    the label ranking literature are distributed in this form.
+    The first line names the columns. The last column, ``ranking``, contains strings such as
+    ``b>a>c``, best first, of the same items in every line. All others contain numbers. The data
+    sets of the label ranking literature have this form.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     -------
     X : ndarray of float64, shape (n, n_features)
     y : ndarray of str, shape (n,)
-        The rankings, as :func:`fastm4n.data.as_places` takes them.
+        The rankings, for :func:`fastm4n.data.as_places`.
 
     Examples
     --------
@@ -66,14 +66,13 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
             columns, width = fields, len(fields)
             if columns[-1] != "ranking" or width < 2:
                 raise lines.error(
-                    f"the columns are {columns!r:.80}, but numbers were expected, and a last "
-                    "column 'ranking'. The first line must name the columns, separated by commas."
-                )
+                    f"the columns are {columns!r:.80}. The first line must name the columns, "
+                    "separated by commas, with 'ranking' as the last.")
             continue
         rankings.append(ranking(fields.pop()))
         values.extend(_finite(fields, columns[:-1], lines))
     if not rankings:
-        raise ValueError(f"{lines.name} holds no examples.")
+        raise ValueError(f"{lines.name} has no examples.")
     return np.array(values).reshape(len(rankings), -1), as_texts(rankings, lines.name)
 
 
@@ -89,13 +88,12 @@ def load_csv(
     path : str, path or file object
         UTF-8 text, plain or compressed by gzip, bzip2 or xz. Values may be quoted.
     target : str, int or None, default=-1
-        The column of what is to be predicted: its name, or its position, from the end if
-        negative. None if there is none.
+        The column to predict: its name, or its position, from the end if negative. None if there
+        is no such column.
     columns : list of str or int, default=None
-        The columns of features, in this order, which hold numbers; by default all but the target.
+        The columns of features, which are numbers, in this order. By default all except the target.
     delimiter : str, default=None
-        One character. By default the one among comma, tab and semicolon that is most frequent in
-        the first line.
+        One character. By default comma, tab or semicolon, the most frequent in the first line.
 
     Returns
     -------
@@ -103,8 +101,8 @@ def load_csv(
         X : ndarray of float64, shape (n, n_columns)
             The columns of features.
         y : ndarray of shape (n,), or None
-            Integers or floats if all values are such numbers and nothing of their spelling is
-            lost; else strings. ``007`` next to ``08``, and ``1`` next to ``1.0``, are strings.
+            Integers or floats if all values are such numbers and keep their spelling, otherwise
+            strings. ``007`` next to ``08``, and ``1`` next to ``1.0``, are strings.
         columns : list of str
             Names of the columns of X.
         target : str or None
@@ -113,7 +111,7 @@ def load_csv(
     Raises
     ------
     ValueError
-        Naming the line and column of what is no finite number, or of a value that is missing.
+        If a value is missing or is no finite number. The message has its line and column.
 
     Examples
     --------
@@ -130,7 +128,7 @@ def load_csv(
 
 
 class Table(NamedTuple):
-    """What `load_csv` returns, without scikit-learn."""
+    """The result of `load_csv`, without scikit-learn."""
 
     X: np.ndarray
     y: np.ndarray | None
@@ -139,13 +137,19 @@ class Table(NamedTuple):
 
 
 def read_table(path, target, columns, delimiter, *, rankings=False, head=None, typed=True):
-    """The `Table` of `load_csv`, and more.
+    """The `Table` of `load_csv`.
 
-    rankings: whether the target holds rankings, which are then checked line by line; None if that
-    goes by the first one. head: called with the first two rows (the second None if there is none)
-    and the `Lines`, it returns the names of the columns, whether the first row is an example, the
-    target and the columns; by default the first row has the names. typed: whether a target of
-    numbers becomes numbers.
+    Parameters
+    ----------
+    path, target, columns, delimiter
+        See `load_csv`.
+    rankings : bool, default=False
+        Whether the target holds rankings, to be checked line by line. None: the first one decides.
+    head : callable, default=None
+        Called with the first two rows (the second may be None) and the `Lines`. It returns the
+        names of the columns, whether the first row is an example, the target and the columns.
+    typed : bool, default=True
+        Whether a target of numbers becomes numbers.
     """
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
@@ -177,7 +181,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
             columns = [names[i] for i in chosen]
             shown = [names[i] or str(i + 1) for i in chosen]
             if twice & {*columns, *([] if place is None else [names[place]])}:
-                raise lines.error(f"two columns are called {min(twice)!r}; rename one.")
+                raise lines.error(f"two columns are called {min(twice)!r}. Rename one.")
             if not columns:
                 raise lines.error("there are no columns of features.")
             if place in chosen:
@@ -195,7 +199,7 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
         values.extend(_finite([fields[i] for i in chosen], shown, lines))
         numbers.append(lines.number)
     if not numbers:
-        raise ValueError(f"{lines.name} holds no examples.")
+        raise ValueError(f"{lines.name} has no examples.")
     if head is not None and trimmed:
         several = "s" * (len(trimmed) > 1)
         head.notes.append(
@@ -225,19 +229,17 @@ def _place(target, names, lines):
     if isinstance(target, str):
         if target not in names:
             raise lines.error(
-                f"there is no column {target!r}; the columns are {names!r:.200}. The first line "
-                "must name the columns."
-            )
+                f"there is no column {target!r} in the first line, {names!r:.200}.")
         return names.index(target)
     if not isinstance(target, Integral) or isinstance(target, bool):
         raise TypeError(f"target must be an integer, a name or None, got {target!r}.")
     if not -len(names) <= target < len(names):
-        raise lines.error(f"a column was asked for that is not among the {len(names)}.")
+        raise lines.error(f"there is no column {target}: there are {len(names)}.")
     return int(target) % len(names)
 
 
 def _typed(texts, where):
-    """Integers, or floats, if all are such numbers and each is told from the others."""
+    """Integers, or floats, if all are such numbers and stay distinct."""
     distinct = sorted(set(texts))
     if any(_LEADING_ZEROS.match(text) for text in distinct):
         return as_texts(texts, where)
@@ -274,8 +276,7 @@ def _table(lines, delimiter):
     source = text()
     first = next(source, "")
     rows = csv.reader(
-        itertools.chain([first], source), delimiter=delimiter, skipinitialspace=True, strict=True
-    )
+        itertools.chain([first], source), delimiter=delimiter, skipinitialspace=True, strict=True)
     while True:
         start = max(1, lines.number + (width is not None))
         try:
@@ -292,9 +293,7 @@ def _table(lines, delimiter):
             fields = [field.strip(SPACE) for field in fields]
         elif len(fields) != width:
             raise lines.error(
-                f"{len(fields)} column(s) where {width} were expected: "
-                f"{delimiter.join(fields)!r:.80}."
-            )
+                f"{len(fields)} column(s) instead of {width}: {delimiter.join(fields)!r:.80}.")
         yield fields
 
 
@@ -340,9 +339,8 @@ class _Rankings:
                 self.items = ranked
             elif ranked != self.items:
                 raise self.lines.error(
-                    f"the ranking {ranking!r} is not one of the items {', '.join(self.items)}, "
-                    "which are ranked in the lines before."
-                )
+                    f"the ranking {ranking!r} does not rank the items of the first line, "
+                    f"{', '.join(self.items)}.")
             self.known[ranking] = ranking
         return self.known[ranking]
 
@@ -352,7 +350,5 @@ def _ranked(ranking, lines):
     items = sorted(item.strip() for item in ranking.split(">"))
     if "" in items or "=" in ranking or len(set(items)) < len(items):
         raise lines.error(
-            f"the ranking {ranking!r} is not of the form 'b>a>c', with each item once. Ties are "
-            "not supported."
-        )
+            f"the ranking {ranking!r} is not of the form 'b>a>c', with each item once and no ties.")
     return items

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
-    from fastm4n.distributed.rounds import solve_rounds
-    from fastm4n.distributed.rounds_file import RoundsFile
-    from fastm4n.distributed.worker import Worker
+    from fastm4n.distributed._rounds import solve_rounds
+    from fastm4n.distributed._rounds_file import RoundsFile
+    from fastm4n.distributed._worker import Worker
 
 __all__ = ["RoundsFile", "Worker", "solve_rounds"]
 
 __getattr__, __dir__ = attach(__name__, {
-    "RoundsFile": "rounds_file", "Worker": "worker", "solve_rounds": "rounds"})
+    "RoundsFile": "_rounds_file", "Worker": "_worker", "solve_rounds": "_rounds"})

@@ -1,4 +1,4 @@
-"""What all estimators share: solver and tolerance, and a fitted state that changes as a whole."""
+"""Base of all estimators: fit, fitted state and checks of shared parameters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.label_costs import as_costs, as_kept
 from fastm4n.base.threads import n_threads
+from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.history import Monitor
-from fastm4n.tasks.parameters import DECODINGS, SURROGATES
+from fastm4n.surrogates import as_surrogate, surrogate_name
+from fastm4n.tasks.chain_weights import PACKED
+from fastm4n.tasks.parameters import DECODINGS
 from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
 
@@ -67,9 +70,9 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _task_class : type
         The `Task` that makes its problems.
     _task : str
-        What it predicts, in a word.
+        The kind of output, in a word.
     _part : str
-        What `score` counts.
+        The unit that `score` counts.
     _fitted_arrays : dict of str to (tuple of str, str)
         Fitted arrays that it has whatever its parameters are: their dimensions by name, of which
         those of one name are equal ("d" is n_features_in_, "k" the labels), and the kinds of
@@ -78,8 +81,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _coef_dims : tuple of str
         Dimensions of the weights of one feature. `coef_` has those of features behind them; for a
         kernel `dual_coef_` has those of examples in front.
-    _optional_arrays : dict of str to dict
-        Further fitted arrays, by the parameter that they need to be other than None.
     _fitted_values : tuple of str
         Further fitted attributes, each a string, an integer or None.
     _fitted_marker : str
@@ -101,14 +102,19 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _part = "example"
     _fitted_arrays = {}
     _coef_dims = ("k",)
-    _optional_arrays = {}
     _fitted_values = ()
     _fitted_marker = "classes_"
-    _surrogates = SURROGATES
+    # whether its problems can be solved for all alphas
+    _has_paths = True
     # fitted attributes that an earlier fit may have left and a later one does not have
     _replaced = ()
     # a fitted cost matrix, or what names it
     _cost_held = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
     @classmethod
     def _labels_attribute(cls):
@@ -123,7 +129,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """Raise a ValueError where fitted attributes, of a file, do not fit the parameters."""
 
     def _check_solver_parameters(self):
-        check_choice("surrogate", self.surrogate, self._surrogates)
+        as_surrogate(self.surrogate)
         check_choice("decode", self.decode, DECODINGS)
         if self._task_class.auto_alpha is None:
             check_number("alpha", self.alpha, low=0)
@@ -132,25 +138,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
         check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
+        if hasattr(self, "cost_scale"):
+            check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_flags("warm_start")
-        self._check_tempering()
         check_verbose(self.verbose)
         as_solver(self.solver).check()
         check_callback(self.callback)
-
-    def _check_tempering(self):
-        check_flag("cost_augmented", self.cost_augmented)
-        check_number("temperature", self.temperature, low=0)
-        if self.surrogate == "log":
-            return
-        for name, given in (
-                ("cost_augmented", self.cost_augmented), ("temperature", self.temperature != 1.0)):
-            if given:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is of surrogate='log', and this one is "
-                    f"{self.surrogate!r}, which has the costs in it and no entropy; leave {name} "
-                    "as it is by default."
-                )
 
     def _check_flags(self, *names):
         for name in names:
@@ -179,7 +172,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
 
     def _check_has_distribution(self, outputs):
         """Refuse to weigh costs where there is no distribution over the outputs."""
-        if self.surrogate in ("max_margin", "boost"):
+        if not as_surrogate(self.surrogate).has_distribution:
             raise ValueError(
                 f"decode='min_risk' weighs the costs by a distribution over {outputs}, and "
                 f"surrogate={self.surrogate!r} has none; use 'log' or 'max_min'."
@@ -216,7 +209,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         *data
             X, y and further arguments of `fit`.
         census : Census, default=None
-            That of all pieces, if the data are one of several.
+            The census of all pieces, if the data are one of several.
         one_alpha : bool, default=False
             Whether the problem is solved for this alpha only.
         """
@@ -238,7 +231,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         call : Call, default=None
             The call of `partial_fit` that has given them.
         census : Census, default=None
-            What earlier calls have told of them.
+            Labels and vectorizer of earlier calls.
         """
         self._check_parameters()
         task = self._task_class(self)
@@ -291,7 +284,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return self
 
     def _start_of(self, problem, call):
-        """What an earlier fit has left for this one; None if it does not fit."""
+        """The state of an earlier fit to start from, or None."""
         return vars(self).get("_warm_state") if self.warm_start else None
 
     @property
@@ -343,6 +336,27 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         )
 
 
+class PackedWeights:
+    """Base of estimators whose fitted weights are views of the rows that compiled loops read."""
+
+    def _repacked(self):
+        """Fitted weights as views, and the rows that they are views of.
+
+        None if they cannot be: parameters were set after the fit.
+        """
+        raise NotImplementedError
+
+    def __getstate__(self):
+        # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in PACKED}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self.__dict__.update(self._repacked() or {})
+
+
 if TYPE_CHECKING:
     Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -358,7 +372,7 @@ else:
         def __get__(self, estimator: Any, owner: type | None = None) -> Any:
             if estimator is None:
                 return self.method
-            if estimator.surrogate != "log":
+            if surrogate_name(estimator.surrogate) != "log":
                 raise AttributeError(
                     f"{self.__name__} needs surrogate='log', and this one is "
                     f"{estimator.surrogate!r}: margins are not probabilities."

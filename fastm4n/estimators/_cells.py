@@ -29,7 +29,10 @@ from fastm4n.factors import CountFactor
 from fastm4n.penalties._penalties import L2, NAMES, _Penalty
 from fastm4n.solvers import choice  # noqa: F401 (solvers register when they are imported)
 from fastm4n.solvers.base import Solver
+from fastm4n.surrogates import SURROGATES
+from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.places import n_examples
+from fastm4n.tasks.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -215,12 +218,11 @@ KINDS = {
     "ordered": _SINGLE,
     "multilabel": Kind(
         {"none": {"graph": "none"}, "one label": {"_labels": 1}, "tree": {"graph": "tree"},
-         "complete": {"graph": "complete", "cost_scale": "mean"},
+         "complete": {"graph": "complete"},
          "exact": {"graph": "complete", "inference": "exact"},
          "lp": {"graph": "complete", "inference": "lp"},
          "min_cut": {"graph": "tree", "inference": "min_cut"},
-         "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])},
-         "soft": {"graph": "complete", "inference": "soft"}},
+         "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])}},
         _VECTORS, _label_sets, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
     "rankings": Kind(
         {"zero_one": {"cost": "zero_one"}, "squared": {"cost": "squared", "cost_scale": "mean"},
@@ -230,11 +232,14 @@ KINDS = {
          "absolute": {"cost": "absolute", "cost_scale": "mean"}},
         {"dense": {}, "rbf": {"kernel": "rbf", "gamma": 0.5}}, _matchings),
     "sequences": Kind(
-        {"chain": {}, "squared": {"cost": "squared", "cost_scale": "mean"}, "order 2": {"order": 2},
-         "constraints": {"constraints": "0* 1*"}, "no transitions": {"fit_transitions": False}},
+        {"chain": {}, "squared": {"cost": "squared", "cost_scale": "mean"},
+         "order 2": {"transitions": Transitions(order=2)},
+         "constraints": {"constraints": "0* 1*"},
+         "no transitions": {"transitions": Transitions(pairs=False)}},
         {"dense": {}, "csr": {"_csr": True}, "attributes": {"_attributes": True},
-         "edges": {"transition_features": "all"}, "observed": {"states": "observed", "_csr": True},
-         "no constants": {"fit_intercept": False, "fit_start_end": False}},
+         "edges": {"transitions": Transitions(features="all")},
+         "observed": {"states": "observed", "_csr": True},
+         "no constants": {"fit_intercept": False, "transitions": False}},
         _sequences, _stored_sequences),
     "graphs": Kind(
         {"nodes": {"_shape": "nodes"}, "forest": {"_shape": "forest", "_weights": True},
@@ -249,17 +254,11 @@ KINDS = {
          "displacement": {
              "_shape": "forest", "pairwise": "displacement", "grid_shape": (1, 2)},
          "types": {"_shape": "forest", "_types": True},
-         "factors": {"_shape": "triangles", "_factor": CountFactor.budget([0, 1, 2], 2)},
-         "soft": {"_shape": "triangles", "inference": "soft", "_labels": 3}},
+         "factors": {"_shape": "triangles", "_factor": CountFactor.budget([0, 1, 2], 2)}},
         {"dense": {}, "csr": {"_csr": True}, "edges": {"_edge_features": True},
          "label features": {"label_features": True}},
         _graphs, _stored_graphs),
 }
-# further parameters of surrogates
-_SURROGATES = {
-    "log": {"tempered": {"temperature": 0.5, "cost_augmented": True}},
-}
-
 
 # ------------------------------------------------------------------------------- table
 
@@ -275,14 +274,13 @@ def kind_of(estimator: str) -> Kind:
 
 
 @cache
-def surrogates(estimator: str) -> dict[str, dict[str, Any]]:
-    """Parameters by the name of a surrogate."""
-    found = {}
-    for name in PREDICTORS[estimator]._surrogates:
-        found[name] = {"surrogate": name}
-        for variant, more in _SURROGATES.get(name, {}).items():
-            found[f"{name}, {variant}"] = {"surrogate": name, **more}
-    return found
+def surrogates() -> dict[str, Any]:
+    """The surrogates by name; those of research are among them once it is imported."""
+    objects = [
+        cls(**more) for cls in _Surrogate.known.values() for more in cls._variants
+        if more or cls.name not in SURROGATES]
+    return {name: name for name in SURROGATES} | {
+        repr(surrogate): surrogate for surrogate in objects}
 
 
 @cache
@@ -316,7 +314,7 @@ def cells(estimators: Any = None) -> Iterator[Cell]:
     for name in PREDICTORS if estimators is None else estimators:
         kind = kind_of(name)
         for problem in product(
-                kind.outputs, surrogates(name), kind.features, penalties(name)):
+                kind.outputs, surrogates(), kind.features, penalties(name)):
             for solver, road in product(solvers(), roads(name)):
                 yield Cell(name, *problem, solver, road, False)
                 if road in ROADS_OF_PATHS:
@@ -328,7 +326,7 @@ def parameters(cell: Cell) -> dict[str, Any]:
     kind = kind_of(cell.estimator)
     given = {
         **kind.outputs[cell.outputs], **kind.features[cell.features],
-        **surrogates(cell.estimator)[cell.surrogate],
+        "surrogate": clone(surrogates()[cell.surrogate], safe=False),
         "penalty": clone(penalties(cell.estimator)[cell.penalty], safe=False),
         "solver": clone(solvers()[cell.solver], safe=False),
     }

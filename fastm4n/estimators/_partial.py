@@ -25,34 +25,33 @@ if TYPE_CHECKING:
 
 
 class PartialFit:
-    """What estimators with `partial_fit` have."""
+    """Mixin of estimators with `partial_fit`."""
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Fit to these data and those of all earlier calls, going on from the last dual point.
+        """Continue a fit with more data, from the last dual point.
 
-        The certified gap is that of all the data, which are kept: in memory, those of earlier calls
-        being copied to be put together with the new ones. New examples begin at the dual point of
-        their true outputs; where alpha times the sum of all weights stays what it was, as it does
-        under ``alpha="auto"`` of `SequenceTagger`, so do the weights, and the gap is at first that
-        of the last call, as the mean over all examples, and the mean of the new examples' losses.
+        The certified gap is for the data of all calls. In memory the data of earlier calls are
+        copied and concatenated with the new data. New examples begin at the dual point of their
+        true outputs. If alpha times the sum of all weights is constant, as under ``alpha="auto"``
+        of `SequenceTagger`, the weights stay equal at the beginning of a call.
 
-        Out of core nothing is put together: opened folders are referred to, and refused when they
-        have gone or have changed; arrays are kept as they were given, or written to `work_folder`.
-        Dual points stay on disk between calls. With a `work_folder` any process goes on from them
-        that has the same data: an estimator from a pickle, or a program that is run again. Without
-        one they go with this object, and a call of a copy, or of an estimator from a pickle, begins
-        anew, with a warning.
+        Out of core nothing is concatenated. Opened folders are stored as references, and a folder
+        that is missing or has changed is an error. Arrays stay in memory or are written to
+        `work_folder`. Dual points stay on disk between calls. With a `work_folder` any process
+        with the same data continues from them: an estimator from a pickle, or a program that is
+        run again. Without one they belong to this object, and a call of a copy or of an
+        estimator from a pickle begins at zero weights, with a warning.
 
         Parameters
         ----------
         X, y
             As in `fit`.
         classes : array-like, default=None
-            All labels there will be; those of the first call by default, or the levels of ordered
-            categories, where the estimator takes those.
+            All labels of all calls. By default the labels of the first call, or the levels of
+            ordered categories, if the estimator takes levels.
         sample_weight : array-like, default=None
             As in `fit`.
 
@@ -66,8 +65,8 @@ class PartialFit:
             If the estimator was fitted by `fit`, or comes from a model file: the data of that fit
             are not there to go on with.
         KeyboardInterrupt
-            After Ctrl-C. The weights are then those of this call, and its data do not count as
-            given: call again with the same data.
+            After Ctrl-C. The weights are from this call, but its data do not count: call again with
+            the same data.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What estimators of one vector x an example share: linear weights or a kernel, and the fit."""
+"""Base of estimators with one vector x an example: linear weights or a kernel."""
 
 from __future__ import annotations
 

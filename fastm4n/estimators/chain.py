@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_choice, check_number
+from fastm4n.base.checks import check_number
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._docs import BOOSTING, documented
+from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.attributes import made, tokens_of
 from fastm4n.tasks.chain_automaton import (
@@ -25,15 +23,21 @@ from fastm4n.tasks.chain_automaton import (
 )
 from fastm4n.tasks.chain_input import as_features, as_labels, as_states, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
-from fastm4n.tasks.chain_weights import WEIGHTS, ChainWeights, explained
+from fastm4n.tasks.chain_weights import (
+    WEIGHTS,
+    explained,
+    fitted_weights,
+    n_ngrams_of,
+    packed_weights,
+)
 from fastm4n.tasks.parameters import (
-    BOOSTED,
     LABEL_KINDS,
     as_weights,
     summable,
     warn_of_unknown,
 )
 from fastm4n.tasks.sequences import SequenceTask
+from fastm4n.tasks.transitions import as_transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,83 +50,157 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Labellings, Masks, SequenceData
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
     from fastm4n.tasks.chain_weights import Explanation
+    from fastm4n.tasks.transitions import Transitions
 
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
+# what a fit says of its weights
+OF_FIT = (
+    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
+    "history_")
 
 
-@documented(
-    **BOOSTING,
-    surrogates='"max_margin" the structural SVM (M3N); "log" the linear-chain CRF.',
-    penalties='\n    Weights that ``states="observed"`` leaves out stay zero.',
-    examples="sequences",
-    Examples="Sequences",
-    threads=" and of predictions",
-    whole="sequence",
-    elements="positions",
-)
+class ChainWeights(PackedWeights):
+    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
+
+    def __getattr__(self, name):
+        if name in WEIGHTS:
+            self._spread()
+        elif name in OF_FIT and self.__sklearn_is_fitted__():
+            raise AttributeError(
+                f"There is no {name}: no fit has found these weights, they came from elsewhere "
+                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
+                "known. `fit` certifies weights.")
+        # found now, or with the error that there was
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name, value):
+        if name in WEIGHTS:
+            self._spread()  # or those by the pairs would still be what predictions go by
+        super().__setattr__(name, value)
+
+    def _spread(self):
+        """Have weights of all labels, if they are still by the pairs."""
+        held = self.__dict__.get("_of_pairs")
+        if held is not None:
+            self.__dict__.update(held.fitted())
+            self.__dict__.pop("_of_pairs", None)
+
+    @property
+    def n_nonzero_(self):
+        held = vars(self).get("_of_pairs")
+        if held is None:
+            return super().n_nonzero_
+        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
+
+    def _weights_by_pairs(self):
+        """Fitted weights with `coef_` as a CSR matrix, if stored by pairs, or an empty dict."""
+        held = vars(self).get("_of_pairs")
+        return {} if held is None or held.edge_rows is not None else held.arrays()
+
+    def __setstate__(self, state):
+        if "_of_pairs" in state:
+            BaseEstimator.__setstate__(self, state)
+        else:
+            super().__setstate__(state)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        held = state.get("_of_pairs")
+        if held is not None:  # by the pairs still, without what maps have made of them
+            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        return state
+
+    def _repacked(self):
+        return fitted_weights(
+            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
+
+
 class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
-    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
-    costs of the positions, by block-coordinate Frank-Wolfe on the dual. A labelling y of a sequence
-    scores the sum over positions of ``coef_[y_t] @ x_t + intercept_[y_t]``, of
-    ``transition_coef_[y_t, y_{t+1}]``, and ``start_coef_`` and ``end_coef_`` of its ends.
+    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on
+    the dual. S is the surrogate of the costs of the positions. The score of a labelling y is the
+    sum over positions of ``coef_[y_t] @ x_t + intercept_[y_t]``, plus the sum over neighbours of
+    ``transition_coef_[y_t, y_{t+1}]``, plus ``start_coef_`` and ``end_coef_`` of the two ends.
 
     Parameters
     ----------
-    [surrogate]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float or "auto", default="auto"
-        Regularisation: alpha / 2 times the squared norm of all weights is added to the
-        mean loss of a sequence. CRFsuite's c2 is alpha n / 2. "auto" is 1 / n for n
-        sequences, those of weight zero and empty ones not counted: it is the C = 1 of `LinearSVC`.
+        Regularisation: alpha / 2 times the squared norm of all weights is added to the mean loss of
+        a sequence. CRFsuite's c2 is alpha n / 2 for n sequences. "auto" is 1 / n, as C = 1 in
+        `LinearSVC`. Sequences that are empty or have weight zero do not count.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
-            default="zero_one"
-        What a mistake at one position costs: cost[i, j] for predicting ``classes_[j]`` where
-        the truth is ``classes_[i]``. The "log" surrogate uses it for ``decode="min_risk"``,
-        and with `cost_augmented`.
-    [cost_scale]
-    [tempering]
+default="zero_one"
+        Costs of mistakes at one position: cost[i, j] if ``classes_[j]`` is predicted and
+        ``classes_[i]`` is true. "log" uses costs for ``decode="min_risk"``, and in the fit if it
+        is cost-augmented.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the M parts of an example are added or averaged. With "mean", as in the
+        papers, mistakes in large examples need small margins only. If all examples have M parts,
+        "sum" with alpha is "mean" with M alpha, and the weights are M times as large. "log" uses
+        costs only if it is cost-augmented. ``decode="min_risk"`` under "max_min" has the same
+        scale.
     fit_intercept : bool, default=True
         Whether each label has a constant score.
-    fit_start_end : bool, default=True
-        Whether labels have scores for being first and for being last.
-    fit_transitions : bool, default=True
-        Whether transitions have scores; without them positions are labelled one by one.
-    transition_features : "all", array-like of int or bool mask of shape (n_features,), default=None
-        Columns of X on which the scores of transitions depend: that of the transition into a
-        position with features x is ``transition_coef_[i, j] + x[transition_features_] @
-        transition_feature_coef_[:, i, j]``. By default it is the same at all positions.
-    order : int, default=1
-        How many labels before it a label depends on. With 2 or more, n-grams of 3 to order + 1
-        labels that occur in the training data have weights, `ngram_coef_`, beside the transitions.
+    transitions : bool or Transitions, default=True
+        Which scores pairs of neighbouring labels and the ends of a sequence have, on which features
+        they depend, and on how many previous labels a label depends. True is `Transitions()`. With
+        False there are no such scores, and positions are labelled one by one.
     constraints : str or Automaton, default=None
-        The labellings that may be, in the fit and in predictions: an object of
-        `fastm4n.automata`, or a regular expression over labels as ``Automaton.from_regex`` takes
-        it. True labels must be accepted. `transition_features` must be None.
+        Labellings that are allowed in the fit and in predictions: an object of `fastm4n.automata`,
+        or a regular expression over labels for ``Automaton.from_regex``. True labels must be
+        accepted. Transitions must not depend on features.
     states : {"all", "observed"} or dict, default="all"
-        Which weights there are: those of all pairs of a feature and a label and of all
-        transitions, or only those of the pairs that occur in the training data and of the
-        transitions that occur; the others are exactly zero. An attribute, or a stored entry of
-        CSR, occurs whatever its value, zero as well; an entry of a dense matrix if it is not zero.
-        CRFsuite's default is "observed". Intercept and ends always have all their weights, and
-        `ngram_coef_` is of n-grams that occur in any case. A dict says it of each, ``{"features":
-        "observed", "transitions": "all", "min_freq": 2}``: "all" is what it does not name, and with
-        "min_freq" pairs whose values, and transitions whose number, add up to less are left out.
-    [penalty]
-    [solver]
+        Weights that are fitted. "all" has those of all pairs of a feature and a label, and of all
+        transitions. "observed" has only pairs and transitions that occur in the training data, as
+        in CRFsuite, and all other weights stay zero. An attribute or a stored entry of CSR occurs
+        even if its value is zero. An entry of a dense matrix occurs if it is not zero. A dict has
+        one choice for each, ``{"features": "observed", "transitions": "all", "min_freq": 2}``, and
+        "all" is the default. "min_freq" leaves out pairs whose values have a smaller sum, and
+        transitions that occur less often. Intercepts and ends always have all weights.
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score (Viterbi), or at each position of the least expected cost
         under the marginals ("log") or the oracle's distribution ("max_min").
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-        Transitions that predictions may make, rows and columns as in `classes_`. "bio" lets
-        "I-x" follow "B-x" and "I-x" only, and not come first. Fits do not use it; they use
-        `constraints`.
+        Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
+        "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many sequences of
-        the same lengths, the same labels, surrogate and cost_scale; alpha may change.
-    [running]
+        Whether to start from the dual point of the last fit, if it had as many sequences of the
+        same lengths, and the same labels, surrogate and cost_scale. alpha may change.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
@@ -135,22 +213,40 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Weights of being the first and the last label of a sequence.
     transition_feature_coef_ : ndarray of shape (n_selected, n_labels, n_labels)
         Weight of each feature of `transition_features_` for the transition from the second
-        index's to the third's label. Only where `transition_features` is given.
+        index's to the third's label. Only with ``Transitions(features=...)``.
     transition_features_ : ndarray of shape (n_selected,)
-        Columns of X on which transitions depend. Only where `transition_features` is given.
+        Columns of X on which transitions depend. Only with ``Transitions(features=...)``.
     ngrams_ : ndarray of int of shape (n_ngrams, order + 1)
-        N-grams of three labels or more that occur in the training data: places of their labels in
-        `classes_`, -1 before those that are shorter. Only where `order` is 2 or more.
+        N-grams of three labels or more that occur in the training data, as positions in `classes_`,
+        with -1 in front of shorter ones. Only for orders of 2 or more.
     ngram_coef_ : ndarray of shape (n_ngrams,)
-        Their weights. Only where `order` is 2 or more.
+        Their weights. Only for orders of 2 or more.
     classes_ : ndarray of shape (n_labels,)
         The labels.
     cost_matrix_ : ndarray of shape (n_labels, n_labels)
-        The costs of `cost`.
+        Matrix of the costs.
     vectorizer_ : SequenceVectorizer or None
-        What has made features of attributes; None where X held numbers. Its `feature_names_` are
-        the attributes of the columns.
-    [certificate]
+        Vectorizer of attributes, or None if X had numbers. Its `feature_names_` are the attributes
+        of the columns.
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
 
     See Also
     --------
@@ -161,23 +257,29 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
 
     Notes
     -----
-    [bound]
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    A pass costs O(n_tokens (n_nonzeros_per_token n_labels + n_labels^2)). Memory is that of
+    A pass takes O(n_tokens (n_nonzeros_per_token n_labels + n_labels^2)) time. Memory is that of
     the features, O(n_features n_labels) for the weights, and O((n_tokens + n_sequences n_labels)
     n_labels) for the dual point, twice for "log".
-    With `transition_features` a pass costs O(n_tokens n_selected_nonzeros_per_token n_labels^2)
-    more, the weights are O(n_selected n_labels^2) more, and the dual point is O(n_tokens
-    n_labels^2): select few features.
-    With `order` or `constraints` a position costs an addition for each arc of an automaton, whose
-    states are the observed contexts of at most `order` labels, times those of the constraints, and
-    which has n_labels arcs a state at most. The dual point has a number more for each sequence and
-    n-gram. The surrogate "max_min" lets its adversary answer position by position, within no
+    If transitions depend on features, a pass costs O(n_tokens n_selected_nonzeros_per_token
+    n_labels^2) more, the weights take O(n_selected n_labels^2) more, and the dual point takes
+    O(n_tokens n_labels^2): select few features.
+    With an order of 2 or more, or with constraints, a position costs an addition for each arc of an
+    automaton. Its states are the observed contexts, of at most `order` labels, times the states of
+    the constraints, and each has at most n_labels arcs. The dual point has one number more for each
+    sequence and n-gram. Under "max_min" the adversary answers position by position, without
     constraints.
 
     References
     ----------
-    [references]
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -209,20 +311,14 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         "intercept_": (("k",), "f"), "transition_coef_": (("k", "k"), "f"),
         "start_coef_": (("k",), "f"), "end_coef_": (("k",), "f"),
     }
-    _optional_arrays = {"transition_features": {
-        "transition_features_": (("s",), "i"), "transition_feature_coef_": (("s", "k", "k"), "f"),
-    }}
-    _surrogates = BOOSTED
     _replaced = (*WEIGHTS, "_of_pairs", "transition_features_", "ngrams_")
     _task_class = SequenceTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
-        alpha: float | Literal["auto"] = "auto", cost: Cost = "zero_one",
-        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
-        temperature: float = 1.0, fit_intercept: bool | float = True, fit_start_end: bool = True,
-        fit_transitions: bool = True, transition_features: Literal["all"] | ArrayLike | None = None,
-        order: int = 1, constraints: str | Automaton | None = None,
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float | Literal["auto"] = "auto",
+        cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
+        fit_intercept: bool | float = True, transitions: bool | Transitions = True,
+        constraints: str | Automaton | None = None,
         states: Literal["all", "observed"] = "all",
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
@@ -235,13 +331,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.fit_intercept = fit_intercept
-        self.fit_start_end = fit_start_end
-        self.fit_transitions = fit_transitions
-        self.transition_features = transition_features
-        self.order = order
+        self.transitions = transitions
         self.constraints = constraints
         self.states = states
         self.penalty = penalty
@@ -261,40 +352,30 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
         tags.input_tags.dict = True
-        tags.target_tags.required = True
         return tags
 
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        self._check_flags("fit_intercept", "fit_start_end", "fit_transitions")
-        check_number("order", self.order, low=0, integer=True)
-        if self.order > MOST_ORDER:
-            raise ValueError(f"order must be at most {MOST_ORDER}, got {self.order}.")
-        check_constraints(self.constraints, self.transition_features)
-        if self.order > 1 and (self.transition_features is not None or not self.fit_transitions):
-            raise ValueError(
-                f"order={self.order} needs fit_transitions=True and transition_features=None, got "
-                f"fit_transitions={self.fit_transitions} and "
-                f"transition_features={reprlib.repr(self.transition_features)}.")
-        if self.surrogate == "boost" and (self.order > 1 or self.constraints is not None):
-            raise ValueError(
-                f"surrogate='boost' needs order=1 and constraints=None, got order={self.order} and "
-                f"constraints={self.constraints!r:.80}.")
+        self._check_flags("fit_intercept")
+        self._scored.check()
+        check_constraints(self.constraints, self._scored.features)
         as_states(self.states)
-        if self.transition_features is not None and not self.fit_transitions:
-            raise ValueError(
-                f"transition_features={reprlib.repr(self.transition_features)} needs "
-                f"fit_transitions=True, got {self.fit_transitions}: without it transitions have no "
-                "scores."
-            )
         as_penalty(self.penalty)
+
+    @property
+    def _scored(self):
+        """The object of `transitions`."""
+        return as_transitions(self.transitions)
 
     def _arrays_of_fit(self):
         arrays = super()._arrays_of_fit()
-        if self.order > 1:
+        if self._scored.features is not None:
+            arrays.update(
+                transition_features_=(("s",), "i"),
+                transition_feature_coef_=(("s", "k", "k"), "f"))
+        if self._scored.order > 1:
             arrays.update(ngrams_=(("g", "o"), "i"), ngram_coef_=(("g",), "f"))
         return arrays
 
@@ -310,21 +391,35 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         ----------
         X : Sequences, or list of {array-like, CSR matrix} of shape (n_positions, n_features)
             Features of each sequence, position by position. With `lengths`, one matrix.
-            In `Sequences`, C-ordered float32 or float64 buffers and CSR matrices are not copied,
-            except dense features that are mostly zero, which are worked on in CSR.
-            Or a list of sequences of attributes, a dict or a list of strings for each position, as
-            `SequenceVectorizer` takes them; `vectorizer_` has learnt their columns then.
+            C-ordered float32 or float64 buffers and CSR matrices in `Sequences` are not copied.
+            Dense features that are mostly zero are converted to CSR.
+            Or a list of sequences of attributes for `SequenceVectorizer`: a dict or a list of
+            strings for each position. `vectorizer_` then has their columns.
         y : Sequences, or list of sequences of labels
             Labels of any hashable type. With `lengths`, one sequence.
         sample_weight : array-like of shape (n_sequences,), default=None
-            Non-negative weights; 2 is the sequence given twice, 0 the sequence left out.
+            Non-negative weights. 2 counts the sequence twice, 0 leaves it out.
         lengths : array-like of int of shape (n_sequences,), default=None
-            Lengths of the sequences, where X and y are not cut into them.
+            Lengths of the sequences, if X and y are one matrix and one sequence.
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
-            Labels that each position may have, columns in sorted order of the labels in y; true
-            labels are to be among them. With `lengths`, one array.
+            Labels that are allowed at each position, with columns in sorted order of the labels in
+            y. True labels must be allowed. With `lengths`, one array.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight, lengths, allowed)
 
@@ -336,7 +431,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
             raise ValueError("transition_features_ has columns that there are not")
         ngrams = attributes.get("ngrams_")
         if ngrams is not None:
-            if ngrams.shape[1] != self.order + 1:
+            if ngrams.shape[1] != self._scored.order + 1:
                 raise ValueError("ngrams_ are not of this order")
             check_ngrams(ngrams, attributes["classes_"].size)
 
@@ -346,7 +441,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
             *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
 
     def _prepare(self, X, lengths, constraints=None, allowed=None):
-        """Validated sequences, and what decodes those of them that are not empty."""
+        """Validated sequences, and the decoder of the non-empty ones."""
         if "n_features_in_" not in vars(self):
             check_is_fitted(self)
         X = as_features(self._features(X, lengths), lengths, self.n_features_in_)
@@ -365,20 +460,21 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         constraints: str | Automaton | None = None, allowed: Masks | None = None,
         lengths: ArrayLike | None = None,
     ) -> Sequences:
-        """Predicted labels.
+        """Predict the labels of sequences.
 
         Parameters
         ----------
         X : Sequences, or list of {array-like, CSR matrix} of shape (n_positions, n_features)
-            Features, as in `fit`; of a tagger that was fitted to attributes, a list of sequences of
-            those, or what its `vectorizer_` makes of them.
-        [decode]
+            Features, as in `fit`. For taggers that were fitted to attributes, a list of sequences
+            of attributes, or the output of `vectorizer_`.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
         allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.
         constraints : str or Automaton, default=None
             Overrides the parameter `constraints`.
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
-            Labels that each position may have, columns as in `classes_`. With `lengths`, one
+            Labels that are allowed at each position, columns as in `classes_`. With `lengths`, one
             array.
         lengths : array-like of int of shape (n_sequences,), default=None
             As in `fit`.
@@ -386,7 +482,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Returns
         -------
         y : Sequences
-            Labels of each sequence; it is indexed and iterated over like a list.
+            Labels of each sequence, indexed like a list.
         """
         decode = self._decoding(decode)
         X, decoder = self._prepare(X, lengths, constraints, allowed)
@@ -440,8 +536,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Returns
         -------
         labellings : list of ndarray of shape (k', n_positions)
-            Best first; k' is k, or the number of labellings where that is less: an empty sequence
-            has one.
+            Best first. k' is k, or the number of labellings if there are fewer. An empty sequence
+            has one labelling.
         scores : list of ndarray of shape (k',)
         """
         check_number("k", k, low=0, integer=True)
@@ -460,9 +556,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
         Returns
         -------
         scores : Sequences
-            An array of shape (n_positions, n_labels) for each sequence. Transitions are not in
-            them: they are `transition_coef_`, for all sequences, to which those that depend on
-            features add.
+            An array of shape (n_positions, n_labels) for each sequence, without the scores of
+            transitions.
         """
         X, decoder = self._prepare(X, lengths)
         return Sequences(decoder.emissions(), X.offsets)

@@ -9,20 +9,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._docs import BOOSTING, documented
-from fastm4n.outputs._base import COST_SCALES
+from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
+from fastm4n.outputs.choice import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.research._graph_soft import check_soft_graphs, soft_problem
-from fastm4n.research._soft import check_inference
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
 from fastm4n.tasks.graph_model import PAIRWISE
 from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
-from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, as_weights, summable, warn_of_unknown
-from fastm4n.tasks.views import PackedWeights
+from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,120 +30,146 @@ if TYPE_CHECKING:
     from fastm4n.data._types import GraphData, Labellings, Masks
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
-class _GraphTask(GraphTask):
-    soft_problem = soft_problem
-
-
-@documented(
-    **BOOSTING,
-    surrogates='"max_margin" the structural SVM (M3N); "log" the CRF, over forests where graphs '
-    "have cycles (tree-reweighted).",
-    penalties="",
-    examples="graphs",
-    Examples="Graphs",
-    threads=" and of predictions",
-    whole="graph",
-    elements="nodes",
-)
 class GraphTagger(PackedWeights, CertifiedEstimator):
     """Labelling of the nodes of graphs by M4N, structural SVM or CRF, with a certified gap.
 
-    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the
-    costs of the nodes, by block-coordinate Frank-Wolfe on the dual. A labelling y of a graph
-    scores the sum over nodes of ``coef_[y_t] @ x_t + intercept_[y_t]``, and over edges of what
-    `pairwise` says of the labels of their two nodes.
+    Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on
+    the dual. S is the surrogate of the costs of the nodes. The score of a labelling y is the sum
+    over nodes of ``coef_[y_t] @ x_t + intercept_[y_t]``, plus the sum over edges of scores of the
+    labels of their two nodes, see `pairwise`.
 
     Parameters
     ----------
-    [surrogate]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float or "auto", default="auto"
-        Regularisation: alpha / 2 times the squared norm of all weights is added to the
-        mean loss of a graph. "auto" is 1 / n for n graphs, those of weight zero or without a
-        labelled node not counted.
+        Regularisation: alpha / 2 times the squared norm of all weights is added to the mean loss of
+        a graph. "auto" is 1 / n for n graphs. Graphs without labelled nodes or of weight zero do
+        not count.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
-            default="zero_one"
-        What a mistake at one node costs: cost[i, j] for predicting ``classes_[j]`` where
-        the truth is ``classes_[i]``. It is multiplied by the node's weight, where the graphs have
-        `node_weights`.
-    [cost_scale]
-    [tempering]
+default="zero_one"
+        Costs of mistakes at one node: cost[i, j] if ``classes_[j]`` is predicted and
+        ``classes_[i]`` is true. They are multiplied by `node_weights` of the graphs.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the M parts of an example are added or averaged. With "mean", as in the
+        papers, mistakes in large examples need small margins only. If all examples have M parts,
+        "sum" with alpha is "mean" with M alpha, and the weights are M times as large. "log" uses
+        costs only if it is cost-augmented. ``decode="min_risk"`` under "max_min" has the same
+        scale.
     pairwise : {"full", "symmetric", "potts", "attractive", "displacement"}, default="full"
-        What an edge scores: "full" any number for each pair of labels of its first and second
-        node; "symmetric" the same either way round; "potts" a number where both have the same
-        label; "attractive" such a number that is not negative, as its weights are held at zero
-        or more: for features of edges that are not negative, and two labels, the best
-        labelling is then a minimum cut. "displacement" is for labels that are places of a grid of
-        `grid_shape`, place (row, column) being label row * n_columns + column: weights of dx,
-        dx^2, dy, dy^2, those of squares at most zero, d being the displacement from the second
-        node's place to the first's, less its mean over the training edges of that type, each of its
-        graph's weight, over the number of columns. Where the graphs have features of edges, these
-        numbers are linear in them; types of edges have weights of their own.
+        Scores of an edge. "full" has a number for each pair of labels of its first and second node.
+        "symmetric" has the same number for both orders. "potts" has a number for equal labels.
+        "attractive" is "potts" with weights of at least zero: if there are two labels and the
+        features of edges are not negative, the best labelling is a minimum cut. "displacement" is
+        for labels that are places of a grid of `grid_shape`, label row * n_columns + column being
+        the place (row, column). It has weights of dx, dx^2, dy and dy^2, at most zero for squares.
+        d is the displacement from the place of the second node to that of the first, minus its
+        weighted mean over the training edges of that type, divided by the number of columns. If
+        graphs have features of edges, these numbers are linear in them. Each type of edge has its
+        own weights.
     grid_shape : tuple of int, default=None
-        Rows and columns of the grid of places; for ``pairwise="displacement"`` alone, which needs
-        it.
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+        Rows and columns of the grid of places. Required by ``pairwise="displacement"``.
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best labellings are found. "auto" is exact for forests, for attractive pairs of two
         labels (not for "log") and for graphs of few states, and else solves the linear program
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
-        large. "soft" lets nodes and edges disagree at a penalty [3]_, which asks for no oracle
-        but one label after another: for "max_margin" and ``pairwise="full"``, "symmetric" or
-        "potts". Predictions are then those of "lp".
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more nodes and edges a graph has, the smaller it has to be. The gap is
-        certified for the soft objective, which is nowhere below the exact one.
+        large.
     label_features : bool, default=False
-        Whether the features of a node are features for each label, label after label, as scores
-        of several detectors at each place are: n_labels * n_channels columns. All labels share
-        the weights of the channels, so that ``coef_`` is of shape (n_node_types, n_channels) and
-        there is no intercept.
+        Whether nodes have separate features for each label, label after label, in n_labels *
+        n_channels columns, for example scores of several detectors at each place. All labels then
+        share the weights of the channels: ``coef_`` has shape (n_node_types, n_channels), and there
+        is no intercept.
     fit_intercept : bool, default=True
         Whether each label has a constant score.
-    [penalty]
-    [solver]
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score, or at each node of the least expected cost under the
         marginals ("log") or the oracle's distribution ("max_min").
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many graphs of
-        the same sizes, the same labels, surrogate, cost_scale and oracle; alpha may change.
-    [running]
+        Whether to start from the dual point of the last fit, if it had as many graphs of the same
+        sizes, and the same labels, surrogate, cost_scale and oracle. alpha may change.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_labels, n_node_types * n_features)
-        Weights of the features; those of node type t from column t * n_features on.
+        Weights of the features. The weights of node type t begin at column t * n_features.
     intercept_ : ndarray of shape (n_node_types, n_labels)
     edge_coef_ : ndarray of shape (n_edge_types * n_edge_features, ...)
-        Weights of the features of edges, type after type: (n_labels, n_labels) each, the first
-        node's label first, for "full" and "symmetric"; one number for "potts" and "attractive";
-        four for "displacement".
+        Weights of the features of edges, type after type. "full" and "symmetric" have (n_labels,
+        n_labels) for each, with the label of the first node first, "potts" and "attractive" one
+        number, and "displacement" four.
     edge_intercept_ : ndarray of shape (n_edge_types, ...)
-        What edges score whatever their features.
+        Scores of edges that do not depend on features.
     classes_ : ndarray
         The labels.
     node_classes_ : ndarray of int of shape (n_node_types, n_labels)
-        The labels of each type of node, those that occur, as numbers in `classes_`; -1 behind the
-        last. Rows of `coef_` are numbered by it.
+        Labels that occur at each type of node, as positions in `classes_`, then -1. The rows of
+        `coef_` have this order.
     cost_matrix_ : ndarray of shape (n_classes, n_classes)
-        The costs of `cost`.
+        Matrix of the costs.
     shifts_ : ndarray of shape (n_edge_types, 2)
         Mean displacements (dx, dy), in places. Only for ``pairwise="displacement"``.
     oracle_ : str
         What found best labellings: "nodes" where there are no edges, "forest", "min_cut",
-        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition";
-        "soft" for ``inference="soft"``.
+        "few_states", or of linear programs "roof" (two labels, by one cut) and "decomposition".
     exact_ : bool
         Whether the certified gap is that of the exact objective too: always but for linear
         programs, and for those where `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far, at most, the objective with the larger polytope lies above the exact one at these
-        weights; None where it is not known ("log" over linear programs, "soft").
-    [certificate]
+        weights. None if it is not known ("log" over linear programs).
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
 
     See Also
     --------
@@ -157,24 +179,29 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Notes
     -----
-    [bound] With a linear program the gap is that to the minimum of the objective over the larger
-    polytope, which is nowhere below the exact objective: `primal_objective_` bounds both. Of more
-    than two labels the dual points of "max_min" are mixtures of labellings then, so that the
-    integrality gap stays in `duality_gap_`, and a small `tol` may not be reached.
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    Nodes without a label, those of label -1, and their edges are left out of the fit.
+    For linear programs the gap is certified for the objective over the larger polytope. It is
+    nowhere below the exact objective, and `primal_objective_` bounds both. Dual points of "max_min"
+    with more than two labels are then mixtures of labellings. The integrality gap stays in
+    `duality_gap_`, and a small `tol` may not be reached.
+
+    The fit leaves out nodes without a label (-1) and their edges.
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
-    Such graphs need exact inference (`oracle_` "few_states"), but in fits by ``inference="soft"``,
-    where each count is one more factor that agrees softly. Under "max_min" the adversary answers
+    Such graphs need exact inference (`oracle_` "few_states"). Under "max_min" the adversary answers
     node by node, whether factors allow that labelling or not: its game is bounded from below.
 
     References
     ----------
-    [references]
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -212,20 +239,18 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         "intercept_": (("t", "r"), "f"),
     }
     _coef_dims = ("r",)
-    _surrogates = BOOSTED
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
     _replaced = ("_packed", "shifts_")
-    _task_class = _GraphTask
+    _task_class = GraphTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        self, surrogate: SurrogateLike = "max_min", *,
         alpha: float | Literal["auto"] = "auto", cost: Cost = "zero_one",
-        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
-        temperature: float = 1.0,
+        cost_scale: Literal["sum", "mean"] = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        rho: float = 1.0, label_features: bool = False, fit_intercept: bool | float = True,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        label_features: bool = False, fit_intercept: bool | float = True,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
         decode: Literal["map", "min_risk"] = "map", warm_start: bool = False,
@@ -236,12 +261,9 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference
-        self.rho = rho
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -259,7 +281,6 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
-        tags.target_tags.required = True
         return tags
 
     def _arrays_of_fit(self):
@@ -277,11 +298,9 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_choice("pairwise", self.pairwise, tuple(PAIRWISE))
         self._check_flags("fit_intercept", "label_features")
-        check_inference(self)
-        check_soft_graphs(self)
+        check_choice("inference", self.inference, INFERENCES)
         if self.pairwise == "displacement":
             check_grid(self.grid_shape)
         elif self.grid_shape is not None:
@@ -298,14 +317,28 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Parameters
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
-            Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, features of
-            edges. Factors of `Graphs` are constraints: their tables hold 0 and -inf alone.
+            Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, and features
+            of edges. Factors of `Graphs` are constraints: their tables contain 0 and -inf only.
         y : Sequences, or list of sequences of labels
-            A label for each node of each graph, of any hashable type; -1 for nodes without one.
+            A hashable label for each node of each graph, -1 for unlabelled nodes.
         sample_weight : array-like of shape (n_graphs,), default=None
-            Non-negative weights; 2 is the graph given twice, 0 the graph left out.
+            Non-negative weights. 2 counts the graph twice, 0 leaves it out.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight)
 
@@ -362,30 +395,30 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         allowed: Masks | None = None, factors: Sequence[Any] | None = None,
         return_bound: bool = False,
     ) -> Any:
-        """Predicted labels.
+        """Predict the labels of nodes.
 
         Parameters
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             As in `fit`.
-        [decode]
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
         allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None
-            Which labels each node of each graph may have, columns as in `classes_`; all by
-            default.
+            Labels that are allowed at each node, columns as in `classes_`. None allows all.
         factors : list with an entry for each graph, default=None
-            Scores and constraints of several nodes, beside those that X has: `FactorTables`, a
-            `CountFactor`, or a list of these and of pairs (nodes, table) for each graph; None for
-            a graph without any. Tables are of the labels of the nodes' types, in the order of
-            `node_classes_`, and counts of the second of two labels. What they score is added to
-            the score of a labelling, and -inf forbids it. Graphs with factors are searched
-            exactly, whatever `inference` is, and it is an error where they are too large.
+            Scores and constraints of several nodes, in addition to those of X. For each graph
+            `FactorTables`, a `CountFactor`, a list of these and of pairs (nodes, table), or None.
+            Tables have the labels of the types of the nodes, in the order of `node_classes_`.
+            Counts are of the second of two labels. The values are added to the score of a
+            labelling, and -inf forbids it. Inference is then exact, whatever `inference` is, and
+            graphs that are too large are an error.
         return_bound : bool, default=False
             Whether to return a certificate as well.
 
         Returns
         -------
         y : Sequences
-            A label for each node of each graph; it is indexed and iterated over like a list.
+            A label for each node of each graph, indexed like a list.
         bound : ndarray of shape (n_graphs,)
             Only with `return_bound`: no labelling of the graph scores higher than the one that is
             returned by more than this; 0 says that it is best.
@@ -420,8 +453,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
     ) -> Sequences:
         """Probabilities of the labels at each node, for ``surrogate="log"`` only.
 
-        Where the oracle is a linear program they are tree-reweighted pseudo-marginals. Those of
-        graphs with factors are exact.
+        With a linear program as oracle they are tree-reweighted pseudo-marginals. With factors they
+        are exact.
 
         Parameters
         ----------
@@ -437,7 +470,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         return decoder.by_class(decoder.points(), 0.0)
 
     def decision_function(self, X: GraphData) -> Sequences:
-        """Scores of the labels at each node, without those of edges.
+        """Scores of the labels at each node, without the scores of edges.
 
         Parameters
         ----------
@@ -447,8 +480,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Returns
         -------
         scores : Sequences
-            An array of shape (n_nodes, n_classes) for each graph; -inf for labels that the type of
-            the node has not.
+            An array of shape (n_nodes, n_classes) for each graph. Labels that a type of node does
+            not have are -inf.
         """
         decoder = self._decoder(X)
         return decoder.by_class(decoder.scores(), -np.inf)
@@ -461,8 +494,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             As in `fit`.
         y : Sequences, or list of sequences of labels
-            True labels. Nodes of label -1 do not count; a label that is not in `classes_` counts
-            as an error, with a warning.
+            True labels. Nodes of label -1 do not count. A label that is not in `classes_` counts as
+            an error, with a warning.
         sample_weight : array-like of shape (n_graphs,), default=None
             Weights of the graphs, for each of their nodes.
 
@@ -497,7 +530,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Parameters
         ----------
         feature_names : array-like of str of shape (n_features,), default=None
-            Names of the features of nodes; their numbers by default.
+            Names of the features of nodes. Numbers by default.
         edge_feature_names : array-like of str of shape (n_edge_features,), default=None
         n_strongest : int, default=20
             How many of each sign, of nodes and of edges.
@@ -505,7 +538,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         Returns
         -------
         explanation : GraphExplanation
-            With `nodes` and `edges`, strongest first; a table when printed.
+            With `nodes` and `edges`, strongest first. Prints as a table.
 
         Examples
         --------

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._docs import documented
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import Group, as_penalty
 from fastm4n.tasks.kernels import add_expansion, check_kernel
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
@@ -32,66 +29,108 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
 
 
-@documented(
-    surrogates=(
-        '"max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take\n'
-        "    2^M steps an example, for M of at most 20."
-    ),
-    kernels=" or a callable, between the features of\n    pairs,",
-    examples="examples",
-    Examples="Examples",
-    of_what=" of a pair",
-    whole="matching",
-    elements="pairs",
-    more=" Example 2.2 and appendix G.3.",
-)
 class Matcher(CertifiedEstimator):
     """Matching of two sets by M4N, structural SVM or CRF on permutations, with a certified gap.
 
-    Learns to match M things with M others, from features x_ij of each pair: the nodes of two
-    graphs, or points in two frames. A matching p scores sum_i ``coef_ @ x[i, p_i]``, or the same
-    with a kernel. Minimises mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2, S being the
-    surrogate of the costs of the things matched, by block-coordinate Frank-Wolfe on the dual.
+    Learns to match M things with M others from features x_ij of each pair, for example the nodes of
+    two graphs, or points in two frames. The score of a matching p is sum_i ``coef_ @ x[i, p_i]``,
+    or a kernel expansion. Minimises mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2 by
+    block-coordinate Frank-Wolfe on the dual. S is the surrogate of the costs of the rows.
 
     Parameters
     ----------
-    [surrogate]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float, default=0.1
-        Regularisation: alpha / 2 times the squared norm of the weights is added to the
-        mean loss.
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
-        What a mistake costs: cost[j, k] for matching with k what belongs to j. "absolute" and
-        "squared" take columns as ordered. A matrix needs examples of one size. The "log"
-        surrogate uses it for ``decode="min_risk"``, and with `cost_augmented`.
-    [cost_scale]
-    [tempering]
-    [kernel]
-    [penalty]
-    [solver]
+        Costs of mistakes: cost[j, k] for matching a row with column k instead of j.
+        "absolute" and "squared" use the order of the columns. A matrix needs examples of one size.
+        "log" uses costs for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the M parts of an example are added or averaged. With "mean", as in the
+        papers, mistakes in large examples need small margins only. If all examples have M parts,
+        "sum" with alpha is "mean" with M alpha, and the weights are M times as large. "log" uses
+        costs only if it is cost-augmented. ``decode="min_risk"`` under "max_min" has the same
+        scale.
+    kernel : str or callable, default="linear"
+        "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels` and
+        callables, between the features of pairs, fit dual coefficients, and take ``penalty="l2"``
+        only. The matrix of the kernel must fit in `kernel_cache_size` of the solver.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`. None is the kernel's own default.
+    kernel_params : dict, default=None
+        Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
+        the polynomial kernel.
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the marginals
-        ("log") or the oracle's distribution ("max_min").
-    cache_size : float, default=2048
-        Most memory for kernel values in MiB: 8 bytes for each two pairs of things.
+        Prediction of the highest score, or of the least expected cost under the marginals ("log")
+        or the oracle's distribution ("max_min").
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many
-        examples of the same sizes and the same surrogate and cost_scale; alpha may change.
-    [running]
+        Whether to start from the dual point of the last fit, if it had as many examples of the same
+        sizes, and the same surrogate and cost_scale. alpha may change.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights, for ``kernel="linear"``.
     dual_coef_ : ndarray of shape (n_pairs,)
-        Coefficients of the training examples' pairs, for other kernels.
+        Coefficients of the pairs of the training examples, for other kernels.
     X_fit_ : ndarray of shape (n_pairs, n_features)
-        Those pairs' features, example after example and row after row.
+        Features of those pairs, example after example and row after row.
     cost_matrix_ : ndarray of shape (M, M)
-        The costs of `cost`, M being the largest size; of smaller examples the first rows and
-        columns count.
-    [certificate]
+        Matrix of the costs, M being the largest size. Smaller examples use the first rows and
+        columns.
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features of a pair.
 
     See Also
     --------
@@ -100,17 +139,25 @@ class Matcher(CertifiedEstimator):
 
     Notes
     -----
-    A feature that is the same for all pairs of a row, or of a column, adds the same to the score of
-    every matching and learns nothing; so there is no intercept.
+    There is no intercept: a feature that is equal for all pairs of a row, or of a column, adds the
+    same number to the score of every matching.
 
-    [bound]
+    Exact marginals of "log" take 2^M steps for each example, for M of at most 20.
 
-    A pass costs O(n_pairs n_features + n_examples M^3) and memory is that of the features and
-    O(n_pairs + n_features); for kernels O(n_pairs^2) both.
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
+
+    A pass takes O(n_pairs n_features + n_examples M^3) time. Memory is that of the features plus
+    O(n_pairs + n_features). For kernels both are O(n_pairs^2).
 
     References
     ----------
-    [references]
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Example 2.2 and appendix G.3.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -142,15 +189,14 @@ class Matcher(CertifiedEstimator):
     _task_class = MatchingTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *, alpha: float = 0.1,
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.1,
         cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
-        cost_augmented: bool = False, temperature: float = 1.0,
         kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        decode: Literal["map", "min_risk"] = "map",
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -158,8 +204,6 @@ class Matcher(CertifiedEstimator):
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -168,7 +212,6 @@ class Matcher(CertifiedEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.decode = decode
-        self.cache_size = cache_size
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -179,14 +222,12 @@ class Matcher(CertifiedEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = False
-        tags.target_tags.required = True
         return tags
 
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         check_kernel(self)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError(
@@ -212,9 +253,23 @@ class Matcher(CertifiedEstimator):
         y : array-like of int of shape (n_examples, M), or list of array-like of shape (M_i,)
             y[b][i] is the column that belongs to row i: a permutation of 0 ... M_i - 1.
         sample_weight : array-like of shape (n_examples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight)
 
@@ -235,7 +290,7 @@ class Matcher(CertifiedEstimator):
         Returns
         -------
         scores : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
-            A list where X is a list.
+            A list if X is a list.
         """
         return _shaped(X, self._scores(X))
 
@@ -266,18 +321,19 @@ class Matcher(CertifiedEstimator):
     def predict(
         self, X: ArrayLike | Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
     ) -> Any:
-        """Predicted matchings.
+        """Predict matchings.
 
         Parameters
         ----------
         X : as in `fit`
             Features of each pair.
-        [decode]
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
 
         Returns
         -------
         y : ndarray of shape (n_examples, M), or list of ndarray of shape (M_i,)
-            The column matched to each row. A list where X is a list.
+            The column matched to each row. A list if X is a list.
         """
         decode = self._decoding(decode)
         scores = self._scores(X)
@@ -289,7 +345,7 @@ class Matcher(CertifiedEstimator):
         ))
 
     def _cost_of(self, batch):
-        """The costs of examples of one size, which may be larger than those of the fit."""
+        """The costs of examples of one size, possibly larger than in the fit."""
         size = batch.shape[1]
         if size <= self._cost_table.shape[0]:
             return np.ascontiguousarray(self._cost_table[:size, :size])
@@ -315,7 +371,7 @@ class Matcher(CertifiedEstimator):
         Returns
         -------
         marginals : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
-            Doubly stochastic matrices, exact. A list where X is a list.
+            Exact doubly stochastic matrices. A list if X is a list.
         """
         return _shaped(X, _by_size(self._distribution, self._scores(X)))
 
@@ -335,7 +391,7 @@ class Matcher(CertifiedEstimator):
         Returns
         -------
         share : float
-            One less the mean Hamming loss.
+            1 minus the mean Hamming loss.
         """
         predicted = self.predict(X)
         truth = as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
@@ -352,7 +408,7 @@ def _shaped(X, parts):
 
 
 def _by_size(function, matrices):
-    """function(batch) for the matrices of each size at once; a list in their order."""
+    """Results of function(batch) on the matrices of each size, a list in their order."""
     sizes = np.array([len(matrix) for matrix in matrices])
     results = [None] * len(matrices)
     for size in np.unique(sizes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -12,14 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.outputs._base import COST_SCALES
-from fastm4n.outputs.choice import EXACT
-from fastm4n.research._label_soft import check_soft_constraints, soft_label_problem
-from fastm4n.research._soft import check_inference
-from fastm4n.surrogates import make_surrogate
+from fastm4n.outputs.choice import EXACT, INFERENCES
+from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (
     AN_INDICATOR,
@@ -29,7 +24,7 @@ from fastm4n.tasks.label_sets import (
     check_graph,
     read_indicator,
 )
-from fastm4n.tasks.parameters import BOOSTED, RISK_TOL
+from fastm4n.tasks.parameters import RISK_TOL
 from fastm4n.tasks.places import check_lengths
 
 if TYPE_CHECKING:
@@ -43,79 +38,93 @@ if TYPE_CHECKING:
     from fastm4n.estimators._types import Solvers
     from fastm4n.factors import Factors
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
 
 
-class _LabelSetTask(LabelSetTask):
-    soft_problem = soft_label_problem
-
-
-@documented(
-    **BOOSTING,
-    surrogates=(
-        '"max_margin" the structural SVM (M3N); "log" the CRF: logistic regressions where\n'
-        "    there are no pairs."
-    ),
-    whole="label set",
-    elements="labels",
-)
 class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     """Multi-label classification by M4N, structural SVM or CRF, with a certified gap.
 
-    A set of labels, y_l being 1 for those that are on and 0 for the others, scores
-    sum_l y_l (``coef_[l] @ x + intercept_[l]``) + sum_e ``edge_coef_[e]`` y_l y_m over the labels
-    l and over the edges e = {l, m} of a graph between labels, or the same with a kernel in the
-    place of ``coef_``. Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the
-    surrogate of the costs of the labels, by block-coordinate Frank-Wolfe on the dual.
+    In a set of labels, y_l is 1 for labels that are on and 0 for the others. Its score is
+    sum_l y_l (``coef_[l] @ x + intercept_[l]``) + sum_e ``edge_coef_[e]`` y_l y_m, over the labels
+    l and the edges e = {l, m} of a graph of labels, or a kernel expansion. Minimises
+    mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on the dual. S
+    is the surrogate of the costs of the labels.
 
     Parameters
     ----------
-    [surrogate]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     graph : {"tree", "complete", "none"} or array-like of shape (n_edges, 2), default="tree"
-        Which pairs of labels have a weight: those of the tree of largest mutual information
-        between the labels of the training examples (Chow and Liu), all, none, or these pairs of
+        Pairs of labels that have a weight: the tree of largest mutual information between the
+        labels of the training examples (Chow and Liu), all pairs, none, or the given pairs of
         columns of y.
     alpha : float, default=0.01
-        Regularisation: alpha / 2 times the squared norm of the weights is added to the
-        mean loss.
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
     cost : "zero_one" or array of shape (2, 2), default="zero_one"
-        What a mistake at one label costs: cost[0, 1] for predicting a label that is off, and
-        cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. The "log" surrogate
-        uses it for ``decode="min_risk"``, and with `cost_augmented`.
-    [cost_scale]
-    [tempering]
-    inference : {"auto", "forest", "min_cut", "exact", "lp", "soft"}, default="auto"
+        Costs of mistakes at one label: cost[0, 1] for predicting a label that is off, and
+        cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. "log" uses costs
+        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+    inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
         minimum cuts), and for few labels (up to 16, or more if few pairs hang together); elsewhere
         it is "lp", a linear program whose objective bounds the exact one from above. The others
         demand one of these, "exact" any that is, and raise an error where it cannot be had.
-        `oracle_` says what it came to. "soft" lets labels and pairs disagree at a penalty [3]_,
-        which asks for no oracle but one label after another: for "max_margin". Predictions are
-        then those of "lp". Of kernels the whole Gram matrix is held.
+        `oracle_` is the choice.
     constraints : FactorTables, CountFactor or list of them, default=None
         Which sets of labels there are, in fits and in predictions: factors whose nodes are the
         columns of y, their tables 0 for what is allowed and -inf for what is not;
         ``CountFactor.budget(range(n_labels), 3)`` is at most three labels. Inference is exact then,
-        and an error where it cannot be; "soft" fits under each `CountFactor` as one more factor
-        that agrees softly, and has no tables. In "max_min" the adversary answers label by label
-        all the same: a bound from below of its game.
-    rho : float, default=1.0
-        For ``inference="soft"``, strength of soft constraints: the smaller, the nearer the
-        linear program; the more pairs there are, the smaller it has to be. The gap is certified
-        for the soft objective, which is nowhere below the exact one.
-    [kernel]
-    [fit_intercept]
-    [penalty]
-    [solver]
+        and an error if it is too large. In "max_min" the adversary answers label by label, which
+        bounds its game from below.
+    kernel : str or callable, default="linear"
+        "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
+        callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`. None is the kernel's own default.
+    kernel_params : dict, default=None
+        Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
+        the polynomial kernel.
+    fit_intercept : bool or float, default=True
+        Whether to add a constant feature. Its weight is the intercept, which is penalised like
+        other weights. A number is the value of the constant feature instead of 1: the larger it is,
+        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
         Prediction of the set of highest score, or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min").
-    [cache_size]
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many samples
-        and the same labels, edges and cost_scale; alpha may change. Keeps about n_samples x
-        2 (n_labels + n_edges) numbers, twice as many for "log".
-    [running]
+        Whether to start from the dual point of the last fit, if it had as many samples and the same
+        labels and edges. alpha may change. Keeps about n_samples x 2 (n_labels + n_edges) numbers,
+        twice as many for "log".
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
@@ -123,30 +132,49 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Weights of the labels, for ``kernel="linear"``.
     dual_coef_ : ndarray of shape (n_samples, n_labels)
         Coefficients of the training examples, for other kernels.
-    [vector_weights]
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for kernels other than "linear" and "precomputed".
     intercept_ : ndarray of shape (n_labels,)
         Intercepts.
     edges_ : ndarray of int of shape (n_edges, 2)
-        The pairs of labels that have weights, as numbers of columns of y.
+        Pairs of labels that have weights, as columns of y.
     edge_coef_ : ndarray of shape (n_edges,)
         Weights of the pairs.
     classes_ : ndarray of shape (n_labels,)
-        The labels: the names of y's columns where these are strings, else 0 ... n_labels - 1.
+        The labels: the names of the columns of y if they are strings, otherwise
+        0 ... n_labels - 1.
     cost_matrix_ : ndarray of shape (2, 2)
-        The costs of `cost`.
+        Matrix of the costs.
     oracle_ : str
         What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
-        linear programs "roof" (roof duality) and "decomposition"; "soft" for
-        ``inference="soft"``.
+        linear programs "roof" (roof duality) and "decomposition".
     exact_ : bool
         Whether the objective is the exact one: for all but linear programs, and for those where
         `integrality_gap_` is zero.
     integrality_gap_ : float or None
         How far the objective of the linear program lies at most above the exact one at these
-        weights; 0 for exact oracles, None where it is not known ("log" over linear programs,
-        "soft").
-    [certificate]
-    [feature_names]
+        weights; 0 for exact oracles, None if it is not known ("log" over linear programs).
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if X had string names.
 
     See Also
     --------
@@ -154,16 +182,20 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     Notes
     -----
-    [bound]
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    A pass costs O(n_samples n_features n_labels) and n_samples calls of the oracle; memory is
+    A pass takes O(n_samples n_features n_labels) time and n_samples calls of the oracle. Memory is
     O(n_samples (n_labels + n_edges) + n_features n_labels) for linear models.
 
     References
     ----------
-    [references]
-    .. [3] O. Meshi, N. Srebro, T. Hazan (2015). Efficient training of structured SVMs via soft
-       constraints. AISTATS.
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -188,7 +220,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     integrality_gap_: float | None
 
     _task = "multilabel"
-    _surrogates = BOOSTED
     _part = "label"
     _fitted_arrays = {
         "classes_": (("k",), "USiu"), "edges_": (("m", "ends"), "iu"),
@@ -196,22 +227,20 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         "intercept_": (("k",), "f"),
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
-    _task_class = _LabelSetTask
+    _task_class = LabelSetTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        self, surrogate: SurrogateLike = "max_min", *,
         graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: float = 0.01,
         cost: Literal["zero_one"] | ArrayLike = "zero_one",
-        cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
-        temperature: float = 1.0,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp", "soft"] = "auto",
-        constraints: Factors | None = None, rho: float = 1.0,
+        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        constraints: Factors | None = None,
         kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        decode: Literal["map", "min_risk"] = "map",
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -219,12 +248,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.graph = graph
         self.alpha = alpha
         self.cost = cost
-        self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.inference = inference
         self.constraints = constraints
-        self.rho = rho
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -234,7 +259,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.decode = decode
-        self.cache_size = cache_size
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -245,7 +269,6 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
-        tags.target_tags.required = True
         tags.target_tags.multi_output = tags.target_tags.two_d_labels = True
         tags.target_tags.single_output = tags.target_tags.one_d_labels = False
         return tags
@@ -254,22 +277,15 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
-        check_inference(self)
+        check_choice("inference", self.inference, INFERENCES)
         check_graph(self.graph)
         if self.constraints is not None:
             constraints = as_factors(self.constraints, 2**62, "constraints")
             check_constraints(constraints, "constraints")
-            if constraints and self.inference not in ("auto", "exact", "soft"):
+            if constraints and self.inference not in ("auto", "exact"):
                 raise ValueError(
                     f"inference={self.inference!r} finds best sets without constraints: use "
-                    "inference='auto', 'exact' or 'soft'.")
-            check_soft_constraints(self.inference, constraints)
-            if constraints and self.surrogate == "boost":
-                raise ValueError(
-                    "surrogate='boost' needs derivatives of marginals, which sets under "
-                    f"constraints={reprlib.repr(self.constraints)} do not have; use 'max_min', "
-                    "'max_margin' or 'log'.")
+                    "inference='auto' or 'exact'.")
         self._check_vector_parameters()
 
     def _check_fitted(self, attributes):
@@ -287,13 +303,30 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
         Parameters
         ----------
-        [fit_X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training examples, or their Gram matrix (n_samples, n_samples) for
+            ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
+            and CSR matrices.
         y : {array-like, sparse matrix} of shape (n_samples, n_labels)
             Indicator: 1 for the labels of each sample, 0 for the others.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight)
 
@@ -304,7 +337,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
 
     def _factors(self, factors=None):
-        """The constraints and these factors; None where there are none."""
+        """The constraints and these factors, or None."""
         n_labels = self.classes_.size
         given = () if factors is None else as_factors(factors, n_labels)
         return ((LabelSetTask(self).constraint_factors(n_labels) or ()) + given) or None
@@ -318,7 +351,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
 
     def decision_function(self, X: Matrix) -> FloatArray:
-        """How much the score of the best set with a label exceeds that of the best without it.
+        """Score of the best set with a label minus the score of the best set without it.
 
         Parameters
         ----------
@@ -330,9 +363,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         -------
         margins : ndarray of shape (n_samples, n_labels)
             Positive for the labels that `predict` sets. Without edges
-            ``X @ coef_.T + intercept_``. Where the oracle is not exact, differences of the scores
-            of `predict`'s set with the label on and off, the other labels being as they are.
-            Infinite where constraints leave a label no choice.
+            ``X @ coef_.T + intercept_``. If the oracle is not exact, the effect of the label on the
+            score of the predicted set, with all other labels fixed. Infinite if constraints leave a
+            label no choice.
         """
         scores = self._scores(X)
         factors = self._factors()
@@ -365,26 +398,28 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
         return_bound: bool = False, *, factors: Factors | None = None,
     ) -> Any:
-        """Predicted label sets.
+        """Predict label sets.
 
         Parameters
         ----------
-        [X]
-        [decode]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
         return_bound : bool, default=False
-            Whether to return bounds, too; of ``decode="map"``.
+            Whether to return bounds, for ``decode="map"``.
         factors : FactorTables, CountFactor or list of them, default=None
-            Scores and constraints of several labels, the same for all samples, beside
-            `constraints`: nodes are the columns of y, what tables score is added to the score of a
-            set, and -inf forbids it. Inference is exact then, whatever `inference` is.
+            Scores and constraints of several labels, for all samples, in addition to `constraints`.
+            Nodes are the columns of y. Values of tables are added to the score of a set, and -inf
+            forbids it. Inference is then exact, whatever `inference` is.
 
         Returns
         -------
         y : {ndarray, sparse matrix} of shape (n_samples, n_labels)
-            An indicator of the kind and dtype of that of `fit`.
+            An indicator of the kind and dtype of y in `fit`.
         bound : ndarray of shape (n_samples,)
             With `return_bound`: the score of the best set is at most so much above that of the
-            predicted one. Zero, but for rounding, where the oracle is exact.
+            predicted one. Zero up to rounding if the oracle is exact.
 
         Examples
         --------
@@ -422,7 +457,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         return (predicted, np.maximum(excess, 0.0)) if return_bound else predicted
 
     def _least_of(self, gains, factors):
-        """Of the sets that factors allow those of largest sum of gains."""
+        """The sets of largest sum of gains that the factors allow."""
         n_labels = self.classes_.size
         none = np.zeros((0, 2), dtype=np.intp)
         _, outputs = LabelSetTask(self).outputs(
@@ -434,7 +469,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         """Shares of labels and of edges under the oracle's distribution."""
         outputs, decoder = self._decoder(factors)
         return decoder.points(
-            make_surrogate(self.surrogate, outputs, temperature=float(self.temperature)), scores,
+            as_surrogate(self.surrogate).for_predictions().over(outputs), scores,
             RISK_TOL * self.classes_.size)
 
     @needs_log
@@ -449,7 +484,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_labels)
-            Of each label being on. Where the oracle is a linear program, tree-reweighted
+            Probabilities of each label being on. For linear programs they are tree-reweighted
             pseudo-marginals.
         """
         return self.predict_marginals(X)[0]
@@ -470,9 +505,9 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples, n_labels)
-            Of each label being on, as in `predict_proba`.
+            Probability of each label, as in `predict_proba`.
         edges : ndarray of shape (n_samples, n_edges)
-            Of both labels of each of `edges_` being on.
+            Probability of both labels of each of `edges_`.
         """
         check_is_fitted(self)
         return self._points(self._scores(X), self._factors(factors))
@@ -482,7 +517,8 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
         Parameters
         ----------
-        [X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
         y : {array-like, sparse matrix} of shape (n_samples, n_labels)
             True labels, an indicator.
         sample_weight : array-like of shape (n_samples,), default=None

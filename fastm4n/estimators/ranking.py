@@ -14,10 +14,8 @@ from fastm4n.data._rankings import (
     places_to_strings,
 )
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import documented
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
-from fastm4n.outputs._base import COST_SCALES
 from fastm4n.tasks.permutations import RankingTask, best_permutations, distribution, least_risk
 
 if TYPE_CHECKING:
@@ -30,55 +28,86 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
 
 
-@documented(
-    surrogates=(
-        '"max_margin" the structural SVM (M3N); "log" the CRF, whose exact marginals take\n'
-        "    2^M steps an example, for M of at most 20."
-    ),
-    whole="ranking",
-    elements="items",
-    more=" Example 2.2 and appendix G.3.",
-)
 class LabelRanker(VectorEstimator):
     """Label ranking by M4N, structural SVM or CRF on permutations, with a certified gap.
 
-    Learns to rank M items for each x. A ranking that puts item i at position p_i scores
-    sum_i (``coef_[i, p_i] @ x + intercept_[i, p_i]``), or the same with a kernel. Minimises
-    mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2, S being the surrogate of the costs of the
-    items, by block-coordinate Frank-Wolfe on the dual.
+    Learns to rank M items for each x. The score of a ranking with item i at position p_i is
+    sum_i (``coef_[i, p_i] @ x + intercept_[i, p_i]``), or a kernel expansion. Minimises
+    mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on the dual. S
+    is the surrogate of the costs of the items.
 
     Parameters
     ----------
-    [surrogate]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float, default=0.01
-        Regularisation: alpha / 2 times the squared norm of the weights is added to the
-        mean loss.
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
-            default="zero_one"
-        What a mistake at one item costs: cost[j, k] for putting it at position k where the truth
-        is j. A ranking's costs make up the Hamming loss for "zero_one", Spearman's footrule for
-        "absolute", and for "squared" what Spearman's rho counts. The "log" surrogate uses it for
-        ``decode="min_risk"``, and with `cost_augmented`.
-    [cost_scale]
-    [tempering]
-    [kernel]
-    [fit_intercept]
+default="zero_one"
+        Costs of mistakes at one item: cost[j, k] if it is put at position k instead of j. The sums
+        are the Hamming loss for "zero_one", Spearman's footrule for "absolute", and the squared
+        distances in Spearman's rho for "squared". "log" uses costs for ``decode="min_risk"``, and
+        in the fit if it is cost-augmented.
+    cost_scale : {"sum", "mean"}, default="sum"
+        Whether the costs of the M parts of an example are added or averaged. With "mean", as in the
+        papers, mistakes in large examples need small margins only. If all examples have M parts,
+        "sum" with alpha is "mean" with M alpha, and the weights are M times as large. "log" uses
+        costs only if it is cost-augmented. ``decode="min_risk"`` under "max_min" has the same
+        scale.
+    kernel : str or callable, default="linear"
+        "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
+        callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`. None is the kernel's own default.
+    kernel_params : dict, default=None
+        Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
+        the polynomial kernel.
+    fit_intercept : bool or float, default=True
+        Whether to add a constant feature. Its weight is the intercept, which is penalised like
+        other weights. A number is the value of the constant feature instead of 1: the larger it is,
+        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
     form : {"auto", "ranks", "ordering", "string"}, default="auto"
         How rankings are written, see `fastm4n.data.as_places`: the ranks of the items, the
         items best first, or strings such as "b>a>c". Predictions are of the same form.
-    [penalty]
-    [solver]
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the marginals
-        ("log") or the oracle's distribution ("max_min").
-    [cache_size]
+        Prediction of the highest score, or of the least expected cost under the marginals ("log")
+        or the oracle's distribution ("max_min").
     warm_start : bool, default=False
-        Whether to start from the dual point of the last fit, if that had as many samples
-        and the same items and cost_scale; alpha may change. Keeps n_samples x n_items^2
-        numbers, twice as many for "log", which starts from fits of "log" alone.
-    [running]
+        Whether to start from the dual point of the last fit, if it had as many samples and the same
+        items and cost_scale. alpha may change. Keeps n_samples x n_items^2 numbers, twice as many
+        for "log", which starts from fits of "log" only.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
@@ -86,17 +115,37 @@ class LabelRanker(VectorEstimator):
         Weights of each item at each position, for ``kernel="linear"``.
     dual_coef_ : ndarray of shape (n_samples, n_items, n_items)
         Coefficients of the training examples, for other kernels.
-    [vector_weights]
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for kernels other than "linear" and "precomputed".
     intercept_ : ndarray of shape (n_items, n_items)
         Intercepts.
     items_ : ndarray of shape (n_items,)
-        The items: the names in y, sorted; for ranks, which name none, 0 ... n_items - 1.
+        The items: the sorted names in y, or 0 ... n_items - 1 if y has ranks.
     form_ : str
         The form of y: "ranks", "ordering" or "string".
     cost_matrix_ : ndarray of shape (n_items, n_items)
-        The costs of `cost`.
-    [certificate]
-    [feature_names]
+        Matrix of the costs.
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if X had string names.
 
     See Also
     --------
@@ -105,15 +154,23 @@ class LabelRanker(VectorEstimator):
 
     Notes
     -----
-    [bound]
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    A pass costs O(n_samples (n_features n_items^2 + n_items^3)) and memory is O(n_samples
-    n_items^2 + n_features n_items^2) for linear models; O(n_samples^2 n_items^2) and the Gram
-    matrix or `cache_size` for kernels.
+    For linear models a pass takes O(n_samples (n_features n_items^2 + n_items^3)) time, and memory
+    is O(n_samples n_items^2 + n_features n_items^2). For kernels a pass takes O(n_samples^2
+    n_items^2) time, and memory holds the Gram matrix or `kernel_cache_size` of the solver.
+
+    Exact marginals of "log" take 2^M steps for each example, for M of at most 20.
 
     References
     ----------
-    [references]
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML. Example 2.2 and appendix G.3.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -142,16 +199,15 @@ class LabelRanker(VectorEstimator):
     _task_class = RankingTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log"] = "max_min", *,
+        self, surrogate: SurrogateLike = "max_min", *,
         alpha: float = 0.01, cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
-        cost_augmented: bool = False, temperature: float = 1.0,
         kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         form: Literal["auto", "ranks", "ordering", "string"] = "auto",
         penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map", cache_size: float = 2048,
+        decode: Literal["map", "min_risk"] = "map",
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -159,8 +215,6 @@ class LabelRanker(VectorEstimator):
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -171,23 +225,16 @@ class LabelRanker(VectorEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.decode = decode
-        self.cache_size = cache_size
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
         self._check_solver_parameters()
-        check_choice("cost_scale", self.cost_scale, COST_SCALES)
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
 
@@ -202,13 +249,30 @@ class LabelRanker(VectorEstimator):
 
         Parameters
         ----------
-        [fit_X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training examples, or their Gram matrix (n_samples, n_samples) for
+            ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
+            and CSR matrices.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            Complete rankings of the same items, without ties; see `form`.
+            Complete rankings of the same items, without ties. See `form`.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight)
 
@@ -232,17 +296,19 @@ class LabelRanker(VectorEstimator):
         return scores.reshape(-1, self.items_.size, self.items_.size)
 
     def predict(self, X: Matrix, decode: Literal["map", "min_risk"] | None = None) -> Array:
-        """Predicted rankings.
+        """Predict rankings.
 
         Parameters
         ----------
-        [X]
-        [decode]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
 
         Returns
         -------
         y : ndarray of shape (n_samples,) or (n_samples, n_items)
-            In the form of the rankings of `fit`.
+            Rankings in the form of y in `fit`.
         """
         places = self._places(X, decode)
         if self.form_ == "ranks":
@@ -272,7 +338,7 @@ class LabelRanker(VectorEstimator):
         Returns
         -------
         marginals : ndarray of shape (n_samples, n_items, n_items)
-            Doubly stochastic matrices, exact.
+            Exact doubly stochastic matrices.
         """
         return distribution(self, self.decision_function(X), self.cost_matrix_)
 
@@ -281,16 +347,17 @@ class LabelRanker(VectorEstimator):
 
         Parameters
         ----------
-        [X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            True rankings of the same items, in the form of those of `fit`.
+            True rankings of the same items, in the form of `fit`.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
         Returns
         -------
         share : float
-            One less the Hamming loss; `fastm4n.metrics` has Kendall's tau and Spearman's rho.
+            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho.
         """
         check_is_fitted(self)
         truth, _ = as_places(y, self.form_, items=self.items_)

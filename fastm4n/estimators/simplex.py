@@ -12,15 +12,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from fastm4n.base.checks import extended
 from fastm4n.base.label_costs import name_of
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._docs import BOOSTING, documented
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs._simplex import closed_form
+from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.labels import LabelTask, LevelTask
-from fastm4n.tasks.levels import levels_of, places
-from fastm4n.tasks.parameters import BOOSTED, LABEL_KINDS, warn_of_unknown
-from fastm4n.tasks.places import check_lengths, check_present
+from fastm4n.tasks.parameters import LABEL_KINDS, warn_of_unknown
+from fastm4n.tasks.places import check_lengths, check_present, levels_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,17 +31,16 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import Solvers
     from fastm4n.penalties._penalties import Penalties
+    from fastm4n.surrogates._parameters import SurrogateLike
 
 
-@documented()
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
-    """What the two estimators share: everything but the default cost and how labels are read."""
+    """Base of both classifiers, without the default cost and the reading of labels."""
 
     coef_: Any
     intercept_: FloatArray
     classes_: Array
 
-    _surrogates = BOOSTED
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
         "intercept_": (("k",), "f"),
@@ -50,9 +48,8 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     _free_intercepts = True
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
-        alpha: float = 0.01, cost: Cost = "zero_one", cost_augmented: bool = False,
-        temperature: float = 1.0, kernel: str | Callable[..., Any] = "linear",
+        self, surrogate: SurrogateLike = "max_min", *,
+        alpha: float = 0.01, cost: Cost = "zero_one", kernel: str | Callable[..., Any] = "linear",
         gamma: Literal["scale", "auto"] | float | None = "scale",
         kernel_params: dict[str, Any] | None = None,
         fit_intercept: bool | Literal["free"] | float = True,
@@ -60,15 +57,13 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
         decode: Literal["map", "min_risk"] = "map",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        cache_size: float = 2048, warm_start: bool = False, n_jobs: int | None = None,
+        warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
         self.cost = cost
-        self.cost_augmented = cost_augmented
-        self.temperature = temperature
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -79,7 +74,6 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self.max_iter = max_iter
         self.decode = decode
         self.class_weight = class_weight
-        self.cache_size = cache_size
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -99,13 +93,30 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
         Parameters
         ----------
-        [fit_X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training examples, or their Gram matrix (n_samples, n_samples) for
+            ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
+            and CSR matrices.
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Non-negative weights; 2 is the example given twice, 0 the example left out.
+            Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
-        [fit_outcome]
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For invalid parameters or data. The message names the argument and what is wrong with
+            it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` passes did not reach `tol`. The message states the gap.
         """
         return self._fit(X, y, sample_weight)
 
@@ -124,7 +135,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         -------
         scores : ndarray of shape (n_samples, n_classes)
             ``X @ coef_.T + intercept_`` or ``K(X, X_fit_) @ dual_coef_ + intercept_``. For two
-            classes, of shape (n_samples,): the score of ``classes_[1]`` less that of
+            classes an array of shape (n_samples,), the score of ``classes_[1]`` minus the score of
             ``classes_[0]``.
         """
         scores = self._scores(X)
@@ -135,8 +146,10 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
         Parameters
         ----------
-        [X]
-        [decode]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        decode : {"map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
 
         Returns
         -------
@@ -159,8 +172,9 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
     def _distribution(self, scores):
         """The maximiser of the surrogate's oracle: a distribution over the classes."""
-        if self.surrogate == "log":
-            return softmax(scores / self.temperature)[0]
+        surrogate = as_surrogate(self.surrogate)
+        if surrogate.name == "log":
+            return softmax(scores / surrogate.temperature)[0]
         cost = closed_form(self._cost_table)
         if cost == "zero_one":
             return max_min_zero_one(scores)[0]
@@ -189,7 +203,8 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
 
         Parameters
         ----------
-        [X]
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
         y : array-like of shape (n_samples,)
             True labels. One that is not in `classes_` counts as an error, with a warning.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -215,100 +230,115 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         return super().score(X, y, sample_weight)
 
 
-# parts of the docstrings of both
-_PARTS = {
-    "scale": """
-alpha : float, default=0.01
-    Regularisation: alpha / 2 times the squared norm of the weights is added to the
-    mean loss. For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin"
-    with alpha = 1 / (C n). ``LogisticRegression(C=C)`` is "log" with the same alpha, or 2 / (C n)
-    for two classes, and ``fit_intercept="free"``.
-cost : {{"zero_one", "absolute", "squared"}} or array of shape (n_classes, n_classes), \
-        default="{default_cost}"
-    What a mistake costs: cost[i, j] for predicting ``classes_[j]`` where the truth is
-    ``classes_[i]``. The names take the classes' positions in `classes_`. The "log"
-    surrogate uses it for ``decode="min_risk"``, and with `cost_augmented`.
-""",
-    "choices": """
-decode : {{"map", "min_risk"}}, default="map"
-    Prediction of the highest score, or of the least expected cost under the
-    probabilities ("log") or the oracle's distribution ("max_min").
-class_weight : dict or "balanced", default=None
-    Factors on the sample weights by class; "balanced" gives every class the same sum.
-""",
-    "warm_start": """
-warm_start : bool, default=False
-    Whether to start from the dual point of the last fit, if that had as many samples
-    and the same classes; alpha may change. Keeps n_samples x n_classes numbers.
-""",
-    "labels": """
-intercept_ : ndarray of shape (n_classes,)
-    Intercepts.
-classes_ : ndarray of shape (n_classes,)
-    The labels, sorted; of a y of ordered categories all of these in their order, where costs are
-    not "zero_one".
-cost_matrix_ : ndarray of shape (n_classes, n_classes)
-    The costs of `cost`.
-""",
-    "weights": """
-coef_ : ndarray of shape (n_classes, n_features)
-    Weights, for ``kernel="linear"``.
-dual_coef_ : ndarray of shape (n_samples, n_classes)
-    Coefficients of the training examples, for other kernels.
-""",
-    "work": """
-A pass costs O(n_samples n_features n_classes) and memory is O(n_samples n_classes +
-n_features n_classes) for linear models; O(n_samples^2 n_classes) and the Gram matrix
-or `cache_size` for kernels.
-""",
-}
-_WORDS = dict(
-    **BOOSTING,
-    parts=_PARTS,
-    surrogates=(
-        '"max_margin" the multi-class SVM of Crammer and Singer (M3N, structural\n'
-        '    SVM); "log" multinomial logistic regression (CRF).'
-    ),
-    free=', "free"',
-    unpenalised=(
-        ' With "free" there is no penalty: the\n'
-        "    fit is a few warm-started ones, drawn to the last intercept each time (the\n"
-        "    proximal-point method), and its gap is certified for the problem without it. Linear\n"
-        "    models centre a copy of dense features for it; sparse ones are taken as they are."
-    ),
-    oracles="exact oracles",
-)
-
-
-@documented(**_WORDS, default_cost="zero_one")
 class MulticlassClassifier(_SimplexClassifier):
     """Multi-class classification by M4N, structural SVM or CRF, with a certified gap.
 
-    Minimises mean_i S(w' x_i, y_i) + alpha / 2 ||w||^2 over the weights w of a linear model or
-    of a kernel, S being the surrogate of the given cost, by block-coordinate Frank-Wolfe on
-    the dual.
+    Minimises mean_i S(w' x_i, y_i) + alpha / 2 ||w||^2 over the weights w of a linear model or a
+    kernel, by block-coordinate Frank-Wolfe on the dual. S is the surrogate of the cost.
 
     Parameters
     ----------
-    [surrogate]
-    [scale]
-    [tempering]
-    [kernel]
-    [fit_intercept]
-    [penalty]
-    [solver]
-    [choices]
-    [cache_size]
-    [warm_start]
-    [running]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
+        1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
+        alpha, or 2 / (C n) for two classes.
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+default="zero_one"
+        Costs of mistakes: cost[i, j] if ``classes_[j]`` is predicted and ``classes_[i]`` is
+        true. "absolute" and "squared" use the positions in `classes_`. "log" uses costs
+        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+    kernel : str or callable, default="linear"
+        "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
+        callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`. None is the kernel's own default.
+    kernel_params : dict, default=None
+        Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
+        the polynomial kernel.
+    fit_intercept : bool, "free" or float, default=True
+        Whether to add a constant feature. Its weight is the intercept, which is penalised like
+        other weights. A number is the value of the constant feature instead of 1: the larger it is,
+        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``. "free" fits an
+        intercept without a penalty by a few warm-started fits (the proximal-point method), and the
+        gap is certified for that problem. Linear models centre a copy of dense features for it, and
+        take sparse ones as they are.
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or of the least expected cost under the probabilities
+        ("log") or the oracle's distribution ("max_min").
+    class_weight : dict or "balanced", default=None
+        Factors of the sample weights by class. "balanced" gives every class the same sum.
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if it had as many samples and the same
+        classes. alpha may change. Keeps n_samples x n_classes numbers.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
 
     Attributes
     ----------
-    [weights]
-    [vector_weights]
-    [labels]
-    [certificate]
-    [feature_names]
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, n_classes)
+        Coefficients of the training examples, for other kernels.
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for kernels other than "linear" and "precomputed".
+    intercept_ : ndarray of shape (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted labels. If y is an ordered categorical and costs are not "zero_one", all its
+        categories in their order.
+    cost_matrix_ : ndarray of shape (n_classes, n_classes)
+        Matrix of the costs.
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if X had string names.
 
     See Also
     --------
@@ -316,13 +346,21 @@ class MulticlassClassifier(_SimplexClassifier):
 
     Notes
     -----
-    [bound]
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    [work]
+    For linear models a pass takes O(n_samples n_features n_classes) time, and memory is O(n_samples
+    n_classes + n_features n_classes). For kernels a pass takes O(n_samples^2 n_classes) time, and
+    memory holds the Gram matrix or `kernel_cache_size` of the solver.
 
     References
     ----------
-    [references]
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -340,39 +378,120 @@ class MulticlassClassifier(_SimplexClassifier):
     _task_class = LabelTask
 
 
-@documented(**_WORDS, default_cost="absolute")
 class OrdinalClassifier(_SimplexClassifier):
     """Classification into ordered levels, with a certified gap.
 
-    `MulticlassClassifier` with a cost that grows with the distance between levels, ``|i - j|``
-    by default, whose max-min oracle has a closed form.
+    `MulticlassClassifier` with a cost that grows with the distance between levels. The default cost
+    is ``|i - j|``, for which the max-min oracle has a closed form.
 
     Parameters
     ----------
-    [surrogate]
-    [scale]
-    [tempering]
-    [kernel]
-    [fit_intercept]
-    [penalty]
-    [solver]
-    [choices]
-    [cache_size]
-    [warm_start]
-    [running]
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+        The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
+        outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
+        labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
+        regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
+    alpha : float, default=0.01
+        Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
+        1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
+        alpha, or 2 / (C n) for two classes.
+    cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
+default="absolute"
+        Costs of mistakes: cost[i, j] if ``classes_[j]`` is predicted and ``classes_[i]`` is
+        true. "absolute" and "squared" use the positions in `classes_`. "log" uses costs
+        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+    kernel : str or callable, default="linear"
+        "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
+        callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
+    gamma : {"scale", "auto"}, float or None, default="scale"
+        Kernel coefficient, as in `sklearn.svm.SVC`. None is the kernel's own default.
+    kernel_params : dict, default=None
+        Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
+        the polynomial kernel.
+    fit_intercept : bool, "free" or float, default=True
+        Whether to add a constant feature. Its weight is the intercept, which is penalised like
+        other weights. A number is the value of the constant feature instead of 1: the larger it is,
+        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``. "free" fits an
+        intercept without a penalty by a few warm-started fits (the proximal-point method), and the
+        gap is certified for that problem. Linear models centre a copy of dense features for it, and
+        take sparse ones as they are.
+    penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
+        The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
+        which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
+        `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
+        for the problem with this penalty.
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
+default="auto"
+        The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
+        steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
+        for single labels and dense features, `QuasiNewton` for few and long outputs,
+        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
+        for data that do not fit in memory.
+    tol : float, default=1e-3
+        Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
+        the objective at zero weights. At least 0 and below 1.
+    max_iter : int, default=1000
+        Maximum number of passes over the examples.
+    decode : {"map", "min_risk"}, default="map"
+        Prediction of the highest score, or of the least expected cost under the probabilities
+        ("log") or the oracle's distribution ("max_min").
+    class_weight : dict or "balanced", default=None
+        Factors of the sample weights by class. "balanced" gives every class the same sum.
+    warm_start : bool, default=False
+        Whether to start from the dual point of the last fit, if it had as many samples and the same
+        classes. alpha may change. Keeps n_samples x n_classes numbers.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order of visits. An int gives the same bits on the same machine.
+    verbose : int, default=0
+        Whether to show a progress bar (with tqdm) and to write to the log "fastm4n".
+    callback : callable, default=None
+        Function that is called after each certificate with its row of `history_`, a dict. If it
+        returns something true, the fit ends.
     levels : array-like of shape (n_levels,), default=None
-        All levels, lowest first; for levels whose order is not that of sorting, or that
-        may be missing from y. By default those of y where it has ordered categories (pandas,
-        ``polars.Enum``, ordered dictionaries of Arrow), all of them and in their order; else the
-        sorted labels of y, with a warning where these are no numbers.
+        All levels, lowest first. Needed if levels are not sorted, or may be missing from y. The
+        default is all ordered categories of y in their order (pandas, ``polars.Enum``, ordered
+        dictionaries of Arrow), or else the sorted labels of y, with a warning if they are not
+        numbers.
 
     Attributes
     ----------
-    [weights]
-    [vector_weights]
-    [labels]
-    [certificate]
-    [feature_names]
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, n_classes)
+        Coefficients of the training examples, for other kernels.
+    X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The training examples, for kernels other than "linear" and "precomputed".
+    intercept_ : ndarray of shape (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted labels. If y is an ordered categorical and costs are not "zero_one", all its
+        categories in their order.
+    cost_matrix_ : ndarray of shape (n_classes, n_classes)
+        Matrix of the costs.
+    alpha_ : float
+        The alpha of the fit.
+    relative_gap_ : float
+        Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
+        fit ran out of passes.
+    duality_gap_ : float
+        The same gap in units of the objective, which is at most this much above its minimum.
+    primal_objective_, dual_objective_ : float
+        Certified objective values. Their difference is the gap.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit. The weights are then the best certified ones.
+    n_iter_ : int
+        Number of passes.
+    history_ : dict of ndarray
+        Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
+        "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if X had string names.
 
     See Also
     --------
@@ -380,13 +499,21 @@ class OrdinalClassifier(_SimplexClassifier):
 
     Notes
     -----
-    [bound]
+    The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
+    are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
+    merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
+    neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    [work]
+    For linear models a pass takes O(n_samples n_features n_classes) time, and memory is O(n_samples
+    n_classes + n_features n_classes). For kernels a pass takes O(n_samples^2 n_classes) time, and
+    memory holds the Gram matrix or `kernel_cache_size` of the solver.
 
     References
     ----------
-    [references]
+    .. [1] A. Nowak-Vila, F. Bach, A. Rudi (2020). Consistent structured prediction with
+       max-min margin Markov networks. ICML.
+    .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
+       Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
 
     Examples
     --------
@@ -403,7 +530,7 @@ class OrdinalClassifier(_SimplexClassifier):
     _task_class = LevelTask
 
     def __init__(
-        self, surrogate: Literal["max_min", "max_margin", "log", "boost"] = "max_min", *,
+        self, surrogate: SurrogateLike = "max_min", *,
         cost: Cost = "absolute", levels: ArrayLike | None = None, **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, **parameters)

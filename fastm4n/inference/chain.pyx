@@ -1514,7 +1514,8 @@ def chain_entropy(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
 
     Parameters
     ----------
-    unary, pairwise, lengths, allowed, fixed As in `viterbi`, with pairwise (R, R).
+    unary, pairwise, lengths, allowed, fixed
+        As in `viterbi`, with pairwise (R, R).
 
     Returns
     -------

@@ -20,21 +20,21 @@ def save_model(estimator: Any, path: StrPath, *, metadata: dict[str, Any] | None
     Parameters
     ----------
     estimator : estimator
-        One of fastm4n's, or a `sklearn.pipeline.Pipeline` whose last step is one and whose
-        other steps are `SequenceVectorizer`, `SequenceScaler` or scikit-learn's
+        An estimator of fastm4n, or a `sklearn.pipeline.Pipeline` with such an estimator as the
+        last step. Other steps may be `SequenceVectorizer`, `SequenceScaler` and scikit-learn's
         `StandardScaler`.
     path : str or path
-        It is replaced at the end, when the new file is on disk; a failure leaves it as it was.
+        It is replaced after the new file is on disk. A failure leaves it unchanged.
     metadata : dict, default=None
-        Anything that JSON can say, to be kept with the model.
+        Anything that can be written as JSON, stored with the model.
 
     Raises
     ------
     NotFittedError
         If it is not fitted.
     TypeError
-        If it, or one of its parameters, is of a type that cannot be saved: a kernel that is a
-        callable, a `random_state` that is an object.
+        If the type of the estimator or of a parameter cannot be saved, such as a callable kernel
+        or a `random_state` object.
     ValueError
         If its attributes do not fit together.
     OSError
@@ -42,12 +42,12 @@ def save_model(estimator: Any, path: StrPath, *, metadata: dict[str, Any] | None
 
     See Also
     --------
-    load_model : The way back.
+    load_model : Read such a file.
 
     Notes
     -----
-    The loaded model predicts to the bit what this one does. Not kept: `callback`, which becomes
-    None, and the dual point behind ``warm_start=True``, so that the next fit starts anew.
+    The loaded model gives bitwise the same predictions. `callback` becomes None. The dual point of
+    ``warm_start=True`` is not saved: the next fit starts from zero.
 
     Examples
     --------
@@ -81,14 +81,14 @@ def load_model(path: StrPath) -> Any:
     Returns
     -------
     estimator : estimator
-        Of the class that was saved. It predicts to the bit what that did.
+        An estimator of the saved class, with bitwise the same predictions.
 
     Raises
     ------
     ModelFileError
-        If the file is damaged, cut off, of a newer format or no model at all. Nothing in a file is
-        executed, and no more memory is taken than the file is long, about; a number of columns that
-        it claims, and has no weights for, may take 64 MiB.
+        If the file is damaged, cut off, of a newer format or no model. Nothing in a file is
+        executed. Memory is limited to about the length of the file, plus 64 MiB for claimed columns
+        without weights.
     OSError
         If the file cannot be read.
     """
@@ -96,7 +96,7 @@ def load_model(path: StrPath) -> Any:
 
 
 def read_model(path: StrPath) -> Any:
-    """The estimator of a file, and the metadata that were saved with it."""
+    """The estimator and the metadata of a file."""
     from fastm4n.models._state import model_from_state
 
     header, arrays = read_arrays(path, "model", finite=False)

@@ -1,4 +1,4 @@
-"""Fitted estimators as JSON and arrays, and back: what model files hold."""
+"""Fitted estimators as JSON and arrays, the contents of model files, and back."""
 
 from numbers import Integral, Real
 
@@ -24,25 +24,32 @@ from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS
 from fastm4n.tasks.chain_weights import WeightsOfPairs
+from fastm4n.tasks.transitions import Transitions
 
 # The classes that files may name, next to PREDICTORS. What else an estimator needs it declares: see
 # `CertifiedEstimator`.
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
-# the objects that `penalty` may be, by their names in files
-PENALTIES = {"L2": L2, "ElasticNet": ElasticNet, "Group": Group}
+# objects of parameters, by their kinds and names in files; further surrogates join when imported
+OBJECTS = {
+    "penalty": {"L2": L2, "ElasticNet": ElasticNet, "Group": Group},
+    "surrogate": _Surrogate.known,
+    "transitions": {"Transitions": Transitions},
+}
+_IMPORTS = {"surrogate": "; import fastm4n.research before, if it is from there"}
 
-# factors that parameters may hold: the class, and its arguments, which are attributes
+# factors in parameters: the class and its arguments, which are attributes
 FACTORS = {
     "CountFactor": (CountFactor, ("nodes", "least", "most", "negated")),
     "FactorTables": (FactorTables, ("scopes", "offsets", "tables", "parameter")),
 }
 
-# what constraints are made of: arguments of Automaton, which are attributes
+# arguments of Automaton, which are attributes
 AUTOMATON = ("labels", "transitions", "accepting")
 
-# what transformers, of which not all are of this library, would declare
+# arrays of transformers, which do not declare them
 _SCALERS = ("SequenceScaler", "StandardScaler")
 _SCALER_ARRAYS = {"mean_": (("d",), "f"), "var_": (("d",), "f"), "scale_": (("d",), "f")}
 _CERTIFIED = {
@@ -50,14 +57,14 @@ _CERTIFIED = {
     "relative_gap_": float, "primal_objective_": float, "dual_objective_": float,
     "interrupted_": bool,
 }
-# what is there of fitted weights alone, all of it or nothing: others have no certificate
+# attributes of fitted weights, all or none: other weights have no certificate
 _OF_FIT = (
     "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_")
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
 }
-# solvers, by what files call them
+# solvers by their names in files
 _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton,
     "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
@@ -80,8 +87,7 @@ def model_state(estimator):
             raise TypeError(
                 f"{type(step).__name__} cannot be saved"
                 + (f" {which} of a pipeline" if header["pipeline"] else "")
-                + f"; what can is {', '.join(table)}."
-            )
+                + f". Classes that can: {', '.join(table)}.")
         state, of_step = estimator_state(step)
         header["steps"].append({"name": name, **state})
         arrays.update({f"{number}/{key}": array for key, array in of_step.items()})
@@ -89,7 +95,7 @@ def model_state(estimator):
 
 
 def model_from_state(header, arrays):
-    """The estimator, or pipeline, of `model_state`; ValueError, TypeError or KeyError if wrong."""
+    """The estimator or pipeline of `model_state`. ValueError, TypeError or KeyError if invalid."""
     steps, by_step = [], {}
     for key, array in arrays.items():
         number, slash, name = key.partition("/")
@@ -142,7 +148,7 @@ def estimator_state(estimator):
             value = np.max(value)
         attributes[key] = kind(value)
     wanted, optional = _arrays(estimator)
-    # weights that are held by pairs stay so
+    # weights by pairs are saved by pairs
     by_pairs = getattr(estimator, "_weights_by_pairs", dict)()
     for key in {**wanted, **optional}:
         if key == "cost_matrix_" and isinstance(estimator._cost_held, tuple):
@@ -167,18 +173,17 @@ def estimator_state(estimator):
     if vectorizer is not None:
         if type(vectorizer) is not SequenceVectorizer:
             raise TypeError(
-                f"vectorizer_ is of type {type(vectorizer).__name__}; what can be saved is a "
-                "SequenceVectorizer.")
+                f"vectorizer_ must be a SequenceVectorizer, got {type(vectorizer).__name__}.")
         state["vectorizer"], names = estimator_state(vectorizer)
         arrays.update({f"vectorizer_/{key}": array for key, array in names.items()})
-    estimator_from_state(state, arrays)  # what could not be loaded is not saved
+    estimator_from_state(state, arrays)  # raises an error if it could not be loaded
     return state, arrays
 
 
 def _is_left_out(key, is_there):
-    """Whether a number of a fit is missing by right: of weights that were not fitted.
+    """Whether a number of a fit may be missing, for weights that were not fitted.
 
-    Files of earlier versions do not tell of interrupts.
+    Files of older releases have no `interrupted_`.
     """
     if key == "interrupted_":
         return not is_there(key)
@@ -188,7 +193,7 @@ def _is_left_out(key, is_there):
 
 
 def estimator_from_state(state, arrays):
-    """The estimator of `estimator_state`; ValueError, TypeError or KeyError if it is wrong."""
+    """The estimator of `estimator_state`. ValueError, TypeError or KeyError if invalid."""
     name, arrays = state["class"], dict(arrays)
     cls = {**PREDICTORS, **TRANSFORMERS}[name]
     for key in ("parameters", "attributes"):
@@ -235,7 +240,7 @@ def estimator_from_state(state, arrays):
 
 
 def _vectorizer(state, arrays, n_features):
-    """The vectorizer inside a tagger, whose arrays are taken out of `arrays`; None without one."""
+    """The vectorizer of a tagger, or None. Its arrays are removed from `arrays`."""
     if "vectorizer" not in state:
         return None
     given = state["vectorizer"]
@@ -253,9 +258,9 @@ def _vectorizer(state, arrays, n_features):
 
 
 def _arrays(estimator):
-    """Arrays that it has under its parameters, and those that it may have besides.
+    """Required and optional arrays of an estimator with its parameters.
 
-    Each a dict of names to dimensions and kinds of dtypes, as `CertifiedEstimator` declares them.
+    Both are dicts from names to dimensions and kinds of dtypes, see `CertifiedEstimator`.
     """
     optional = {"feature_names_in_": (("d",), "O")}
     if isinstance(estimator, SequenceVectorizer):
@@ -270,14 +275,11 @@ def _arrays(estimator):
         wanted["dual_coef_"] = (("d", *dims), "f")
     else:
         wanted.update(dual_coef_=(("n", *dims), "f"), X_fit_=(("n", "d"), "f"))
-    for parameter, arrays in estimator._optional_arrays.items():
-        if getattr(estimator, parameter) is not None:
-            wanted.update(arrays)
     return wanted, optional
 
 
 def _add_arrays(estimator, attributes, arrays, given):
-    """Put all arrays among the attributes, after checking them against each other."""
+    """Add all arrays to the attributes, after checking them against each other."""
     name, kernel = type(estimator).__name__, getattr(estimator, "kernel", None)
     wanted, optional = _arrays(estimator)
     if "cost_matrix_" in wanted and "cost_matrix_" in given:
@@ -332,7 +334,7 @@ def _add_arrays(estimator, attributes, arrays, given):
 
 
 def _named_costs(given):
-    """The costs of a name and a number of labels."""
+    """The costs for a name and a number of labels."""
     if type(given) is not list or len(given) != 2 or given[0] not in COSTS or (
             type(given[1]) is not int or not 0 < given[1] < 2**16):
         raise ValueError(f"cost_matrix_ is {given!r:.80}")
@@ -340,7 +342,7 @@ def _named_costs(given):
 
 
 def _taken_by_pairs(attributes):
-    """The weights among fitted attributes of a tagger, which are taken out."""
+    """The weights of a tagger, removed from its fitted attributes."""
     coef = attributes.pop("coef_")
     if coef.shape[0] > MOST_OF_PAIRS or max(coef.nnz, coef.shape[1]) >= 2**31 or (
             "transition_feature_coef_" in attributes):
@@ -356,7 +358,7 @@ def _taken_by_pairs(attributes):
 
 
 def _kernel_parameters(estimator, given):
-    """Arguments of the kernel function: numbers and the like, of names that it knows."""
+    """Arguments of the kernel function: numbers and None, by known names."""
     if type(given) is not dict:
         raise ValueError(f"the arguments of its kernel are {given!r:.80}")
     known = {*KERNEL_PARAMS.get(estimator.kernel, ()), *(estimator.kernel_params or ())}
@@ -371,7 +373,7 @@ def _kernel_parameters(estimator, given):
 
 
 def _check_parameters(estimator):
-    """The checks that `fit` makes of parameters, as far as they need no data."""
+    """The checks of parameters in `fit` that need no data."""
     estimator._check_parameters()
     for key in ("n_jobs", "random_state", "verbose"):
         value = getattr(estimator, key)
@@ -390,9 +392,9 @@ def _scalar(key, value, kind):
 
 
 def _encoded(key, value, arrays):
-    """A parameter in JSON; arrays in it go to `arrays`, if there are any to be."""
+    """A parameter in JSON. Arrays in it go to `arrays`, unless this is None."""
     if isinstance(value, (np.number, np.bool_)):
-        # arithmetic in float32 depends on whether a scalar is NumPy's
+        # arithmetic in float32 depends on the type of scalars
         return {"scalar": [value.dtype.name, _encoded(key, value.item(), None)]}
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -408,9 +410,10 @@ def _encoded(key, value, arrays):
             for name, part in value.items()
         ]
         return {"dict": pairs}
-    if type(value) in PENALTIES.values():
-        given = _encoded(key, value.get_params(deep=False), arrays)
-        return {"penalty": [type(value).__name__, given]}
+    for kind, classes in OBJECTS.items():
+        if type(value) in classes.values():
+            given = _encoded(key, value.get_params(deep=False), arrays)
+            return {kind: [type(value).__name__, given]}
     if type(value) is Automaton and arrays is not None:
         return {"automaton": {
             part: _encoded(f"{key}.{part}", getattr(value, part), arrays)
@@ -445,7 +448,7 @@ def _encoded(key, value, arrays):
 
 
 def _decoded(key, value, arrays):
-    """The way back from `_encoded`, taking arrays out of `arrays`."""
+    """The parameter of `_encoded`. Its arrays are removed from `arrays`."""
     if value is None or type(value) in (bool, str, int, float) and is_small(value):
         return value
     if type(value) is not dict or len(value) != 1:
@@ -469,11 +472,11 @@ def _decoded(key, value, arrays):
         return arrays.pop(inner)
     if kind in ("list", "tuple") and type(inner) is list:
         return (list if kind == "list" else tuple)([_decoded(key, part, arrays) for part in inner])
-    if kind == "penalty" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
-        cls, given = PENALTIES.get(inner[0]), _decoded(key, inner[1], arrays)
+    if kind in OBJECTS and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
+        cls, given = OBJECTS[kind].get(inner[0]), _decoded(key, inner[1], arrays)
         if cls is None or type(given) is not dict or not (
                 given.keys() <= cls().get_params().keys()):
-            raise ValueError(f"there is no penalty {inner!r:.80}")
+            raise ValueError(f"there is no {kind} {inner!r:.80}{_IMPORTS.get(kind, '')}")
         return cls(**given)
     if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):
         given = {name: _decoded(key, inner[name], arrays) for name in AUTOMATON}

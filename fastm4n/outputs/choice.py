@@ -84,7 +84,7 @@ def asks_for_cycles(inference: str) -> bool:
 
 
 def oracles_of(
-    inference: str, surrogate: str, attractive: bool, n_labels: int, traits: Traits,
+    inference: str, surrogate: Any, attractive: bool, n_labels: int, traits: Traits,
 ) -> Sequence[str]:
     """Names of oracles, the first of which is to be taken if it can be made, or the second.
 
@@ -100,12 +100,11 @@ def oracles_of(
     names : list of str
         One name or two; only "few_states", which is for small graphs, stands before another.
     """
-    if surrogate == "boost" and inference not in ("auto", "forest"):
+    needs_tangents = surrogate.needs == "has_tangent"
+    if needs_tangents and (traits.has_factors or inference not in ("auto", "forest")):
         raise ValueError(
-            f"surrogate='boost' needs tangents of marginals, which inference={inference!r} does "
-            "not give: use inference='forest', for graphs without cycles.")
-    if traits.has_factors and surrogate == "boost":
-        raise ValueError("surrogate='boost' is for graphs without cycles and without factors.")
+            f"surrogate={surrogate!r} needs graphs without cycles and without factors, and "
+            f"inference='forest' or 'auto' (got {inference!r}).")
     if traits.has_factors:
         if inference not in ("auto", "exact"):
             raise ValueError(
@@ -117,12 +116,12 @@ def oracles_of(
             return ["nodes"]
         if traits.cyclic is None:
             return ["forest"]
-        if inference == "forest" or surrogate == "boost":
-            why = "inference='forest'" if inference == "forest" else "surrogate='boost'"
+        if inference == "forest" or needs_tangents:
+            why = f"surrogate={surrogate!r}" if needs_tangents else "inference='forest'"
             raise ValueError(
                 f"{why} needs graphs without cycles, and graph {traits.cyclic} has one: use "
-                + ("inference='auto'." if surrogate != "boost" else "another surrogate."))
-    binary, is_log = n_labels == 2, surrogate == "log"
+                + ("another surrogate." if needs_tangents else "inference='auto'."))
+    binary, is_log = n_labels == 2, surrogate.name == "log"
     can_cut = binary and attractive and not is_log
     if inference == "min_cut" and not can_cut:
         why = (
@@ -138,25 +137,25 @@ def oracles_of(
     return [*names, "roof" if binary and not is_log else "decomposition"]
 
 
-def outputs_by(oracle: str, inference: str, surrogate: str, **given: Any) -> Any:
+def outputs_by(oracle: str, inference: str, surrogate: Any, **given: Any) -> Any:
     """Outputs that have the oracle of this name.
 
     Parameters
     ----------
     oracle : str
         In `ORACLES`.
-    inference, surrogate : str
+    inference, surrogate
         As of `graph_outputs`.
     **given
         Arguments of `GraphOutputs`; and `factors`, where the oracle is "few_states".
     """
-    if oracle == "forest" and len(given["cost"]) == 2 and surrogate == "max_min":
+    if oracle == "forest" and len(given["cost"]) == 2 and surrogate.name == "max_min":
         # the local polytope of a forest is that of its labellings, and over it the game is one or
         # two cuts, where column generation may need hundreds of labellings
         return RoofOutputs(**given)
     if oracle == "roof":
         return RoofOutputs(**given, exact=inference == "exact")
-    if oracle == "decomposition" and surrogate == "log":
+    if oracle == "decomposition" and surrogate.name == "log":
         if given.get("pairs") == "displaced":
             raise ValueError(
                 "surrogate='log' over graphs with cycles is not for displacements: use "
@@ -169,9 +168,8 @@ def outputs_by(oracle: str, inference: str, surrogate: str, **given: Any) -> Any
 
 def graph_outputs(
     inference: Literal["auto", "forest", "min_cut", "exact", "lp"],
-    surrogate: Literal["max_min", "max_margin", "log", "boost"], attractive: bool, y: IntArray,
-    n_nodes: NDArray[np.int64], edges: ArrayLike, n_edges: NDArray[np.int64], cost: Cost,
-    **more: Any,
+    surrogate: Any, attractive: bool, y: IntArray, n_nodes: NDArray[np.int64], edges: ArrayLike,
+    n_edges: NDArray[np.int64], cost: Cost, **more: Any,
 ) -> tuple[str, GraphOutputs]:
     """Outputs of labelled graphs with the oracle that `inference` asks for.
 
@@ -180,7 +178,7 @@ def graph_outputs(
     inference : {"auto", "forest", "min_cut", "exact", "lp"}
         "auto" takes the first that is exact for these graphs: forests, minimum cuts where pairs
         are sure to be attractive, few states; else the linear program.
-    surrogate : {"max_min", "max_margin", "log", "boost"}
+    surrogate : object of fastm4n.surrogates
     attractive : bool
         Whether pairs of two labels are attractive whatever the weights.
     y, n_nodes, edges, n_edges, cost, **more

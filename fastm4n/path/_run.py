@@ -167,10 +167,9 @@ class Run:
             raise ValueError(
                 "l1_ratio=1 is not supported by paths, whose bounds need a quadratic term. Use "
                 "l1_ratio=0.99, or fits with warm_start=True.")
-        if getattr(template, "inference", None) == "soft":
+        if not template._has_paths:
             raise ValueError(
-                "inference='soft' is not supported by paths: the strength of soft constraints does "
-                "not scale with alpha. Use inference='lp'.")
+                f"{type(template).__name__} is not supported by paths: fit one alpha at a time.")
         solver = as_solver(template.solver)
         if not solver.follows_paths:
             raise ValueError(solver.refused(

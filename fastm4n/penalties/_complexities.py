@@ -1,13 +1,13 @@
-r"""Families of features by complexity, and the weights of the L1 term that theory gives them.
+r"""Families of features by complexity, and weights of the L1 term from theory.
 
-A family (k1, k2, k3) is that of products of three indicators [1]_: of k1 words in a row around a
-position, of the labels of k2 positions in a row, and of prefixes and suffixes of k3 characters in
-all.  With V words, D labels and S characters it has
+A feature of the family (k1, k2, k3) is a product of three indicators [1]_: of k1 consecutive words
+around a position, of the labels of k2 consecutive positions, and of prefixes and suffixes with k3
+characters in all. With V words, D labels and S characters the family has
 
     N = (k1 + 1) (k3 + 1) V^k1 D^k2 S^k3
 
-members, where the first two factors are the ways to place the window around the position and to
-cut k3 into a prefix and a suffix.
+members. The first two factors are the ways to place the window around the position and to split k3
+into a prefix and a suffix.
 
 References
 ----------
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import Any, Literal
 
     from numpy.typing import ArrayLike
@@ -41,7 +40,7 @@ _AFFIX = re.compile(r"(?:p|s|pre|suf|pref|suff|prefix|suffix|affix)[-_ ]?(\d*)",
 
 @dataclass
 class Sample:
-    """What complexities depend on of a training sample.
+    """Statistics of a training sample for complexities.
 
     Attributes
     ----------
@@ -52,7 +51,7 @@ class Sample:
     selected : ndarray or None
         Columns of the features of transitions.
     ngrams : int array of shape (n_ngrams, order + 1) or None
-        The n-grams of labels that have weights, -1 before those that are shorter.
+        The n-grams of labels with weights. Shorter ones begin with -1.
     """
 
     n: int
@@ -63,7 +62,17 @@ class Sample:
 
 
 def attribute_name(attribute: str, separator: str = ":") -> str:
-    """The name of an attribute and its value: what is before the first "=" or separator, and after.
+    """Split an attribute at the first "=" or separator into its name and value.
+
+    Parameters
+    ----------
+    attribute : str
+    separator : str, default=":"
+
+    Returns
+    -------
+    name : str
+    value : str
 
     Examples
     --------
@@ -80,11 +89,20 @@ def attribute_name(attribute: str, separator: str = ":") -> str:
 
 
 def complexity_of_name(name: str, value: str = "") -> str:
-    """(k1, k2, k3) that a name of attributes tells.
+    """Guess (k1, k2, k3) from the name of an attribute.
 
-    As many words as there are offsets in brackets, as in CRFsuite's templates; the number behind
-    "p", "s", "prefix", "suffix" and the like for characters, or the length of the value where there
-    is none; one word for all others.
+    The number of words is the number of offsets in brackets, as in CRFsuite's templates. For
+    affixes ("p", "s", "prefix", "suffix" and the like), the number of characters follows the name,
+    or is the length of the value. Other names have one word.
+
+    Parameters
+    ----------
+    name : str
+    value : str, default=""
+
+    Returns
+    -------
+    family : tuple of int
 
     Examples
     --------
@@ -105,19 +123,18 @@ def complexity(
     families: ArrayLike, sizes: dict[str, Any] | tuple[int, ...], n: int, n_factors: float = 1.0,
     kind: Literal["paper", "theory"] = "paper",
 ) -> FloatArray:
-    r"""r_k of families of features.
+    r"""Compute r_k, the complexity of families of features.
 
-    "paper" is (18) of [1]_ as it is printed,
+    "paper" is (18) of [1]_ as printed,
 
     .. math:: r_k = \sqrt{2 (k_1 \log V + k_2 \log D + k_3 \log S) / m},
 
-    which leaves out the ways to place and cut windows, and the number of factors. "theory" is what
-    the bound of the complexity of linear functions under an L1 norm comes to for features that are
-    indicators, Theorem 2 with the factor 2 that its proof has,
+    without the ways to place and split windows and without the number of factors. "theory" is the
+    bound for indicators as features: Theorem 2, with the factor 2 of its proof,
 
     .. math:: r_k = F_k \sqrt{2 \log(2 N_k) / m},
 
-    F_k being the root mean square of the numbers of factors of an example.
+    where F_k is the root mean square of the number of factors of an example.
 
     Parameters
     ----------
@@ -149,37 +166,32 @@ def complexity(
     return n_factors * np.sqrt(2.0 * (np.log(2.0) + logs + ways) / n)
 
 
-def check_families(families: ArrayLike, n_features: int) -> Any:
+def check_families(families, n_features):
     """(k1, k2, k3) of each feature as an array of integers."""
     given = np.asarray(families)
     if given.shape != (n_features, 3):
         raise ValueError(
-            f"penalty: families has shape {given.shape}, but weights='complexity' needs k1, k2 and "
-            f"k3 of each feature, ({n_features}, 3): give feature_families_ of the "
-            "SequenceVectorizer that made X.")
+            f"penalty: weights='complexity' needs families of shape ({n_features}, 3), got "
+            f"{given.shape}. Pass feature_families_ of the SequenceVectorizer.")
     if given.dtype.kind not in "iuf":
         raise ValueError(f"penalty: families must be integers, got an array of {given.dtype}.")
     wrong = np.argwhere((given < 0) | (given != np.floor(given)))
     if len(wrong):
         f, k = map(int, wrong[0])
         raise ValueError(
-            f"penalty: families[{f}, {k}] is {given[f, k]:g}; k{k + 1} must be an integer >= 0.")
+            f"penalty: families[{f}, {k}] must be an integer >= 0, got {given[f, k]:g}.")
     return given.astype(np.int64)
 
 
-def complexity_weights(
-    families: ArrayLike, sizes: dict[str, Any] | tuple[int, ...], sample: Sample | None,
-    kind: Literal["paper", "theory"], shapes: dict[str, tuple[int, ...]],
-) -> Any:
-    """r_k for each weight, by family of weights: arrays that broadcast to its shape.
+def complexity_weights(families, sizes, sample, kind, shapes):
+    """r_k for each weight, by family of weights, as arrays that broadcast to its shape.
 
-    Emissions have the families of their features, those of the ends and the intercept (0, 1, 0),
-    transitions (0, 2, 0), n-grams of labels (0, n, 0), and transitions that depend on features two
+    Emissions have the families of their features. Ends and the intercept have (0, 1, 0),
+    transitions (0, 2, 0), n-grams of labels (0, n, 0). Transitions that depend on features have two
     labels instead of one.
     """
     if sample is None:
-        raise ValueError(
-            "penalty: weights='complexity' is for SequenceTagger, whose features have families.")
+        raise ValueError("penalty: weights='complexity' needs a SequenceTagger.")
     n_words, n_characters = sizes
     three = n_words, sample.n_labels, n_characters
     squares = sample.lengths.astype(np.float64)
@@ -209,10 +221,7 @@ def complexity_weights(
     return out
 
 
-def feature_families(
-    names: Sequence[str], families: dict[str, Any] | Callable[..., Any] | None = None,
-    separator: str = ":",
-) -> Any:
+def feature_families(names, families=None, separator=":"):
     """(k1, k2, k3) of each attribute, an int array.
 
     Parameters
@@ -220,7 +229,7 @@ def feature_families(
     names : list of str
         Attributes.
     families : dict or callable, default=None
-        As of `SequenceVectorizer`.
+        See `SequenceVectorizer`.
     separator : str
     """
     if callable(families):
@@ -236,8 +245,8 @@ def feature_families(
     for name in given:
         if name not in seen:
             raise ValueError(
-                f"families names {name!r}, a family without features: no attribute that was "
-                f"learnt has that name; there are {sorted(seen)!r:.200}.")
+                f"families names {name!r}, a family without features, not one of "
+                f"{sorted(seen)!r:.200}.")
     return found
 
 
@@ -253,11 +262,8 @@ def _checked(value, of):
     raise ValueError(f"{of} must be three integers >= 0, (k1, k2, k3), got {value!r:.80}.")
 
 
-def family_sizes(
-    names: Sequence[str], families: dict[str, Any] | Callable[..., Any] | None,
-    separator: str = ":",
-) -> Any:
-    """(n_words, n_characters) of the attributes, 1 where there are none."""
+def family_sizes(names, families, separator=":"):
+    """(n_words, n_characters) of the attributes, at least 1 each."""
     of_words, of_affixes, of_all = {}, set(), set()
     for attribute, (k1, _, k3) in zip(names, families.tolist(), strict=True):
         name, value = attribute_name(attribute, separator)

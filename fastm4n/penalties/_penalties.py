@@ -1,8 +1,8 @@
-"""Penalties of the weights: what `penalty=` of the linear estimators takes.
+"""Penalties of the weights, for the parameter `penalty` of the linear estimators.
 
-A fit minimises the mean loss plus alpha Omega(w). Weights are those of features, or of constants
-such as the intercept; each fitted array of them is a *family*, named as its attribute without the
-underscore at the end: "coef", "intercept", "transition_coef" and so on.
+A fit minimises the mean loss plus alpha Omega(w). Features and constants such as the intercept have
+weights. Each fitted array of weights is a *family*, named as its attribute without the underscore
+at the end: "coef", "intercept", "transition_coef" and so on.
 """
 
 from __future__ import annotations
@@ -19,42 +19,37 @@ from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, Literal, TypeAlias, Union
 
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import BoolArray, FloatArray
-    from fastm4n.penalties._complexities import Sample
 
     Penalties: TypeAlias = Union["L2", "ElasticNet", "Group"]
 
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
 
-# families of constant features that no L1 term or norm of a group draws to zero, unless it is said
+# families of constant features without an L1 term or norm of a group by default
 UNPENALISED = ("intercept",)
 
 
-def as_bounds(
-    name: str, bounds: Any, shape: tuple[int, ...], coef: str = "coef_",
-) -> tuple[FloatArray, FloatArray]:
-    """(lower, upper), float64 arrays of `shape`, -inf and inf where there is no bound.
+def as_bounds(name, bounds, shape, coef="coef_"):
+    """(lower, upper), float64 arrays of `shape`, -inf and inf without a bound.
 
     Parameters
     ----------
     name : str
-        What errors call the bounds.
+        Name of the bounds in errors.
     bounds : pair of float, array-like or None
-        Numbers, or arrays that broadcast to `shape`; None for no bounds on that side.
+        Numbers, or arrays that broadcast to `shape`. None is no bound.
     shape : tuple of int
     coef : str
-        The fitted weights of that shape, which errors name.
+        Name of the fitted weights in errors.
     """
     if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
         raise ValueError(
             f"{name} must be a pair (lower, upper) of numbers, arrays or None, got "
-            f"{reprlib.repr(bounds)}."
-        )
+            f"{reprlib.repr(bounds)}.")
     both = []
     for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
         given = _as_floats(f"{name}: {side}", none if bound is None else bound, " or None")
@@ -62,26 +57,23 @@ def as_bounds(
         if len(wrong):
             place = tuple(map(int, wrong[0]))
             raise ValueError(
-                f"{name}: {side}{list(place) or ''} is {given[place]:g}, which is no {side} bound; "
-                f"{none:g} or None means that there is none."
-            )
+                f"{name}: {side}{list(place) or ''} is {given[place]:g}, no {side} bound. For "
+                f"none, pass {none:g} or None.")
         both.append(_broadcast(f"{name}: {side}", given, shape, coef))
     lower, upper = both
     crossed = np.argwhere(lower > upper)
     if crossed.size:
         place = tuple(map(int, crossed[0]))
         raise ValueError(
-            f"{name}: lower is {lower[place]:g} and upper is {upper[place]:g} for "
-            f"{coef}{list(place)}; no lower bound may be above the upper one."
-        )
+            f"{name}: lower {lower[place]:g} exceeds upper {upper[place]:g} for "
+            f"{coef}{list(place)}.")
     with np.errstate(over="ignore"):
         least = np.clip(0.0, lower, upper) ** 2
         if not np.isfinite(least.sum()):
             place = tuple(map(int, np.unravel_index(np.argmax(least), shape)))
             raise ValueError(
                 f"{name} are too large for float64: the squared norm of the weights overflows, "
-                f"lower being {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}."
-            )
+                f"with lower {lower[place]:g} and upper {upper[place]:g} for {coef}{list(place)}.")
     return lower, upper
 
 
@@ -93,8 +85,7 @@ def _as_floats(name, value, more=""):
         return given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} must be a number, an array of numbers{more} ({error})."
-        ) from error
+            f"{name} must be a number, an array of numbers{more} ({error}).") from error
 
 
 def _broadcast(name, given, shape, coef):
@@ -104,8 +95,7 @@ def _broadcast(name, given, shape, coef):
         return np.broadcast_to(given, shape)
     except ValueError as error:
         raise ValueError(
-            f"{name} has shape {given.shape}, which does not broadcast to the shape {shape} of "
-            f"{coef}."
+            f"{name} has shape {given.shape}, which does not broadcast to {shape} of {coef}."
         ) from error
 
 
@@ -127,23 +117,20 @@ class ResolvedPenalty:
     by_rows: bool
     families: dict[str, Any]
 
-    def of_rows(
-        self, shape: tuple[int, ...], n_shared: int, views_of: Callable[..., Any],
-        pairs: Any = None,
-    ) -> Penalty:
+    def of_rows(self, shape, n_shared, views_of, pairs=None):
         """The compiled penalty of rows of weights.
 
         Parameters
         ----------
         shape : tuple of int
-            Of the rows, padding included.
+            Shape of the rows, padding included.
         n_shared : int
-            How many of them, the first, are of features.
+            The number of rows of features, which are the first.
         views_of : callable
-            For an array of that shape, a dict from family to the view of its weights.
+            Maps an array of that shape to a dict from families to views of their weights.
         pairs : tuple (name, numbers), default=None
-            The family whose weights are held by pairs, in the first rows, and a callable that
-            makes the numbers of the pairs of an array of its shape.
+            The family with weights of pairs, in the first rows, and a callable that maps an array
+            of its shape to numbers of the pairs.
         """
         packed = []
         for none, *arrays in zip((-np.inf, np.inf, 0.0), *self.families.values(), strict=True):
@@ -157,17 +144,15 @@ class ResolvedPenalty:
                 if name in views:
                     views[name][...] = values.reshape(views[name].shape)
                 elif pairs is not None and name == pairs[0]:
-                    # no weights are behind the last pair: what is there makes rows alike
+                    # behind the last pair there are no weights: this makes rows alike
                     of_pairs, to = pairs[1](values), array[:n_shared].reshape(-1)
                     to[: of_pairs.size] = of_pairs
                     to[of_pairs.size :] = of_pairs[-1] if of_pairs.size else none
             packed.append(array)
         lower, upper, thresholds = packed
         if self.by_rows:
-            thresholds = np.broadcast_to(thresholds, shape)
-        if self.by_rows:
-            thresholds = thresholds[:, :1]
-        # without a quadratic term of its own the solver gives it those of proximal points
+            thresholds = np.broadcast_to(thresholds, shape)[:, :1]
+        # without a quadratic term, the solver adds the term of proximal points
         modulus = self.modulus if self.modulus > 0.0 else 1.0
         return Penalty(shape, n_shared, lower, upper, thresholds, modulus, self.by_rows)
 
@@ -175,11 +160,11 @@ class ResolvedPenalty:
 class _Penalty(NamesParameters, BaseEstimator):
     """Base of the penalties."""
 
-    # options by which the table of cells knows it, see `fastm4n.estimators._cells`
+    # options in the table of cells, see `fastm4n.estimators._cells`
     _variants = ({},)
 
     def _resolved(self, families, missing, sample=None):
-        """What `resolve_penalty` says of this penalty."""
+        """The result of `resolve_penalty` for this penalty."""
         ratio = self._ratio()
         thresholds = self._thresholds(ratio, families, missing, sample)
         given = self._named("bounds", families, missing, pairs=True)
@@ -200,13 +185,11 @@ class _Penalty(NamesParameters, BaseEstimator):
             raise ValueError(f"penalty: l1_ratio must be a number from 0 to 1, got {ratio!r}.")
         if ratio == 1.0 and isinstance(self, Group):
             raise ValueError(
-                "penalty: l1_ratio=1 leaves no quadratic term, which groups of weights need; use "
-                "l1_ratio=0.99 or less."
-            )
+                "penalty: l1_ratio=1 leaves no quadratic term, which Group needs. Use 0.99.")
         return float(ratio)
 
     def _named(self, parameter, families, missing, pairs=False):
-        """The values of a parameter by family: a dict, or one value, which is that of "coef"."""
+        """The values of a parameter by family. A single value belongs to "coef"."""
         value = getattr(self, parameter, None)
         if value is None:
             return {}
@@ -219,8 +202,7 @@ class _Penalty(NamesParameters, BaseEstimator):
                 known = tuple(f for f in families if not (pairs and f in UNPENALISED))
                 raise ValueError(
                     f"penalty: {parameter} must name families of weights among {known}, got "
-                    f"{name!r}."
-                )
+                    f"{name!r}.")
         return value
 
     def _thresholds(self, ratio, families, missing, sample=None):
@@ -237,7 +219,7 @@ class _Penalty(NamesParameters, BaseEstimator):
             if len(wrong):
                 place = tuple(map(int, wrong[0]))
                 raise ValueError(
-                    f"{of}{list(place) or ''} is {array[place]:g}; it must be finite and >= 0.")
+                    f"{of}{list(place) or ''} is {array[place]:g}, but must be finite and >= 0.")
             out[name] = self._spread(of, ratio * array, name, shape)
         return out
 
@@ -246,14 +228,13 @@ class _Penalty(NamesParameters, BaseEstimator):
 
 
 class L2(_Penalty):
-    """alpha / 2 ||w||^2, over weights within bounds.
+    """Squared norm, alpha / 2 ||w||^2, with optional bounds.
 
     Parameters
     ----------
     bounds : pair (lower, upper) or dict, default=None
-        Numbers, arrays that broadcast to `coef_`, or None for no bound on that side: bounds of
-        `coef_`. A dict has a pair for each family of weights that has bounds. Intercepts have
-        none.
+        Bounds of `coef_`: numbers, arrays that broadcast to `coef_`, or None for no bound. A dict
+        maps families of weights to pairs. Intercepts have no bounds.
 
     Examples
     --------
@@ -271,31 +252,33 @@ class L2(_Penalty):
 
 
 class ElasticNet(_Penalty):
-    """``alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_j weights_j |w_j|)``, sparse weights.
+    """Elastic net for sparse weights.
+
+    It is ``alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_j weights_j |w_j|)``.
 
     Parameters
     ----------
     l1_ratio : float, default=0.5
-        From 0, which is `L2`, to 1, where only weights_j = 0 have a quadratic term, w_j^2 / 2: the
-        duality gap is then a loose bound, and a fit ends as well where the objective comes down
-        no more.
+        From 0, which is `L2`, to 1. At 1, only weights with weights_j = 0 have a quadratic term,
+        w_j^2 / 2. The duality gap is then a loose bound, and a fit may also end when the objective
+        stops decreasing.
     weights : float, array-like, dict or "complexity", default=None
-        weights_j: a number, or an array that broadcasts to `coef_`, for `coef_`; or a dict from
-        families of weights, or names in `families`, to numbers or arrays. Families that it does
-        not name have 1, and the intercept 0. "complexity" (for `SequenceTagger`) is
-        lam r_k + beta for features of the family k, as VCRF [2]_ has it; the intercept has 0.
+        weights_j for `coef_`: a number, or an array that broadcasts to `coef_`. A dict maps
+        families of weights, or names in `families`, to numbers or arrays. The default of families
+        is 1, the intercept's 0. "complexity" (for `SequenceTagger`) is lam r_k + beta for features
+        of the family k, as in VCRF [2]_, and 0 for the intercept.
     bounds : pair (lower, upper) or dict, default=None
-        As in `L2`: (0, None) makes the weights non-negative and sparse.
+        See `L2`. (0, None) makes the weights non-negative and sparse.
     families : array-like of shape (n_features, 3) or (n_features,), default=None
         For "complexity" k1, k2 and k3 of each feature, ``feature_families_`` of
-        `SequenceVectorizer`. Otherwise the name of each feature's family, for `weights` to name:
+        `SequenceVectorizer`. Otherwise the family of each feature, a key of `weights`, such as
         ``attribute_names_``.
     sizes : tuple (n_words, n_characters), default=None
         For "complexity": ``family_sizes_`` of `SequenceVectorizer`.
     complexity : {"paper", "theory"}, default="paper"
-        r_k: see `fastm4n.penalties.complexity`.
+        Kind of r_k, see `fastm4n.penalties.complexity`.
     lam, beta : float, default=1.0
-        What r_k is multiplied by, and what is added.
+        Factor of r_k, and summand.
 
     References
     ----------
@@ -339,8 +322,7 @@ class ElasticNet(_Penalty):
         d = families["coef"][-1]
         if names.shape != (d,):
             raise ValueError(
-                f"penalty: families has shape {names.shape}, but weights by name need a name for "
-                f"each of the {d} features.")
+                f"penalty: weights by name need families of shape ({d},), got {names.shape}.")
         known = set(names.tolist())
         of_features = {
             name: value for name, value in self.weights.items()
@@ -348,8 +330,8 @@ class ElasticNet(_Penalty):
         for name in self.weights:
             if name not in families and name not in missing and name not in known:
                 raise ValueError(
-                    f"penalty: weights names {name!r}, a family without features: families has "
-                    f"{reprlib.repr(sorted(known, key=str))}, and weights has {tuple(families)}.")
+                    f"penalty: weights names {name!r}, neither one of the families "
+                    f"{reprlib.repr(sorted(known, key=str))} nor of {tuple(families)}.")
         rest = {name: v for name, v in self.weights.items() if name not in of_features}
         plain = type(self)(l1_ratio=self.l1_ratio, weights=rest)
         out = plain._thresholds(ratio, families, missing)
@@ -380,8 +362,8 @@ class ElasticNet(_Penalty):
             if getattr(self, name) is None:
                 attribute = {"families": "feature_families_", "sizes": "family_sizes_"}[name]
                 raise ValueError(
-                    f"penalty: weights='complexity' needs {name}: give {attribute} of the "
-                    "SequenceVectorizer that made X.")
+                    f"penalty: weights='complexity' needs {name}. Pass {attribute} of the "
+                    "SequenceVectorizer.")
         sizes = self.sizes
         if len(np.shape(sizes)) != 1 or len(sizes) != 2 or not all(
                 is_number(size, low=1, strict=False, integer=True) for size in sizes):
@@ -397,18 +379,19 @@ class ElasticNet(_Penalty):
 
 
 class Group(_Penalty):
-    """alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_g weights_g ||w_g||): features left out.
+    """Group lasso, which removes features.
 
-    A group is what one feature weighs for all labels, so that a feature is used by all labels or
-    by none. Constant features have groups of their own: the starts, the ends, and the
-    transitions out of each label; with `transition_features`, all transitions together.
+    It is ``alpha ((1 - l1_ratio) / 2 ||w||^2 + l1_ratio sum_g weights_g ||w_g||)``. A group is the
+    weights of one feature for all labels: all labels use a feature, or none does. Starts,
+    ends, and the transitions out of each label are further groups. If transitions depend on
+    features, they are one group.
 
     Parameters
     ----------
     l1_ratio : float, default=0.5
         From 0, which is `L2`, to less than 1.
     weights : float, array-like of shape (n_features,) or dict, default=None
-        weights_g, as in `ElasticNet`: a number, or one for each feature.
+        weights_g, as in `ElasticNet`: a number, or a number for each feature.
 
     References
     ----------
@@ -429,52 +412,48 @@ class Group(_Penalty):
         self.weights = weights
 
     def _spread(self, of, array, name, shape):
-        """The number of each feature, or of all, for all of its labels."""
+        """The number of each feature, repeated for all labels."""
         if array.ndim and name == "coef":
             return np.broadcast_to(_broadcast(of, array, shape[1:], "the features"), shape)
         if array.ndim and name == "transition_feature_coef":
             whole = _broadcast(of, array, shape[:1], "the features of transitions")
             return np.broadcast_to(whole[:, np.newaxis, np.newaxis], shape)
         if array.ndim:
-            raise ValueError(f"{of} must be a number, as all weights of {name}_ have one.")
+            raise ValueError(f"{of} must be a number for {name}_.")
         return np.broadcast_to(array, shape)
 
 
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
-def as_penalty(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> ElasticNet | L2:
-    """The penalty that `penalty=` of an estimator means."""
+def as_penalty(penalty):
+    """The penalty object of the parameter `penalty`."""
     if isinstance(penalty, str) and penalty in NAMES:
         return NAMES[penalty]()
     if not isinstance(penalty, _Penalty):
         raise ValueError(
             "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "
-            f"{reprlib.repr(penalty)}."
-        )
+            f"{reprlib.repr(penalty)}.")
     return penalty
 
 
-def is_plain(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
+def is_plain(penalty):
     """Whether a penalty is alpha / 2 ||w||^2 alone."""
     penalty = as_penalty(penalty)
     return getattr(penalty, "bounds", None) is None and penalty._ratio() == 0.0
 
 
-def is_pure_l1(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
-    """Whether a penalty has no quadratic term but for weights without L1 term."""
+def is_pure_l1(penalty):
+    """Whether only weights without L1 term have a quadratic term."""
     return as_penalty(penalty)._ratio() == 1.0
 
 
-def needs_weights(penalty: Literal["l2", "elasticnet", "l1"] | Penalties) -> bool:
-    """Whether a penalty says anything of single weights, which kernels do not have."""
+def needs_weights(penalty):
+    """Whether a penalty depends on single weights, which kernels do not have."""
     return not is_plain(penalty) or getattr(as_penalty(penalty), "weights", None) is not None
 
 
-def resolve_penalty(
-    penalty: Literal["l2", "elasticnet", "l1"] | Penalties, families: dict[str, Any],
-    missing: dict[str, Any] | tuple[()] = (), sample: Sample | None = None,
-) -> ResolvedPenalty | None:
+def resolve_penalty(penalty, families, missing=(), sample=None):
     """The penalty of the weights of a fit, or None for alpha / 2 ||w||^2 alone.
 
     Parameters
@@ -483,17 +462,16 @@ def resolve_penalty(
     families : dict of str to tuple of int
         Shapes of the fitted weights, by their names without the underscore at the end.
     missing : dict of str to str, default=()
-        Families that models of this kind may have but the penalty of this one has not: what errors
-        say of them.
+        Families of other models of this kind, and the reason why this one has no such weights.
     sample : Sample, default=None
-        What `weights="complexity"` depends on beside families.
+        Statistics for `weights="complexity"`.
 
     Returns
     -------
     resolved : ResolvedPenalty or None
     """
     penalty = as_penalty(penalty)
-    # what is wrong is said also of a penalty that then has no effect
+    # errors are raised even if the penalty has no effect
     resolved = penalty._resolved(families, dict(missing), sample)
     return None if is_plain(penalty) else resolved
 
@@ -501,12 +479,11 @@ def resolve_penalty(
 def safe_zeros(
     z: FloatArray, ranges: Any, thresholds: FloatArray, alpha: float, gap: float,
 ) -> BoolArray:
-    r"""Which weights are zero at the optimum of the log surrogate, by a certified gap.
+    r"""Find weights that are zero at the optimum of the log surrogate, from a certified gap.
 
-    With dual points mu_b, the dual is lower than its maximum by at least
-    sum_b p_b KL(mu_b, mu*_b), and so by Pinsker's inequality the expectations of a feature under
-    mu and mu* differ by at most its range times the root of half the gap, in the root mean square
-    over blocks:
+    At dual points mu_b, the dual is below its maximum by at least sum_b p_b KL(mu_b, mu*_b). By
+    Pinsker's inequality, the expectations of a feature under mu and mu* therefore differ by at most
+    its range times the root of half the gap, in the root mean square over blocks:
 
     .. math:: |z_j| + \frac{1}{\alpha} \sqrt{\tfrac{\text{gap}}{2} \sum_b p_b r_{bj}^2} < t_j
         \implies w^*_j = 0.
@@ -516,15 +493,15 @@ def safe_zeros(
     z : ndarray
         z(mu), before the threshold: (1 / alpha) sum_b p_b Phi(x_b) (phi(y_b) - mu_b)'.
     ranges : ndarray that broadcasts to z
-        The root of sum_b p_b r_bj^2, r_bj being how far feature j of block b, summed over the
-        positions of a sequence, goes from its least to its largest value over all outputs:
-        ``|x_bj|`` for a single label and for rankings, ``sum_t |x_tj|`` for sequences; for
-        matchings the sum over rows of the largest less the least value is no less.
+        The root of sum_b p_b r_bj^2. The range r_bj is the difference between the largest and the
+        least value of feature j of block b over all outputs, summed over positions: ``|x_bj|`` for
+        a single label and for rankings, ``sum_t |x_tj|`` for sequences. For matchings, the sum over
+        rows of the largest minus the least value is an upper bound.
     thresholds : ndarray that broadcasts to z
         t_j.
     alpha : float
     gap : float
-        D(mu) is at most so much below the maximum; over the temperature where that is not 1.
+        Bound of the distance of D(mu) to the maximum, divided by the temperature.
 
     Returns
     -------

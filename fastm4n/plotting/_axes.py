@@ -1,16 +1,49 @@
-"""How displays look: colours, lines, axes, ticks, legends and titles."""
+"""Common parts of displays: arguments, colours, lines, axes, ticks, legends and titles."""
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
-# distinct for colour-blind eyes, and by marker and line as well
+# distinct in colour-blind vision, and by marker and line as well
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.")
 GREY = "#555555"
-# where the lines leave no room for a legend
+# a legend above the axes, if the lines leave no room
 ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "frameon": False, "borderaxespad": 0.2}
-# up to so many points of a line get markers that can be told apart
+# more points of a line get no markers of their own
 MOST_MARKERS = 60
+
+
+def check_matplotlib(caller):
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'{caller} needs matplotlib: pip install "fastm4n[plot]"') from error
+
+
+def last_step(estimator):
+    return estimator[-1] if isinstance(estimator, Pipeline) else estimator
+
+
+def as_curves(given, names, noun):
+    """A list of the curves in a list, a dict by name or a single one, and their names."""
+    if isinstance(given, dict):
+        given, names = list(given.values()), list(given) if names is None else names
+    elif not isinstance(given, (list, tuple)):
+        given = [given]
+    if not given:
+        raise ValueError(f"{noun} is empty.")
+    return list(given), of_length(names, len(given), "names")
+
+
+def of_length(values, n, name, each="curve"):
+    if values is not None and (isinstance(values, str) or len(values) != n):
+        got = repr(values) if isinstance(values, str) else f"{len(values)}"
+        raise ValueError(f"{name} must be a list of {n}, one for each {each}, got {got}.")
+    return values
+
+
+# --------------------------------------------------------------------------- appearance
 
 
 def new_axes(title, n_rows=1, figsize=None, height_ratios=None):
@@ -30,8 +63,7 @@ def rows_of_axes(figure, n_rows, height_ratios=None):
 
 def style_of(i):
     return {
-        "color": COLORS[i % len(COLORS)],
-        "marker": MARKERS[i % len(MARKERS)],
+        "color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)],
         "linestyle": DASHES[i % len(DASHES)],
     }
 
@@ -43,9 +75,9 @@ def tidy(ax):
 
 
 def log_scale(axis, values, plain=False):
-    """Make an axis logarithmic, with labels that are neither too many nor too few.
+    """Make an axis logarithmic, with a suitable number of labels.
 
-    `plain`, for the x axis, writes 100 where powers are written otherwise, and has room for a 0.
+    `plain`, for the x axis, writes 100 instead of a power of 10, and shows zeros.
     """
     from matplotlib.ticker import (
         FixedLocator,
@@ -79,23 +111,26 @@ def log_scale(axis, values, plain=False):
 
 
 def _multiples(low, high, dense):
-    """Multiples of powers of ten, as few as give two labels from low to high, or 1, 2 and 5.
+    """The fewest multiples of powers of ten with two labels from low to high, or 1, 2 and 5.
 
-    None where the values are too close to one another for any.
+    None if the values are too close to one another.
     """
-    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for multiples in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))[2 if dense else 0 :]:
-        places = np.multiply.outer(powers, multiples)
-        if ((places >= low) & (places <= high)).sum() >= 2:
+        if _places(low, high, multiples).size >= 2:
             return multiples
     return None
 
 
-def _apart(axis, low, high):
-    """One-digit numbers from low to high whose labels do not touch one another."""
+def _places(low, high, multiples):
+    """Multiples of powers of ten from low to high."""
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    places = np.multiply.outer(powers, range(1, 10)).ravel()
-    places = places[(places >= low) & (places <= high)]
+    places = np.multiply.outer(powers, multiples).ravel()
+    return places[(places >= low) & (places <= high)]
+
+
+def _apart(axis, low, high):
+    """One-digit numbers from low to high with labels that do not touch."""
+    places = _places(low, high, range(1, 10))
     chosen = places[:1]
     for place in places[1:]:
         width = 0.085 * (1 + len(f"{place:g}"))
@@ -109,7 +144,7 @@ def _inches(axis):
 
 
 def _has_room(axis, low, high):
-    """Whether 1, 2 and 5 can be told apart in each decade, before there is a layout."""
+    """Whether 1, 2 and 5 fit in each decade, before there is a layout."""
     inches = _inches(axis)
     # from 1 to 2 is 0.3 of a decade, and a digit of a label is about 0.075 inches wide
     n_digits = 1 + max(len(f"{10 ** np.floor(np.log10(end)):g}") for end in (low, high))
@@ -117,7 +152,7 @@ def _has_room(axis, low, high):
 
 
 def legend_beside_lines(ax):
-    """A legend inside the axes where it hides no line or is too wide, or else above."""
+    """A legend inside the axes if it hides no line or is too wide, or else above."""
     legend = ax.legend(frameon=False)
     ax.figure.draw_without_rendering()
     box = legend.get_window_extent()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._arguments import as_curves, check_matplotlib, last_step, of_length
+from fastm4n.plotting._axes import as_curves, check_matplotlib, last_step, of_length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 # column of a history, and label of its axis
 AGAINST = {
-    "passes": ("pass", "passes"),
-    "seconds": ("seconds", "seconds"),
+    "passes": ("pass", "passes"), "seconds": ("seconds", "seconds"),
     "oracle_calls": ("oracle_calls", "oracle calls"),
 }
 
 
+@dataclass(repr=False, eq=False)
 class DualityGapDisplay:
     """Certified duality gap of one or several fits, against passes, seconds or oracle calls.
 
@@ -34,12 +35,12 @@ class DualityGapDisplay:
     Parameters
     ----------
     histories : list of dict
-        One for each curve: arrays of one length, as in `history_` of the estimators: "gap", and
-        "pass", "seconds" or "oracle_calls", whichever is plotted against.
+        For each curve a dict of arrays of one length, as in `history_` of the estimators: "gap",
+        and "pass", "seconds" or "oracle_calls" for the horizontal axis.
     names : list of str, default=None
         Names of the curves in the legend.
     tol : float, default=None
-        Gap that the fits were to reach, drawn as a line.
+        Requested gap of the fits, drawn as a line.
     relative : bool, default=False
         Whether the gaps, and `tol`, are shares of the objective at zero weights.
 
@@ -68,19 +69,15 @@ class DualityGapDisplay:
     <DualityGapDisplay: 2 curves (surrogate=max_min, surrogate=log), tol=0.001>
     """
 
-    ax_: Axes
-    figure_: Figure
-    lines_: list[Any]
-    tol_line_: Any
-
-    def __init__(
-        self, histories: list[dict[str, Any]], *, names: Sequence[str] | None = None,
-        tol: float | None = None, relative: bool = False,
-    ) -> None:
-        self.histories = histories
-        self.names = names
-        self.tol = tol
-        self.relative = relative
+    histories: list[dict[str, Any]]
+    _: KW_ONLY
+    names: Sequence[str] | None = None
+    tol: float | None = None
+    relative: bool = False
+    lines_: list[Any] = field(init=False)
+    tol_line_: Any = field(init=False)
+    ax_: Axes = field(init=False)
+    figure_: Figure = field(init=False)
 
     def __repr__(self) -> str:
         n = len(self.histories)
@@ -101,21 +98,21 @@ class DualityGapDisplay:
         estimator : estimator, list of estimators, or dict of them by name
             Fitted estimators of this package, or pipelines that end with one.
         against : {"passes", "seconds", "oracle_calls"}, default="passes"
-            What the gap is plotted against.
+            Horizontal axis.
         names : list of str, default=None
-            Names of the curves. By default the dict's keys or, of a list, the parameters in
-            which the estimators differ; a single estimator has none.
+            Names of the curves. By default the keys of a dict, or the parameters in which the
+            estimators of a list differ. A single estimator has no name.
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on. By default a new figure.
         curve_kwargs : dict or list of dict, default=None
             Arguments of matplotlib's `plot`, for all curves or for each of them.
 
         Returns
         -------
         display : DualityGapDisplay
-            Of gaps as shares of the objective at zero weights, with a line at `tol` if that is the
-            same for all estimators and not 0. If a gap is exactly 0, the gaps are absolute, and
-            there is no line.
+            The gaps are shares of the objective at zero weights. There is a line at `tol` if all
+            estimators have the same, other than 0. If a gap is exactly 0, the gaps are absolute,
+            without a line.
         """
         check_matplotlib(f"{cls.__name__}.from_estimator")
         estimators, names = as_curves(estimator, names, "estimator")
@@ -125,9 +122,8 @@ class DualityGapDisplay:
             if not isinstance(getattr(each, "history_", None), dict):
                 where = f"estimator[{i}]" if len(estimators) > 1 else "estimator"
                 raise TypeError(
-                    f"{where} is a {type(each).__name__}, which has no history_ of certificates; "
-                    "give a fitted estimator of fastm4n, or a pipeline that ends with one."
-                )
+                    f"{where} must be a fitted estimator of fastm4n with a history_, or a pipeline "
+                    f"that ends with one, got a {type(each).__name__}.")
         if names is None and len(estimators) > 1:
             names = _differences(estimators)
         histories, tol = [each.history_ for each in estimators], None
@@ -154,8 +150,8 @@ class DualityGapDisplay:
         Parameters
         ----------
         history : dict of array-like, list of such dicts, or dict of them by name
-            `history_` of fitted estimators, or columns of one's own: "gap", and what it is
-            plotted against ("pass", "seconds" or "oracle_calls").
+            `history_` of fitted estimators, or your own columns: "gap", and "pass", "seconds" or
+            "oracle_calls" for the horizontal axis.
         against, names, ax, curve_kwargs
             As in :meth:`from_estimator`.
         tol : float, default=None
@@ -173,8 +169,7 @@ class DualityGapDisplay:
             history = [history]
         histories, names = as_curves(history, names, "history")
         return cls(histories, names=names, tol=tol, relative=relative).plot(
-            ax, against=against, curve_kwargs=curve_kwargs
-        )
+            ax, against=against, curve_kwargs=curve_kwargs)
 
     def plot(
         self, ax: Axes | None = None, *,
@@ -187,11 +182,11 @@ class DualityGapDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on. By default a new figure.
         against : {"passes", "seconds", "oracle_calls"}, default="passes"
-            What the gap is plotted against.
+            Horizontal axis.
         names : list of str, default=None
-            Names of the curves; those of the display by default.
+            Names of the curves. By default the names of the display.
         curve_kwargs : dict or list of dict, default=None
             Arguments of matplotlib's `plot`, for all curves or for each of them.
 
@@ -212,7 +207,7 @@ class DualityGapDisplay:
             ax = _axes.new_axes(f"Certified duality gap against {x_label}")[0]
         self.ax_, self.figure_ = ax, ax.figure
 
-        # curves of another display on the same axes keep their colours to themselves
+        # other colours than the curves of another display on the same axes
         first = sum(line.get_transform() == ax.transData for line in ax.lines)
         self.lines_ = []
         for i, (x, gaps) in enumerate(curves):
@@ -240,14 +235,13 @@ class DualityGapDisplay:
 
 
 def _differences(estimators):
-    """Names made of the parameters in which the estimators differ."""
+    """Names by the parameters in which the estimators differ."""
     kinds = [type(each).__name__ for each in estimators]
     parameters = [each.get_params(deep=False) for each in estimators]
     differing = [
         key for key, value in parameters[0].items()
         if isinstance(value, (str, bool, int, float)) and key not in ("verbose", "n_jobs")
-        and len({str(each.get(key)) for each in parameters}) > 1
-    ]
+        and len({str(each.get(key)) for each in parameters}) > 1]
     names = []
     for kind, each in zip(kinds, parameters, strict=True):
         parts = [kind] if len(set(kinds)) > 1 else []
@@ -258,20 +252,18 @@ def _differences(estimators):
 
 
 def _curve(history, column, i):
-    """x and gaps of a curve, as arrays."""
+    """The arrays x and gap of a curve."""
     for name in (column, "gap"):
         if name not in history:
-            raise ValueError(f"histories[{i}] has no {name!r}; it has {sorted(history)}.")
+            raise ValueError(f"histories[{i}] has no {name!r}, only {sorted(history)}.")
     x, gaps = (np.asarray(history[name], dtype=np.float64) for name in (column, "gap"))
     if x.ndim != 1 or x.shape != gaps.shape:
         raise ValueError(
-            f"histories[{i}]: {column!r} has shape {x.shape} and 'gap' {gaps.shape}; both must "
-            "have one value for each certificate."
-        )
+            f"histories[{i}]: {column!r} and 'gap' must be one-dimensional and of one length, got "
+            f"shapes {x.shape} and {gaps.shape}.")
     back = np.flatnonzero(np.diff(x) < 0)
     if back.size:
         raise ValueError(
-            f"histories[{i}]: {column!r} goes back from {x[back[0]]:g} to {x[back[0] + 1]:g}; the "
-            "certificates of a curve must be in the order in which they were made."
-        )
+            f"histories[{i}]: {column!r} must not decrease, got {x[back[0]]:g} before "
+            f"{x[back[0] + 1]:g}.")
     return x, gaps

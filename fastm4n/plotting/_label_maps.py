@@ -1,14 +1,14 @@
-"""Labels of pixels or regions, drawn as maps beside the truth."""
+"""Labels of pixels or regions, drawn as maps next to the truth."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
-from fastm4n.plotting._axes import COLORS
+from fastm4n.plotting._axes import COLORS, check_matplotlib, last_step, of_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from fastm4n.data._types import Labellings
     from fastm4n.estimators.graph import GraphTagger
 
-# so many graphs are shown where none are named
+# number of graphs shown by default
 MOST_GRAPHS = 4
-# where a map has no label: outside of all regions, or unlabelled
+# colour of pixels without a label, or outside all regions
 NOTHING = "#e4e4e4"
 
 
+@dataclass(repr=False, eq=False)
 class LabelMapDisplay:
-    """Maps of predicted labels, one graph below the other, beside the truth and the image.
+    """Maps of predicted labels, one graph below the other, next to the truth and the image.
 
     The graphs are grids, whose nodes are pixels in row-major order, or regions of label maps,
     such as superpixels. Make it with :meth:`from_estimator` or :meth:`from_predictions`.
@@ -38,22 +39,21 @@ class LabelMapDisplay:
     Parameters
     ----------
     predicted : list of int ndarrays of shape (h, w)
-        Positions of the labels in `classes`, -1 where there is none.
+        Positions of the labels in `classes`, or -1 without a label.
     classes : list of str
     true : list of int ndarrays, default=None
-        The truth, likewise.
+        The true labels, in the same form.
     images : list of ndarrays of shape (h, w), (h, w, 3) or (h, w, 4), default=None
-        Pictures as matplotlib's `imshow` takes them.
+        Pictures for matplotlib's `imshow`.
     names : list of str, default=None
-        What each graph is called.
+        Name of each graph.
 
     Attributes
     ----------
     errors : list of float, or None
-        The share of the pixels with a true label whose predicted label is another one, for each
-        graph; None without a truth.
+        Share of wrong pixels of each graph, among pixels with a true label. None without a truth.
     axes_ : ndarray of matplotlib Axes, shape (n_graphs, n_panels)
-    ims_ : ndarray of matplotlib AxesImage, likewise
+    ims_ : ndarray of matplotlib AxesImage, shape (n_graphs, n_panels)
     legend_ : matplotlib Legend or None
     ax_ : matplotlib Axes
         The first of `axes_`.
@@ -77,22 +77,16 @@ class LabelMapDisplay:
            [1, 1]])]
     """
 
-    axes_: Array
-    ax_: Axes
-    figure_: Figure
-    ims_: Array
-    legend_: Any
-
-    def __init__(
-        self, predicted: Sequence[IntArray], classes: Sequence[Any],
-        true: Sequence[IntArray] | None = None, images: list[Array] | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
-        self.predicted = predicted
-        self.classes = classes
-        self.true = true
-        self.images = images
-        self.names = names
+    predicted: Sequence[IntArray]
+    classes: Sequence[Any]
+    true: Sequence[IntArray] | None = None
+    images: list[Array] | None = None
+    names: Sequence[str] | None = None
+    axes_: Array = field(init=False)
+    ims_: Array = field(init=False)
+    legend_: Any = field(init=False)
+    ax_: Axes = field(init=False)
+    figure_: Figure = field(init=False)
 
     @property
     def errors(self) -> Any:
@@ -122,17 +116,17 @@ class LabelMapDisplay:
         images: Sequence[Array] | None = None, graphs: Iterable[int] | None = None,
         names: Sequence[str] | None = None, ax: Any = None, **kwargs: Any,
     ) -> LabelMapDisplay:
-        """Plot what a fitted estimator predicts.
+        """Plot the predictions of a fitted estimator.
 
         Parameters
         ----------
         estimator : GraphTagger
-            Fitted, or a pipeline that ends with one.
+            A fitted tagger, or a pipeline that ends with one.
         X : Graphs
         y : Sequences or list of arrays, default=None
-            The truth, as for :meth:`from_predictions`.
+            The truth, as in :meth:`from_predictions`.
         shapes, label_maps, start_label, images, graphs, names, ax, **kwargs
-            As for :meth:`from_predictions`. Only the graphs that are shown are predicted.
+            As in :meth:`from_predictions`. Only the graphs to show are predicted.
 
         Returns
         -------
@@ -162,31 +156,31 @@ class LabelMapDisplay:
         graphs: Iterable[int] | None = None, names: Sequence[str] | None = None, ax: Any = None,
         **kwargs: Any,
     ) -> LabelMapDisplay:
-        """Plot labels that are known.
+        """Plot given labels.
 
         Parameters
         ----------
         y_true : Sequences or list of arrays, or None
-            The label of each node; -1 if it has none. An entry may be a map (h, w) of the labels
-            of all pixels instead.
+            The label of each node, or -1 without a label. An entry may be a map (h, w) of the
+            labels of all pixels instead.
         y_pred : Sequences or list of arrays
             The predicted label of each node.
         shapes : list of (int, int), default=None
-            Height and width of each graph, if it is a grid.
+            Height and width of each graph, for grids.
         label_maps : list of int ndarrays of shape (h, w), default=None
-            The number of the region of each pixel, if nodes are regions. Either this or `shapes`.
+            The number of each pixel's region, if nodes are regions. Instead of `shapes`.
         start_label : int, default=0
-            Number of the first region; pixels of smaller numbers are in none.
+            Number of the first region. Pixels with smaller numbers are in no region.
         images : list of ndarrays, default=None
-            Pictures to show beside the labels.
+            Pictures to show next to the labels.
         classes : array-like, default=None
-            The labels, in the order of their colours; by default those that occur, sorted.
+            The labels, in the order of their colours. By default the labels found, sorted.
         graphs : iterable of int, default=None
-            Graphs to show; the first four by default.
+            Graphs to show. By default the first four.
         names : list of str, default=None
-            What each graph that is shown is called; "graph 0" and so on by default.
+            Names of the graphs to show. By default "graph 0" and so on.
         ax : array of matplotlib Axes, default=None
-            Axes to plot on, a panel each, row by row; those of a new figure by default.
+            Axes to plot on, one for each panel, row by row. By default a new figure.
         **kwargs
             Passed to :meth:`plot`.
 
@@ -196,7 +190,7 @@ class LabelMapDisplay:
         """
         check_matplotlib(f"{cls.__name__}.from_predictions")
         if (shapes is None) == (label_maps is None):
-            raise ValueError("Give either shapes, if graphs are grids, or label_maps of regions.")
+            raise ValueError("Give shapes for grids, or label_maps for regions.")
         given = {"y_true": y_true, "shapes": shapes, "label_maps": label_maps, "images": images}
         for name, part in given.items():
             if part is not None:
@@ -206,16 +200,11 @@ class LabelMapDisplay:
             _grid(shapes[i], i) if label_maps is None else _regions(label_maps[i], start_label, i)
             for i in shown
         ]
-        predicted = [
-            _labels_of(y_pred[i], part, f"y_pred[{i}]")
-            for i, part in zip(shown, places, strict=True)
-        ]
-        true = None
-        if y_true is not None:
-            true = [
-                _labels_of(y_true[i], part, f"y_true[{i}]")
-                for i, part in zip(shown, places, strict=True)
-            ]
+        predicted, true = (
+            None if y is None else [
+                _labels_of(y[i], part, f"{name}[{i}]")
+                for i, part in zip(shown, places, strict=True)]
+            for y, name in ((y_pred, "y_pred"), (y_true, "y_true")))
         if classes is None:
             found = [np.unique(part[known]) for part, known in predicted + (true or [])]
             classes = sorted(set(np.concatenate(found).tolist()) - {-1}) if found else []
@@ -238,13 +227,12 @@ class LabelMapDisplay:
         Parameters
         ----------
         ax : array of matplotlib Axes, default=None
-            Axes to plot on, a panel each, row by row; those of a new figure by default.
+            Axes to plot on, one for each panel, row by row. By default a new figure.
         cmap : str or matplotlib Colormap, default=None
-            Colours of the labels, taken at equal distances; by default ones that can be told
-            apart.
+            Colours of the labels, at equal distances in the map. By default distinct colours.
         legend : bool, default=True
-            Whether to name the labels that occur: on a new figure below all panels, otherwise
-            beside the last one.
+            Whether to name the labels in the maps: below all panels of a new figure, otherwise
+            next to the last panel.
         im_kw : dict, default=None
             Arguments of matplotlib's `imshow` for the maps.
 
@@ -295,15 +283,11 @@ class LabelMapDisplay:
                 most = max(1, int(width / (0.55 + 0.085 * max(map(len, names)))))
                 n_lines = -(-len(patches) // most)
                 self.figure_.set_size_inches(width, height + 0.19 * n_lines)
-                self.legend_ = self.figure_.legend(
-                    handles=patches, loc="outside lower center", frameon=False, fontsize="small",
-                    ncols=min(len(patches), most),
-                )
+                place = {"loc": "outside lower center", "ncols": min(len(patches), most)}
             else:
-                self.legend_ = self.axes_[-1, -1].legend(
-                    handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5),
-                    frameon=False, fontsize="small",
-                )
+                place = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
+            self.legend_ = (self.figure_ if new else self.axes_[-1, -1]).legend(
+                handles=patches, frameon=False, fontsize="small", **place)
         return self
 
 
@@ -311,13 +295,13 @@ def _shown(graphs, n):
     shown = list(range(min(n, MOST_GRAPHS)) if graphs is None else graphs)
     for i in shown:
         if not 0 <= i < n:
-            raise ValueError(f"graphs has {i}, but there are the graphs 0 ... {n - 1}.")
+            raise ValueError(f"graphs must be from 0 to {n - 1}, got {i}.")
     return shown
 
 
 def _check_length(part, name, n):
     if len(part) != n:
-        raise ValueError(f"{name} is of {len(part)} graphs, but there are {n}.")
+        raise ValueError(f"{name} must have an entry for each of {n} graphs, got {len(part)}.")
 
 
 def _grid(shape, i):
@@ -332,28 +316,26 @@ def _regions(numbers, start_label, i):
     if numbers.ndim != 2 or numbers.dtype.kind not in "iu" or numbers.size == 0:
         raise ValueError(
             f"label_maps[{i}] must be integers of shape (h, w), got {numbers.dtype} of shape "
-            f"{numbers.shape}."
-        )
+            f"{numbers.shape}.")
     return numbers.astype(np.int64) - start_label
 
 
 def _labels_of(labels, places, name):
-    """The labels of all pixels, and which pixels have any."""
+    """The labels of all pixels, and a mask of pixels in a region."""
     labels = np.asarray(labels)
     if labels.ndim == 2:
         if labels.shape != places.shape:
-            raise ValueError(f"{name} is a map of {labels.shape}, not of {places.shape}.")
+            raise ValueError(f"{name} must have shape {places.shape}, got {labels.shape}.")
         return labels, np.ones(labels.shape, dtype=bool)
     if labels.ndim != 1 or len(labels) <= places.max(initial=-1):
         raise ValueError(
-            f"{name} has {labels.size} labels, but the map has {places.max(initial=-1) + 1} nodes."
-        )
+            f"{name} has {labels.size} labels, but the map has {places.max(initial=-1) + 1} nodes.")
     known = places >= 0
     return labels[np.where(known, places, 0)], known
 
 
 def _positions(labels, known, classes, name):
-    """Where in `classes` the label of each pixel is, -1 if it has none."""
+    """Positions in `classes` of the labels of all pixels, or -1 without a label."""
     where = {label: i for i, label in enumerate(classes)}
     values, inverse = np.unique(labels, return_inverse=True)
     numbers = np.array([where.get(value, -1) for value in values.tolist()])
@@ -364,13 +346,12 @@ def _positions(labels, known, classes, name):
 
 
 def _axes(ax, size, maps):
-    """A matrix of axes, and whether they are of a new figure."""
+    """A matrix of axes, and whether the figure is new."""
     if ax is not None:
         axes = np.ravel(np.array(ax, dtype=object))
         if axes.size != size[0] * size[1]:
             raise ValueError(
-                f"ax has {axes.size} axes, but there are {size[0]} graphs of {size[1]} panels."
-            )
+                f"ax must have {size[0]} x {size[1]} axes, for graphs and panels, got {axes.size}.")
         return axes.reshape(size), False
     import matplotlib.pyplot as plt
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._arguments import check_matplotlib, last_step, of_length
-from fastm4n.plotting._path_data import path_data
+from fastm4n.plotting._axes import check_matplotlib, last_step, of_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, FloatArray
     from fastm4n.path._path import RegularizationPath, RegularizationPathCV
 
-PANEL_HEIGHTS = {"gap": 2, "score": 3, "n_nonzero": 2, "coef": 3}
-LEGENDS = {
-    "gap": {**_axes.ABOVE, "ncols": 5},
-    "score": _axes.ABOVE,
-    "coef": {
+# points of the gap's curve for each decade of alpha, next to the ends of its pieces
+POINTS_PER_DECADE = 40
+# for each panel its height, its legend, and a remedy if it has no numbers
+PANELS = {
+    "gap": (2, {**_axes.ABOVE, "ncols": 5}, "the gaps of the path were not certified"),
+    "score": (3, _axes.ABOVE, "give X and y, or X_valid and y_valid"),
+    "n_nonzero": (2, _axes.ABOVE, "the penalty of the path makes no weights zero"),
+    "coef": (3, {
         "loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "fontsize": "small",
-    },
+    }, "give n_coefs"),
 }
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class RegularizationPathDisplay:
     """A regularisation path: its certified gap, scores and strongest weights against alpha.
 
@@ -41,23 +45,23 @@ class RegularizationPathDisplay:
     ----------
     alphas, gaps : ndarray of shape (n_breakpoints,)
         Breakpoints, decreasing, and the certified gap at each, as a share of the objective at zero
-        weights; NaN where it was not certified.
+        weights. NaN without a certificate.
     eps : float
-        Gap that the path keeps to.
+        Bound of the gap along the path.
     curve_alphas, curve_gaps : ndarray of shape (n_points,)
         Points of the certified gap as a function of alpha, decreasing in alpha.
     switches : ndarray of shape (n_breakpoints - 1,)
-        Alphas at which the weights of a breakpoint give way to those of the next.
+        Alphas at which the path switches from the weights of a breakpoint to those of the next.
     scores : dict of ndarray of shape (n_breakpoints,), default=None
         Scores at the breakpoints, by the name of the data.
     scores_above : dict of float, default=None
         Scores at the largest alpha of the curve, by the name of the data. Above the first
-        breakpoint its weights are scaled, which most scores do not see: where both are the same,
-        the steps begin at that alpha, else at the first breakpoint.
+        breakpoint its weights are scaled, without an effect on most scores. If the scores are
+        equal, the steps begin at that alpha, otherwise at the first breakpoint.
     score_name : str, default="score"
-        What the scores are.
+        Label of the axis of scores.
     n_nonzero : ndarray of shape (n_breakpoints,), default=None
-        How many weights are not zero at the breakpoints, under a penalty that makes them zero.
+        Number of nonzero weights at the breakpoints, for a penalty that makes weights zero.
     coefs : ndarray of shape (n_breakpoints, n_weights), default=None
         Weights at the breakpoints.
     coef_names : list of str, default=None
@@ -74,12 +78,12 @@ class RegularizationPathDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes
-        One for each panel.
+        Axes of the panels.
     ax_ : matplotlib Axes
-        The first of them.
+        The first of `axes_`.
     figure_ : matplotlib Figure
     panels_ : tuple of str
-        What the panels show: "gap", "score", "n_nonzero", "coef".
+        Names of the panels: "gap", "score", "n_nonzero", "coef".
     gap_line_, eps_line_, breakpoints_ : matplotlib Line2D
         The certified gap as a function of alpha, `eps`, and the breakpoints. Only with "gap".
     score_lines_ : dict of matplotlib Line2D
@@ -92,7 +96,7 @@ class RegularizationPathDisplay:
     coef_lines_ : list of matplotlib Line2D
         Only with "coef".
     best_alpha_lines_, one_se_alpha_lines_ : list of matplotlib Line2D
-        In each panel the line at the alpha, if there is one; the second if it is another one.
+        In each panel the line at `best_alpha`, and at `one_se_alpha` if that is different.
 
     See Also
     --------
@@ -101,9 +105,9 @@ class RegularizationPathDisplay:
 
     Notes
     -----
-    Between two breakpoints the weights are those of the one whose objective is lower. The certified
-    gap is linear in alpha while they are the same: it mostly rises from either breakpoint to where
-    one gives way to the other, and that is where scores and weights have their steps. Where the
+    Between two breakpoints the path takes the weights with the lower objective. As long as the
+    weights stay the same, the certified gap is linear in alpha. It mostly rises from both
+    breakpoints to the switch between them, where scores and weights have their steps. If the
     weights of a neighbour are better at a breakpoint itself, the gap jumps there.
 
     Examples
@@ -118,46 +122,36 @@ class RegularizationPathDisplay:
     ('gap', 'score', 'coef')
     """
 
-    panels_: tuple[str, ...]
-    axes_: Array
-    ax_: Axes
-    figure_: Figure
-    best_alpha_lines_: Any
-    one_se_alpha_lines_: Any
-    gap_line_: Any
-    breakpoints_: Any
-    eps_line_: Any
-    score_lines_: dict[str, Any]
-    mean_score_line_: Any
-    score_band_: Any
-    n_nonzero_line_: Any
-    coef_lines_: list[Any]
-
-    def __init__(
-        self, *, alphas: FloatArray, gaps: FloatArray, eps: float, curve_alphas: FloatArray,
-        curve_gaps: FloatArray, switches: FloatArray, scores: Any = None,
-        scores_above: dict[str, float] | None = None, score_name: str = "score",
-        n_nonzero: FloatArray | None = None, coefs: FloatArray | None = None,
-        coef_names: Sequence[str] | None = None, cv_alphas: FloatArray | None = None,
-        cv_scores: FloatArray | None = None, best_alpha: float | None = None,
-        one_se_alpha: float | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.gaps = gaps
-        self.eps = eps
-        self.curve_alphas = curve_alphas
-        self.curve_gaps = curve_gaps
-        self.switches = switches
-        self.scores = scores
-        self.scores_above = scores_above
-        self.score_name = score_name
-        self.n_nonzero = n_nonzero
-        self.coefs = coefs
-        self.coef_names = coef_names
-        self.cv_alphas = cv_alphas
-        self.cv_scores = cv_scores
-        self.best_alpha = best_alpha
-        self.one_se_alpha = one_se_alpha
+    alphas: FloatArray
+    gaps: FloatArray
+    eps: float
+    curve_alphas: FloatArray
+    curve_gaps: FloatArray
+    switches: FloatArray
+    scores: Any = None
+    scores_above: dict[str, float] | None = None
+    score_name: str = "score"
+    n_nonzero: FloatArray | None = None
+    coefs: FloatArray | None = None
+    coef_names: Sequence[str] | None = None
+    cv_alphas: FloatArray | None = None
+    cv_scores: FloatArray | None = None
+    best_alpha: float | None = None
+    one_se_alpha: float | None = None
+    panels_: tuple[str, ...] = field(init=False)
+    axes_: Array = field(init=False)
+    ax_: Axes = field(init=False)
+    figure_: Figure = field(init=False)
+    gap_line_: Any = field(init=False)
+    eps_line_: Any = field(init=False)
+    breakpoints_: Any = field(init=False)
+    score_lines_: dict[str, Any] = field(init=False)
+    mean_score_line_: Any = field(init=False)
+    score_band_: Any = field(init=False)
+    n_nonzero_line_: Any = field(init=False)
+    coef_lines_: list[Any] = field(init=False)
+    best_alpha_lines_: Any = field(init=False)
+    one_se_alpha_lines_: Any = field(init=False)
 
     def __repr__(self) -> str:
         n = len(self.alphas)
@@ -181,36 +175,36 @@ class RegularizationPathDisplay:
         ----------
         path : RegularizationPath
         X, y : default=None
-            Data that the path is scored on, as its estimator takes them.
+            Data to score the path on, as for its estimator.
         X_valid, y_valid : default=None
-            Data to choose alpha by: the best score on them is marked, at its largest alpha. X
-            and y are then those of the training.
+            Data to choose alpha by. Their best score is marked, at its largest alpha. X and y
+            are then the training data.
         scores : dict of array-like of shape (n_breakpoints,), default=None
-            Scores, or losses, that are known already, by the name of the data.
+            Known scores or losses, by the name of the data.
         best_alpha : float, default=None
-            An alpha to mark, where X_valid does not say which.
+            An alpha to mark, without X_valid.
         scoring : str or callable, default=None
-            A scorer of scikit-learn's; the estimator's own `score` by default.
+            A scorer of scikit-learn. By default the estimator's `score`.
         score_name : str, default=None
-            Label of the axis of scores; by default that of `scoring`, or "score".
+            Label of the axis of scores. By default the name of `scoring`, or "score".
         n_coefs : int, default=0
-            Number of weights to show: those of the largest absolute value anywhere on the path.
+            Number of weights to show, the largest by absolute value anywhere on the path.
         feature_names : list of str, default=None
-            Names of the features; by default `feature_names_in_`, or x0, x1, ...
+            Names of the features. By default `feature_names_in_`, or x0, x1, ...
         alpha_min, alpha_max : float, default=None
-            Ends of the gap's curve; by default a little beyond the breakpoints.
+            Ends of the gap's curve. By default a little beyond the breakpoints.
         panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
-            What to show; by default all for which there are numbers.
+            Panels to show. By default all with numbers.
         ax : matplotlib Axes, sequence of them, or Figure, default=None
             One for each panel. An empty figure, or part of one, gets axes for the panels. By
-            default a new figure is made by pyplot.
+            default a new figure of pyplot.
 
         Returns
         -------
         display : RegularizationPathDisplay
         """
         check_matplotlib(f"{cls.__name__}.from_path")
-        data = path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
+        data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
         scores = {
             name: of_length(np.asarray(values), len(path.alphas), f"scores[{name!r}]", "breakpoint")
             for name, values in (scores or {}).items()
@@ -222,14 +216,12 @@ class RegularizationPathDisplay:
             scores[name], above[name] = _scores(path, X, y, scoring, data)
         if X_valid is not None:
             scores["validation"], above["validation"] = _scores(
-                path, X_valid, y_valid, scoring, data
-            )
+                path, X_valid, y_valid, scoring, data)
             # alphas decrease: the first of equals is the largest
             data["best_alpha"] = float(path.alphas[np.argmax(scores["validation"])])
         display = cls(
             **data, scores=scores or None, scores_above=above,
-            score_name=_score_name(score_name, scoring),
-        )
+            score_name=_score_name(score_name, scoring))
         return display.plot(ax, panels=panels)
 
     @classmethod
@@ -241,17 +233,16 @@ class RegularizationPathDisplay:
     ) -> RegularizationPathDisplay:
         """Plot the path of a cross-validation, with the scores of its folds.
 
-        The best alpha and the one that the rule of one standard error takes are marked.
+        The plot marks the best alpha and the choice of the one-standard-error rule.
 
         Parameters
         ----------
         estimator : RegularizationPathCV
-            Fitted.
+            A fitted search.
         X, y : default=None
-            More data that the path is scored on, such as a test set, in the same way.
+            More data to score the path on, such as a test set.
         negate_score : bool, default=False
-            Whether to show the negatives of the scores, which are losses for scorers whose names
-            begin with ``"neg_"``.
+            Whether to negate the scores, for losses of scorers with a name ``"neg_..."``.
         score_name, n_coefs, feature_names, alpha_min, alpha_max, panels, ax
             As in :meth:`from_path`.
 
@@ -264,11 +255,10 @@ class RegularizationPathDisplay:
         check_is_fitted(estimator)
         if not hasattr(estimator, "path_"):
             raise TypeError(
-                f"estimator must be a RegularizationPathCV, got a {type(estimator).__name__}; "
-                "a path is plotted by from_path."
-            )
+                f"estimator must be a RegularizationPathCV, got a {type(estimator).__name__}. "
+                "Plot a path by from_path.")
         path, scoring = estimator.path_, estimator.scoring
-        data = path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
+        data = _path_data(path, alpha_min, alpha_max, n_coefs, feature_names)
         sign = -1 if negate_score else 1
         scores = above = None
         if X is not None:
@@ -280,8 +270,7 @@ class RegularizationPathDisplay:
             **data, scores=scores, scores_above=above,
             score_name=_score_name(score_name, scoring),
             cv_alphas=estimator.alphas_, cv_scores=sign * estimator.scores_,
-            best_alpha=estimator.alpha_, one_se_alpha=estimator.alpha_1se_,
-        )
+            best_alpha=estimator.alpha_, one_se_alpha=estimator.alpha_1se_)
         return display.plot(ax, panels=panels)
 
     def plot(
@@ -293,9 +282,9 @@ class RegularizationPathDisplay:
         ----------
         ax : matplotlib Axes, sequence of them, or Figure, default=None
             One for each panel. An empty figure, or part of one, gets axes for the panels. By
-            default a new figure is made by pyplot.
+            default a new figure of pyplot.
         panels : list of {"gap", "score", "n_nonzero", "coef"}, default=None
-            What to show; by default all for which there are numbers.
+            Panels to show. By default all with numbers.
 
         Returns
         -------
@@ -304,7 +293,7 @@ class RegularizationPathDisplay:
         check_matplotlib(f"{type(self).__name__}.plot")
         self.panels_ = self._check_panels(panels)
         n = len(self.panels_)
-        heights = [PANEL_HEIGHTS[panel] for panel in self.panels_]
+        heights = [PANELS[panel][0] for panel in self.panels_]
         if ax is None:
             size = 7, 1 + sum(heights)
             axes = _axes.new_axes("Regularisation path", n, figsize=size, height_ratios=heights)
@@ -314,25 +303,20 @@ class RegularizationPathDisplay:
             axes = np.ravel(np.array(ax, dtype=object))
             if axes.size != n:
                 raise ValueError(
-                    f"ax has {axes.size} axes, but there are {n} panels: "
-                    f"{', '.join(self.panels_)}. Give one for each, or choose panels."
-                )
+                    f"ax must have {n} axes, for the panels {', '.join(self.panels_)}, got "
+                    f"{axes.size}.")
         self.axes_, self.ax_, self.figure_ = axes, axes[0], axes[0].figure
-        draw = {
-            "gap": self._plot_gap, "score": self._plot_scores, "n_nonzero": self._plot_n_nonzero,
-            "coef": self._plot_coefs,
-        }
         self.best_alpha_lines_, self.one_se_alpha_lines_ = [], []
         for axes, panel in zip(self.axes_, self.panels_, strict=True):
             axes.set_xscale("log")
-            draw[panel](axes)
-            # the legend of the scores tells what the marked alphas are
+            getattr(self, f"_plot_{panel}")(axes)
+            # the legend of the scores names the marked alphas
             self._mark_alphas(axes, labelled=panel == "score" or "score" not in self.panels_)
             _axes.tidy(axes)
             if axes.get_legend_handles_labels()[0]:
                 n = len(axes.get_legend_handles_labels()[0])
                 columns = {"score": 3 if n <= 3 else 2, "coef": 1 + (n - 1) // 16}
-                axes.legend(**{"ncols": columns.get(panel, 1), **LEGENDS[panel]})
+                axes.legend(**{"ncols": columns.get(panel, 1), **PANELS[panel][1]})
         self.axes_[-1].set_xlabel("regularisation alpha (weaker to the left)")
         return self
 
@@ -348,20 +332,14 @@ class RegularizationPathDisplay:
             if not panels:
                 raise ValueError(
                     "There is nothing to show: the gaps of the path were not certified. Give data "
-                    "to score it on, or n_coefs."
-                )
+                    "to score it on, or n_coefs.")
         panels = (panels,) if isinstance(panels, str) else tuple(panels)
         if not panels or len(set(panels)) < len(panels) or not set(panels) <= set(there):
             raise ValueError(f"panels must be some of {tuple(there)}, got {panels!r}.")
         for panel in panels:
             if not there[panel]:
-                remedy = {
-                    "gap": "the gaps of the path were not certified",
-                    "score": "give X and y, or X_valid and y_valid",
-                    "n_nonzero": "the penalty of the path makes no weights zero",
-                    "coef": "give n_coefs",
-                }[panel]
-                raise ValueError(f"There are no numbers for the panel {panel!r}: {remedy}.")
+                raise ValueError(
+                    f"There are no numbers for the panel {panel!r}: {PANELS[panel][2]}.")
         return panels
 
     def _plot_gap(self, ax):
@@ -387,7 +365,7 @@ class RegularizationPathDisplay:
             ax.set_ylim(-0.03 * top, 1.08 * top)  # a little below 0, for whole markers
         ax.set_ylabel("relative duality gap")
 
-    def _plot_scores(self, ax):
+    def _plot_score(self, ax):
         self.score_lines_ = {}
         if self.cv_scores is not None:
             mean, error = _mean_and_error(self.cv_scores)
@@ -418,7 +396,7 @@ class RegularizationPathDisplay:
         ax.yaxis.get_major_locator().set_params(integer=True)
         ax.set_ylabel("weights not zero")
 
-    def _plot_coefs(self, ax):
+    def _plot_coef(self, ax):
         self.coef_lines_ = []
         for i in np.argsort(-self.coefs[-1], kind="stable"):
             style = {**_axes.style_of(len(self.coef_lines_)), "marker": ""}
@@ -430,9 +408,9 @@ class RegularizationPathDisplay:
         ax.set_ylabel("weight")
 
     def _steps(self, values, above=None):
-        """x and y of the step function of alpha, from the first breakpoint down to the last alpha.
+        """x and y of a step function of alpha, from the first breakpoint to the last alpha.
 
-        From the largest alpha of the curve where the value there is known, and the same.
+        If `above`, the value at the largest alpha of the curve, is the same, it begins there.
         """
         first = self.alphas[0]
         if above == values[0]:
@@ -447,9 +425,86 @@ class RegularizationPathDisplay:
         ):
             if alpha is not None and (lines is self.best_alpha_lines_ or alpha != self.best_alpha):
                 label = f"{name}: alpha = {alpha:.3g}" if labelled else None
-                lines.append(
-                    ax.axvline(alpha, color=_axes.GREY, linewidth=1.2, linestyle=style, label=label)
-                )
+                lines.append(ax.axvline(
+                    alpha, color=_axes.GREY, linewidth=1.2, linestyle=style, label=label))
+
+
+# --------------------------------------------------------------------------------- data
+
+
+def _path_data(path, alpha_min, alpha_max, n_coefs, feature_names):
+    """Arguments of every display of `path`."""
+    alphas = path.alphas
+    if alpha_min is None:
+        # a little below the last breakpoint, as far as certified
+        alpha_min = max(alphas[-1] / 2, min(alphas[-1], path.certified_down_to))
+    low, high = float(alpha_min), float(2 * alphas[0] if alpha_max is None else alpha_max)
+    if not 0 < low < high:
+        raise ValueError(
+            f"alpha_min must be above 0 and below alpha_max, got {low:g} and {high:g}.")
+    switches = _switches(path)
+    # the gap may jump at a breakpoint, if the weights of its neighbour are better
+    sides = np.nextafter(alphas, np.inf), np.nextafter(alphas, 0)
+    curve = _curve_points(np.concatenate([alphas, *sides, switches]), low, high)
+    data = {
+        "alphas": alphas, "gaps": path.relative_gaps, "eps": path.eps, "curve_alphas": curve,
+        "curve_gaps": np.array([path.relative_gap(alpha) for alpha in curve.tolist()]),
+        "switches": switches,
+    }
+    if path.is_sparse:
+        data["n_nonzero"] = path.n_nonzero
+    if n_coefs:
+        data["coefs"], data["coef_names"] = _strongest_coefs(path, n_coefs, feature_names)
+    return data
+
+
+def _switches(path):
+    """Alphas between two breakpoints at which the objectives of their weights are equal."""
+    above, below = path.alphas[:-1], path.alphas[1:]
+    less_loss, more_norm = path.losses[:-1] - path.losses[1:], np.diff(path.norms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        crossings = 2 * less_loss / more_norm
+    # weights that are not larger are better everywhere, or nowhere
+    crossings = np.where(more_norm > 0, crossings, np.where(less_loss > 0, above, below))
+    return np.clip(crossings, below, above)
+
+
+def _curve_points(corners, low, high):
+    """Decreasing alphas: the corners of the gap from low to high, and points between them."""
+    inside = corners[(corners > low) & (corners < high)]
+    n = 2 + int(POINTS_PER_DECADE * np.log10(high / low))
+    between = np.geomspace(high, low, n)[1:-1]
+    return np.unique(np.concatenate([[low, high], inside, between]))[::-1]
+
+
+def _strongest_coefs(path, n_coefs, feature_names):
+    """Weights at the breakpoints, (n_breakpoints, n_coefs), and their names."""
+    estimator = path.estimator(path.alphas[-1])
+    if not hasattr(estimator, "coef_"):
+        raise ValueError("n_coefs needs kernel='linear': kernels have no weights of features.")
+    largest = 0.0
+    for alpha in path.alphas:
+        largest = np.maximum(largest, np.abs(path.coef(alpha)))
+    chosen = np.sort(np.argsort(-largest.ravel(), kind="stable")[:n_coefs])
+    places = np.transpose(np.unravel_index(chosen, largest.shape))
+    coefs = np.array([np.ravel(path.coef(alpha))[chosen] for alpha in path.alphas])
+    n_features = largest.shape[-1]
+    if feature_names is None:
+        feature_names = getattr(
+            estimator, "feature_names_in_", [f"x{j}" for j in range(n_features)])
+    elif len(feature_names) != n_features:
+        raise ValueError(
+            f"feature_names must have {n_features} names, got {len(feature_names)}.")
+    labels = estimator._labels_attribute()
+    outputs = None if labels is None else getattr(estimator, labels)
+    names = []
+    for *output, feature in places:
+        parts = [str(part) for part in output]
+        if parts and outputs is not None:
+            parts[0] = str(outputs[output[0]])
+        name = str(feature_names[feature])
+        names.append(f"{', '.join(parts)}: {name}" if parts else name)
+    return coefs, names
 
 
 def _scores(path, X, y, scoring, data):

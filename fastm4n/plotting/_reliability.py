@@ -1,4 +1,4 @@
-"""How often labels are right, by their probability."""
+"""Accuracy of labels by their probability."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastm4n.base.checks import check_number
 from fastm4n.calibration import ReliabilityCurve, reliability_curve
-from fastm4n.plotting._arguments import check_matplotlib
-from fastm4n.plotting._axes import ABOVE, GREY, new_axes, style_of, tidy
+from fastm4n.plotting._axes import ABOVE, GREY, check_matplotlib, new_axes, style_of, tidy
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 class ReliabilityDisplay:
     """Accuracy of the likeliest labels by their probability, of one model or several.
 
-    Points on the diagonal are of probabilities that are calibrated; those below it are of a model
-    that is too sure of itself.
+    Calibrated probabilities lie on the diagonal. Points below it show overconfidence.
 
     Parameters
     ----------
     curves : ReliabilityCurve, or dict of str to ReliabilityCurve
-        By the names that the legend has.
+        Curves by their names in the legend.
 
     Attributes
     ----------
@@ -57,7 +55,8 @@ class ReliabilityDisplay:
             curves = {"": curves}
         if not isinstance(curves, dict) or not curves or not all(
                 isinstance(curve, ReliabilityCurve) for curve in curves.values()):
-            raise TypeError(f"curves must be a ReliabilityCurve or a dict of such, got {curves!r}.")
+            raise TypeError(
+                f"curves must be a ReliabilityCurve or a dict of them, got {curves!r}.")
         self.curves = curves
 
     def __repr__(self) -> str:
@@ -75,9 +74,9 @@ class ReliabilityDisplay:
         y, probabilities, classes, n_bins
             As in :func:`fastm4n.calibration.reliability_curve`.
         name : str, default=""
-            Of the model, for the legend.
+            Name of the model in the legend.
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on. By default a new figure.
 
         Returns
         -------
@@ -93,9 +92,9 @@ class ReliabilityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on. By default a new figure.
         least : int, default=1
-            Labels that a bin has at least to be drawn: the share of a few says little.
+            Minimum number of labels in a bin. Smaller bins are not drawn.
 
         Returns
         -------
@@ -114,11 +113,10 @@ class ReliabilityDisplay:
             self.lines_ += ax.plot(
                 curve.confidence[filled], curve.accuracy[filled],
                 label=f"{name}, {error}" if name else error, clip_on=False, **style)
-        ax.set_xlabel("mean probability of the likeliest label")
-        ax.set_ylabel("share of these labels that are right")
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1)
-        ax.set_aspect("equal")
+        ax.set(
+            xlabel="mean probability of the likeliest label",
+            ylabel="share of these labels that are right", xlim=(0, 1), ylim=(0, 1),
+            aspect="equal")
         tidy(ax)
         ax.legend(**ABOVE)
         self.ax_, self.figure_ = ax, ax.figure

@@ -1,20 +1,18 @@
-"""The papers in plain NumPy, written to be read beside them.
+"""The papers in plain NumPy, written to be read with them.
 
-Nothing here is fast, and nothing here is imported by the compiled code: these functions
-are what the tests and the benchmarks compare it with.
+These functions are not fast, and the compiled code does not import them. Tests and benchmarks
+compare it with them.
 
 - `blocks`: the problem, its certificate and one step, for blocks of outputs of any kind.
 - `block_coordinate`: block-coordinate Frank-Wolfe over them.
-- `passes`: such passes over atoms, with pairwise and away steps and a cache, and accelerated ones.
-- `baselines`: what these are compared with, batch Frank-Wolfe and stochastic subgradient steps.
-- `soft`: structured SVMs on factor graphs whose nodes and factors agree softly.
-- `penalty`: bounds, the elastic net and groups in the place of ||w||^2 / 2.
+- `passes`: passes over atoms, with pairwise and away steps and a cache, and accelerated passes.
+- `baselines`: batch Frank-Wolfe and stochastic subgradient steps, for comparisons.
+- `soft`: structured SVMs on factor graphs with soft agreement of nodes and factors.
+- `penalty`: bounds, the elastic net and groups instead of ||w||^2 / 2.
 - `outputs`: the three surrogates of a block, h and the oracle, for outputs of any kind.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
-  a permutation; `simplex_block`, `chain_block`, `permutation_block`: what is their own, of the
-  oracles and of the blocks.
-- `automaton`: labellings of a sequence by scores of n-grams of labels, within what a finite
-  automaton accepts.
+  a permutation. `simplex_block`, `chain_block`, `permutation_block`: their oracles and blocks.
+- `automaton`: sequences of labels with scores of n-grams, accepted by a finite automaton.
 - `forest`: labels of the nodes of a graph without cycles, with their oracles.
 - `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
 """

@@ -1,21 +1,21 @@
 """Sequences whose labels depend on several before them, within what an automaton accepts.
 
-Conventions, beside those of `fastm4n.reference.chain`:
+Conventions, in addition to those of `fastm4n.reference.chain`:
 
 - A labelling y scores
 
       s(y) = sum_t unary[t, y_t] + sum_t sum_g weights[g] 1[(y_{t-n+1}, ..., y_t) = g],
 
-  g being n-grams of labels, tuples of two labels or more; those that `weights` has not weigh 0.
+  with n-grams g of labels, tuples of at least two labels. The weight of an n-gram that is not in
+  `weights` is 0.
 - An automaton over labels is (transitions, accepting): transitions[d, label] is the state after d,
   -1 for none, and state 0 is the start. Outputs are the labellings that end in an accepting state;
   None lets all be outputs.
 - ``allowed`` (T, R) are the labels that each position may have; None allows all.
 
-A state here is all that the future depends on: the last labels, one less than the longest n-gram
-has, and the automaton's state. There are up to R^q of the former, and they are listed as they are
-reached. The compiled recursions have one state for those of them that differ in nothing that has a
-weight.
+A state consists of the last q labels, one fewer than in the longest n-gram, and the automaton's
+state. There are up to R^q tuples of labels, listed as they are reached. The compiled recursions
+merge those that lead to the same weights.
 """
 
 from __future__ import annotations

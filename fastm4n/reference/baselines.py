@@ -1,10 +1,10 @@
 """Two baselines that block-coordinate Frank-Wolfe is compared with, for outputs of any kind.
 
-Both are given `Blocks`; the problem is that of `fastm4n.reference.blocks`.
+Both take `Blocks`, and solve the problem in `fastm4n.reference.blocks`.
 
 `batch_frank_wolfe` steps in all blocks at once.  It works on the dual, so each iterate has a
-certificate.  `stochastic_subgradient` works on the primal.  It has no dual point, and so its
-objective is all that it can report: how far it is from the optimum must be learnt elsewhere.
+certificate. `stochastic_subgradient` works on the primal. It has no dual point, and reports its
+objective without a bound of the distance to the optimum.
 
 References
 ----------
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 class BatchResult(NamedTuple):
-    """What `batch_frank_wolfe` returns.
+    """Result of `batch_frank_wolfe`.
 
-    ``states`` are the blocks' last states and ``w`` a tuple of arrays; ``history`` has a row
+    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays. ``history`` has a row
     (iteration, primal, dual, gap) for the start and for each iterate.
     """
 
@@ -52,10 +52,10 @@ class BatchResult(NamedTuple):
 
 
 class SubgradientResult(NamedTuple):
-    """What `stochastic_subgradient` returns.
+    """Result of `stochastic_subgradient`.
 
-    ``w_average`` and ``w`` are the weighted average and the last iterate, tuples of arrays;
-    ``history`` has a row (pass, primal at the average) for each pass that was looked at.
+    ``w_average`` and ``w`` are the weighted average and the last iterate, tuples of arrays.
+    ``history`` has a row (pass, primal at the average) for each evaluated pass.
     """
 
     w_average: tuple[Any, ...]
@@ -155,7 +155,7 @@ def stochastic_subgradient(
     blocks: Blocks, *, n_passes: int, sampling: Literal["uniform", "permutation"] = "uniform",
     random_state: int = 0, bounds: tuple[float, float] | None = None, primal_every: int = 1,
 ) -> SubgradientResult:
-    """Minimise P(w) by projected stochastic subgradient steps ([3]_; [4]_; a baseline of [2]_).
+    """Minimise P(w) by projected stochastic subgradient steps [3]_ [4]_, a baseline of [2]_.
 
     Visit t = 1, 2, ... takes a block i and s_i, a maximiser of its oracle at w.  As l_i(w) is a
     maximum over points of the polytope, s_i gives a subgradient of it, and with the step
@@ -163,11 +163,11 @@ def stochastic_subgradient(
 
         w <- Proj[ (1 - 1/t) w + (n p_i / (alpha t)) Phi(x_i) (phi(y_i) - s_i) ],
 
-    Proj being the projection on the ball of `optimum_radius`, or on the bounds.  What counts is the
-    average (2 / (t (t + 1))) sum_k k w_k of the iterates w_k.  Under uniform sampling its expected
+    with the projection Proj on the ball of `optimum_radius`, or on the bounds. The result is the
+    average (2 / (t (t + 1))) sum_k k w_k of the iterates w_k. Under uniform sampling its expected
     distance P - P* is at most 5 B^2 / (alpha (t + 1)), where B bounds the subgradients' norms: by
-    the argument of [4]_, which has 2 for steps 2 / (alpha (t + 1)), and
-    E ||w_t - w*||^2 <= 4 B^2 / (alpha^2 t) for these ([5]_, Lemma 1).
+    the argument of [4]_, which has 2 for steps 2 / (alpha (t + 1)), and E ||w_t - w*||^2 <= 4 B^2 /
+    (alpha^2 t) for these ([5]_, Lemma 1).
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ def _visits(sampling, pass_number, order, p, stale_gaps, rng):
 class BlockPasses:
     """Passes of visits, one at a time.
 
-    A visit of block i calls its oracle at its scores v, for a point s; keeps the block's gap; and
+    A visit of block i calls its oracle at its scores v for a point s, stores the block's gap, and
     moves the block towards s.
 
     Parameters
@@ -106,7 +106,7 @@ class BlockPasses:
     step : {"line_search", "fixed", "exact"}
         As in `block_coordinate_frank_wolfe`.
     states : list, optional
-        The start; `Blocks.start` if not given.
+        The start, by default `Blocks.start`.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class BlockPasses:
         self.average, self.z_average = (list(self.states), self.z) if is_fixed else (None, None)
 
     def run_pass(self, sampling: str) -> None:
-        """n visits; the first pass of sampling by gap is one in random order."""
+        """Make n visits, in random order in the first pass of sampling by gap."""
         self.n_passes += 1
         for i in _visits(
                 sampling, self.n_passes, self.order, self.blocks.p, self.gaps, self.rng):
@@ -249,7 +249,7 @@ def block_coordinate_frank_wolfe(
         All gaps are recomputed, and the history gets a row, after each gap_every passes
         and after the last.
     states : list, optional
-        The start; `Blocks.start` if not given.
+        The start, by default `Blocks.start`.
 
     Returns
     -------

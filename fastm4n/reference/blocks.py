@@ -1,8 +1,8 @@
 """The problem, its certificate and one step, for blocks of outputs of any kind.
 
-Block i has features Phi(x_i), an output y_i and a weight p_i > 0, sum_i p_i = 1; v_i = w' Phi(x_i)
-are its scores and mu_i, a point of the marginal polytope of its outputs, is its dual point.  With
-the concave functions h_i of the surrogate, which vanish at phi(y_i),
+Block i has features Phi(x_i), an output y_i and a weight p_i > 0, sum_i p_i = 1. Its scores are v_i
+= w' Phi(x_i), and its dual point mu_i is in the marginal polytope of its outputs. With the concave
+functions h_i of the surrogate, which vanish at phi(y_i),
 
     primal  P(w)  = sum_i p_i [ max_mu h_i(mu) + <v_i, mu> - <v_i, phi(y_i)> ] + (alpha / 2) ||w||^2
     dual    D(mu) = sum_i p_i h_i(mu_i) - (alpha / 2) ||w(mu)||^2
@@ -18,12 +18,12 @@ With another penalty, alpha Omega(w), w(mu) is prox of z(mu), the sum above, and
 lower <= w <= upper, w(mu) = clip(z(mu), lower, upper), and the last term is
 -(alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)> ([2]_, appendix H).
 
-The state of a block is mu_i.  That of the log surrogate of sequences and permutations is the
-natural parameters whose marginals mu_i is, as the entropy of mu_i does not follow from mu_i alone.
+The state of a block is mu_i. For the log surrogate of sequences and permutations it is the natural
+parameters with the marginals mu_i, as mu_i does not determine the entropy.
 
-Scores, points, features and w are tuples of arrays, the parts of each; a block's point ends with
-its h.  What a kind of output is made of is said by a class derived from `Blocks`: `SimplexBlocks`
-(one of k labels), `ChainBlocks` (a sequence of labels) and `PermutationBlocks`.
+Scores, points, features and w are tuples of arrays, and a block's point ends with its h. Classes
+derived from `Blocks` implement kinds of outputs: `SimplexBlocks` (one of k labels), `ChainBlocks`
+(a sequence of labels) and `PermutationBlocks`.
 
 References
 ----------
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Certificate(NamedTuple):
-    """What `Blocks.certificate` returns: gap = primal - dual = sum_i p_i block_gaps[i]."""
+    """Result of `Blocks.certificate`: gap = primal - dual = sum_i p_i block_gaps[i]."""
 
     primal: float
     dual: float
@@ -96,7 +96,7 @@ def _clipped_ratio(ascent, curvature):
 class Blocks:
     """Training examples with outputs of one kind, under one surrogate.
 
-    A derived class has `outputs`, y and cost, and the three methods that have no body here.
+    A derived class has `outputs`, y, cost and the three abstract methods.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Blocks:
     weights : array of shape (n,) or None
         Positive, divided by their sum; equal if None.
     penalty : Penalty, pair (lower, upper) or None
-        Omega; a pair is that of bounds. Parts that are not fitted are zero all the same.
+        Omega, or a pair of bounds. Parts that are not fitted are zero anyway.
     """
 
     n: int
@@ -164,9 +164,9 @@ class Blocks:
     def oracle_of_visit(
         self, i: int, v: tuple[Any, ...], starts: dict[str, Any],
     ) -> tuple[Any, ...]:
-        """What a visit calls in the place of the oracle, where that may be less exact.
+        """The oracle of visits, which may be less exact.
 
-        starts is a dictionary, at first empty, for what the next visit of a block starts from.
+        starts is a dictionary, at first empty, for starts of the next visit of a block.
         """
         return self.oracle(i, v)
 
@@ -181,23 +181,23 @@ class Blocks:
     def change_of_w(
         self, i: int, old: tuple[FloatArray], new: list[FloatArray] | tuple[FloatArray],
     ) -> tuple[FloatArray]:
-        """What w(mu) gains when mu_i goes from old to new."""
+        """The change of w(mu) when mu_i goes from old to new."""
         return _times(self.p[i] / self.alpha, self.features(i, _minus(old, new)))
 
     def fitted(self, w: tuple[FloatArray]) -> tuple[FloatArray]:
-        """w with zeros in the parts that are not fitted; by default all are."""
+        """w with zeros in the parts that are not fitted. By default all are fitted."""
         return w
 
     def primal_weights(self, points: list[Any]) -> tuple[Any, ...]:
         """z(mu)  ([1]_, section 5.1, its sign put right), of points ``(*mu_i, h_i)``.
 
-        It is w(mu) for Omega(w) = ||w||^2 / 2; otherwise w(mu) is its prox.
+        It is w(mu) for Omega(w) = ||w||^2 / 2. Otherwise w(mu) is its prox.
         """
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
 
     def prox(self, z: tuple[Any, ...]) -> tuple[Any, ...]:
-        """w = prox(z); z itself where Omega(w) is ||w||^2 / 2."""
+        """w = prox(z), equal to z if Omega(w) is ||w||^2 / 2."""
         return z if self.is_plain else self.fitted(self.penalty.prox(z))
 
     def conjugate(self, z: tuple[Any, ...]) -> float:

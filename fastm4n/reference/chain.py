@@ -1,13 +1,13 @@
 """Sequences of labels: inference on a chain, whose marginal polytope is theirs.
 
-Conventions, beside those of `fastm4n.reference.simplex`:
+Conventions, in addition to those of `fastm4n.reference.simplex`:
 
 - A labelling y of T positions with R labels has the score
 
       s(y) = sum_t unary[t, y_t] + sum_t pairwise[t, y_t, y_{t+1}],
 
   ``unary`` (T, R), ``pairwise`` (T-1, R, R), or (R, R) if all transitions share it.  A score
-  of ``-inf`` forbids a label or a transition; one labelling at least must stay allowed.
+  of ``-inf`` forbids a label or a transition, and at least one labelling must stay allowed.
 - A point of the polytope is ``nodes`` (T, R), the distributions of the labels, and ``edges``
   (T-1, R, R), those of the transitions: nodes[t] = edges[t].sum(axis=1), and
   nodes[t + 1] = edges[t].sum(axis=0).
@@ -103,8 +103,8 @@ def viterbi(unary: FloatArray, pairwise: FloatArray) -> tuple[IntArray, float]:
     Returns
     -------
     path : array of int of shape (T,)
-        Of several maximisers the one whose last label is smallest, of these the one whose
-        last but one is, and so on.
+        Of several maximisers the one with the smallest last label, then with the smallest label
+        before it, and so on.
     score : float
 
     Examples

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class ChainOutputs(Outputs):
     """Sequences of labels: v is (unary, pairwise).
 
-    A point is (nodes, transitions), transitions (R, R) being the sum over t of the edges; their
-    entropy asks for the edges themselves.
+    A point is (nodes, transitions), where transitions (R, R) are the sum over t of the edges. The
+    entropy depends on the edges.
     """
 
     @classmethod
@@ -86,7 +86,7 @@ def max_min_mirror_prox_chain(
         theta_half = theta + eta g(nu),        nu_half_t ∝ nu_t exp(-eta cost' mu_t / T),
         theta     += eta g(nu_half),           nu_t      ∝ nu_t exp(-eta cost' mu_half_t / T).
 
-    Returned are the averages of the half-step points (Theorem G.1 of [1]_; the printed
+    The result is the average of the half-step points (Theorem G.1 of [1]_, where the printed
     Algorithm 2 averages the full steps).
 
     Parameters
@@ -95,11 +95,11 @@ def max_min_mirror_prox_chain(
     pairwise : array of shape (R, R) or (T-1, R, R)
     cost : array of shape (R, R)
     n_iter : int, optional
-        At least 1; 10 T if not given, as in section 6 of [1]_.
+        At least 1, by default 10 T as in section 6 of [1]_.
     start : tuple of arrays (nodes, edges, nu), optional
-        As returned by another call; if not given the uniform distributions on the allowed
-        labellings and on the predictions.  Entries below 1e-30 are lifted to it, or a label
-        dropped before could never come back.
+        Results of another call, by default the uniform distributions on the allowed labellings and
+        on the predictions. Entries are raised to at least 1e-30, as a label of probability zero
+        would never return.
 
     Returns
     -------
@@ -212,11 +212,10 @@ def max_min_column_generation(
         max_{p, z}  sum_c p_c s(y_c) + (1 / T) sum_t z_t
         s.t.        z_t <= sum_c p_c cost[y_c(t), j]  for all t and j,   p in the simplex,
 
-    is a small linear program.  Its value is a lower bound; the multipliers of its
-    inequalities, times T, are nu; and the labelling that maximises
-    s(y) + (1 / T) sum_t (cost nu_t)[y_t] makes an upper bound.  It is the next column, until
-    the bounds meet.  A column is worth its score only if it exceeds max_y s(y) - max(cost):
-    the program is well scaled for scores of any size.
+    is a small linear program. Its value is a lower bound. The multipliers of its inequalities,
+    times T, are nu, and the labelling that maximises s(y) + (1 / T) sum_t (cost nu_t)[y_t] gives an
+    upper bound. It is the next column, until the bounds meet. A column is worth its score only if
+    it exceeds max_y s(y) - max(cost): the program is well scaled for scores of any size.
 
     Parameters
     ----------
@@ -373,9 +372,9 @@ class ChainBlocks(Blocks):
         unary[t] = emissions x_t + intercept (+ start if t = 0) (+ end if t = T - 1),
         pairwise = transitions.
 
-    The state of a block is its nodes and summed edges (mu_i), which is all that w(mu) and h ask
-    for; that of the log surrogate the natural parameters (unary, pairwise) whose sum-product
-    mu_i is, as the entropy of mu_i asks for each edge.
+    The state of a block is mu_i, its nodes and summed edges, which are enough for w(mu) and h. For
+    the log surrogate it is the natural parameters (unary, pairwise), as the entropy of mu_i depends
+    on each edge.
 
     Parameters
     ----------
@@ -386,11 +385,11 @@ class ChainBlocks(Blocks):
     surrogate : {"max_margin", "max_min", "log"}
     alpha : float
     weights : array of shape (n,), optional
-        Positive, divided by their sum; equal if not given.
+        Positive, divided by their sum, equal by default.
     cost : array of shape (n_labels, n_labels), optional
-        Cost of a position; 0-1 if not given; unused by "log".
+        Cost of a position, 0-1 by default, unused by "log".
     fit : tuple of str
-        The parts of w that are fitted, of those of `ChainWeights`; the others are zero.
+        The fitted parts of w among those of `ChainWeights`. The others are zero.
     oracle_tol : float
         Accuracy of the "max_min" oracle in visits and certificates, which are honest at any.
     penalty : Penalty or pair (lower, upper), optional

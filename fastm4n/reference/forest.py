@@ -1,13 +1,13 @@
 """Labellings of forests: inference on graphs without cycles, by messages up and down their trees.
 
-Conventions, beside those of `fastm4n.reference.simplex`:
+Conventions, in addition to those of `fastm4n.reference.simplex`:
 
 - A labelling y of n nodes with k labels has the score
 
       s(y) = sum_i unary[i, y_i] + sum_e tables[e, y_a, y_b],   (a, b) = edges[e],
 
   ``unary`` (n, k), ``edges`` (m, 2) with no cycle, ``tables`` (m, k, k).  A score of ``-inf``
-  forbids a label or a pair; a node with fewer labels than k has -inf for the others.
+  forbids a label or a pair. A node with fewer labels than k has -inf for the others.
 - A point of the polytope is ``nodes`` (n, k), the distributions of the labels, and ``pairs``
   (m, k, k), those of the pairs of labels of the edges: nodes[a] = pairs[e].sum(axis=1), and
   nodes[b] = pairs[e].sum(axis=0).
@@ -215,8 +215,8 @@ def forest_indicator(
 def forest_entropy(nodes: FloatArray, pairs: FloatArray, edges: ArrayLike) -> float:
     """Shannon entropy of the distribution with these marginals, in nats.
 
-    q(y) = prod_e pairs[e] / prod_i nodes[i]^(edges of i - 1): of every entropy of an edge the two
-    of its ends are taken off, and those of all nodes are added.
+    q(y) = prod_e pairs[e] / prod_i nodes[i]^(edges of i - 1): the entropies of both ends are
+    subtracted from the entropy of each edge, and the entropies of all nodes are added.
 
     Examples
     --------

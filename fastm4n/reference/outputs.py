@@ -17,10 +17,10 @@ surrogate             h(mu)                               model
                       "max_margin" has
 ====================  ==================================  =======================
 
-Labels have one position; sequences choose the labels of y' each by itself, and permutations
-together.  What is a kind's own is said by a class derived from `Outputs`: `SimplexOutputs`,
-`ChainOutputs` and `PermutationOutputs`.  Scores v and points mu are tuples of arrays, the marginals
-of positions first.
+Labels have one position. The labels of y' are chosen independently in sequences, and jointly in
+permutations. Classes derived from `Outputs` implement the kinds: `SimplexOutputs`, `ChainOutputs`
+and `PermutationOutputs`. Scores v and points mu are tuples of arrays, the marginals of positions
+first.
 
 References
 ----------
@@ -69,7 +69,7 @@ class Outputs:
 
     @classmethod
     def entropy(cls, *mu: Any) -> Any:
-        """The entropy, where it follows from mu."""
+        """The entropy, if mu determines it."""
         raise ValueError("the entropy does not follow from mu; see gibbs, which has it.")
 
     @classmethod

@@ -1,26 +1,25 @@
 """Passes over blocks: steps along atoms, with a cache, and acceleration.
 
-Two further ways to make passes than plain visits (`fastm4n.reference.block_coordinate`), for the
+Two further kinds of passes, next to plain visits (`fastm4n.reference.block_coordinate`), for the
 same problem and outputs of any kind.
 
-*Atoms.*  With the heights of points the problem is a quadratic one over a polytope: an atom of
-block i is a pair (s, l), a point s and a number l <= h_i(s), and the block is held as
+*Atoms.* With the heights of points the problem is quadratic over a polytope. An atom of block i is
+a point s with a number l <= h_i(s), and the block is
 
     mu_i = sum_a weight_a s_a,    t_i = sum_a weight_a l_a <= h_i(mu_i),
 
-h_i being concave.  Steps raise the dual with t_i in place of h_i(mu_i).  Pairwise and away steps
-move weight between atoms ([1]_, Algorithms 3 and 4), and atoms without weight are a cache of the
+as h_i is concave. Steps raise the dual with t_i in place of h_i(mu_i). Pairwise and away steps move
+weight between atoms ([1]_, Algorithms 3 and 4), and atoms without weight are a cache of the
 oracle's answers ([1]_, Algorithm 5).
 
-*Acceleration.*  Passes are made on the problem with the further penalty kappa / 2 ||w - y||^2,
-whose minimiser over the dual points so far is
+*Acceleration.* Passes solve the problem with the additional penalty kappa / 2 ||w - y||^2, whose
+minimiser over the dual points so far is
 
     w = (alpha z(mu) + kappa y) / (alpha + kappa),
 
-of which prox is taken where Omega(w) is not ||w||^2 / 2.  After some passes y moves to w and
-beyond, by Nesterov's momentum
-for strong convexity alpha ([2]_, Algorithm 1).  What is returned is an average w of the latest
-weights, and its gap is P(w) - D(mu), both without kappa.
+followed by prox if Omega(w) is not ||w||^2 / 2. After some passes y moves to w and beyond, by
+Nesterov's momentum for strong convexity alpha ([2]_, Algorithm 1). The result is an average w of
+the latest weights, with the gap P(w) - D(mu), both without kappa.
 
 References
 ----------

@@ -42,7 +42,7 @@ class Penalty:
     modulus : float, default=1.0
         m.
     axis : int, optional
-        The axis of the parts that a group goes along; each weight by itself if not given.
+        The axis of the parts along a group. By default each weight is its own group.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-"""Permutations, which put items at positions: inference; their polytope is that of Birkhoff.
+"""Inference for permutations, which put items at positions, over the polytope of Birkhoff.
 
-Conventions, beside those of `fastm4n.reference.simplex`:
+Conventions, in addition to those of `fastm4n.reference.simplex`:
 
 - A permutation is ``places`` (M,): item i is at position places[i]. Its score is
-  sum_i scores[i, places[i]], with ``scores`` (M, M), finite or ``-inf``; one permutation at
-  least must stay allowed.
+  sum_i scores[i, places[i]], with ``scores`` (M, M), finite or ``-inf``, with at least one allowed
+  permutation.
 - phi(places) is the permutation matrix, and a point ``mu`` (M, M) of the polytope is doubly
   stochastic ([1]_, example 2.2).
-- ``cost`` (M, M) is that of a position: cost[j, k] of predicting k where the truth is j.  The
-  0-1 cost makes L the Hamming loss divided by M, that of [1]_.
+- ``cost`` (M, M) holds costs of a position: cost[j, k] of predicting k if the truth is j. With 0-1
+  costs L is the Hamming loss divided by M, as in [1]_.
 
 Marginals are #P-hard to compute: exactly, they take a table over the subsets of positions.
 Sinkhorn's iteration projects on the polytope instead ([1]_, appendix G.3), under the entropy
@@ -179,8 +179,8 @@ def permanent(matrix: FloatArray) -> float:
 def round_to_birkhoff(mu: FloatArray | list[list[float]]) -> FloatArray:
     """A doubly stochastic matrix near mu ([2]_, algorithm 2).
 
-    Rows, then columns, that sum to more than one are scaled down; what rows and columns miss
-    after that is added as a product.
+    Rows, then columns, that sum to more than one are scaled down, and a product of the missing sums
+    of rows and columns is added.
 
     Parameters
     ----------

@@ -120,17 +120,17 @@ def max_min_permutation_mirror_prox(
 ) -> tuple[FloatArray, FloatArray, float, float]:
     """Max-min oracle by saddle-point mirror prox ([1]_, Algorithm 2 and appendix G.3).
 
-    Under the entropy of the entries both players' projections are Sinkhorn's, and as they add
-    potentials to what is projected, mu and nu are kept by their natural parameters theta and
-    psi: mu = sinkhorn(theta), nu = sinkhorn(psi).  Each iteration takes a half step from
-    (mu, nu), and then the full step from the same (mu, nu) with the gradients at the half step,
+    Under the entropy of the entries both players project by Sinkhorn's iteration, which adds
+    potentials. mu and nu are stored by their natural parameters theta and psi: mu =
+    sinkhorn(theta), nu = sinkhorn(psi). Each iteration takes a half step from (mu, nu), and then
+    the full step from the same (mu, nu) with the gradients at the half step,
 
         theta_half = theta + eta (nu cost' / M + scores),  psi_half = psi - eta mu cost / M,
         theta     += eta (nu_half cost' / M + scores),     psi     -= eta mu_half cost / M.
 
-    Returned are the averages of the half-step points (Theorem G.1 of [1]_; the printed
-    Algorithm 2 averages the full steps), rounded to the polytope, as a bound at a matrix that
-    is nearly doubly stochastic bounds nothing.
+    The result is the average of the half-step points (Theorem G.1 of [1]_, where the printed
+    Algorithm 2 averages the full steps), rounded to the polytope: values at matrices that are only
+    nearly doubly stochastic are no bounds.
 
     Parameters
     ----------
@@ -237,8 +237,8 @@ class PermutationBlocks(Blocks):
 
     Scores W' x of one vector x (d,), with a weight for each entry, item and position, are the
     special case of `vector_pairs`.  Blocks may have different M; of the cost the first M rows and
-    columns count.  The state of a block is mu_i; that of the log surrogate the scores theta whose
-    marginals it is.
+    columns count. The state of a block is mu_i, or for the log surrogate the scores theta with the
+    marginals mu_i.
 
     Parameters
     ----------
@@ -248,9 +248,9 @@ class PermutationBlocks(Blocks):
     surrogate : {"max_margin", "max_min", "log"}
     alpha : float
     weights : array of shape (n,), optional
-        Positive, divided by their sum; equal if not given.
+        Positive, divided by their sum, equal by default.
     cost : array of shape (max M_i, max M_i), optional
-        Cost of a position; 0-1 if not given; unused by "log".
+        Cost of a position, 0-1 by default, unused by "log".
     penalty : Penalty or pair (lower, upper), optional
         As in `Blocks`.
 

@@ -220,9 +220,9 @@ class SimplexBlocks(Blocks):
     surrogate : {"max_margin", "max_min", "log"}
     alpha : float
     weights : array of shape (n,), optional
-        Positive, divided by their sum; equal if not given.
+        Positive, divided by their sum, equal by default.
     cost : array of shape (n_classes, n_classes), optional
-        0-1 if not given; unused by "log".
+        0-1 by default, unused by "log".
     penalty : Penalty or pair (lower, upper), optional
         As in `Blocks`; not with ``gram``, as coefficients have no coordinates.
     gram : bool

@@ -12,30 +12,30 @@ of probabilities mu_i, mu_c of its labels, and with theta = loss + <w, phi(y) - 
     w(mu)       = 1/alpha sum_m p_m sum_blocks (phi(truth) - phi(mu)),
     delta(mu)   = (A_ci mu_c - mu_i) / rho,
 
-where A_ci are marginals, p_m = 1/n by default, phi(mu) an expectation; messages of the true labels
-cancel within an example.  Then f_rho <= min g_rho, and g* = min g <= min g_rho, whereas g* is *not*
-bounded from below by f_rho: for that the dual point has to be rounded to agreement (`rounded`).
+where A_ci are marginals, p_m = 1/n by default, and phi(mu) is an expectation. Messages of the true
+labels cancel within an example. Then f_rho <= min g_rho, and g* = min g <= min g_rho, but f_rho is
+*no* lower bound of g*. That needs a dual point that is rounded to agreement (`rounded`).
 
-What differs from the paper [1]_:
+Differences from the paper [1]_:
 
-- rho is that of the paper over n: penalties of one example do not depend on their number, and
-  Theorem 4.1 holds with h = (8 Ymax q (B R + L))^2, without the factor n.
+- rho is the paper's rho over n. Penalties of one example do not depend on n, and Theorem 4.1 holds
+  with h = (8 Ymax q (B R + L))^2, without the factor n.
 - Steps of lines 7 and 12: gradients have a factor p, which their denominators miss, and the second
   term of line 12 has a plus.  With d = s - mu, s the label of largest score,
 
       node    gamma = <theta, d> / ( p |Phi d|^2 / alpha + N_i |d|^2 / rho ),
       factor  gamma = <theta, d> / ( p |Phi d|^2 / alpha + sum_i |A_ci d|^2 / rho ),
 
-  clipped to [0, 1], N_i being the number of factors at i.
-- Appendix E: a node's messages have curvature N_i, so that the constant is the larger
-  of max_i N_i and max_c |c|, and not 1 + max |Y_c| / |Y_i|.
+  clipped to [0, 1], with the number N_i of factors at i.
+- Appendix E: a node's messages have curvature N_i. The constant is the larger of max_i N_i and
+  max_c |c| instead of 1 + max |Y_c| / |Y_i|.
 
-Extensions, of section 7: a smaller rho from pass to pass (`annealed`); multipliers, which are
-messages delta0 beside those of the penalty (`augmented`); and smoothed maxima (`smoothing`), where
-max_y theta(y) becomes the maximum of <theta, mu> + smoothing/2 (1 - |mu|^2) over the simplex [3]_,
-and steps go to the mu that attains it: towards single labels they would converge no faster.  Of
-section 5: factors over all nodes, which keep their marginals and expected features alone
-(`GlobalFactor`), and kernels (`features_of_gram`).
+The extensions of section 7 are a decreasing rho (`annealed`), multipliers, which are additional
+messages delta0 (`augmented`), and smoothed maxima (`smoothing`). With smoothing max_y theta(y)
+becomes the maximum of <theta, mu> + smoothing/2 (1 - |mu|^2) over the simplex [3]_, and steps go to
+its maximiser: steps to single labels would not converge faster. From section 5 there are factors
+over all nodes, with marginals and expected features only (`GlobalFactor`), and kernels
+(`features_of_gram`).
 
 References
 ----------
@@ -154,7 +154,7 @@ class SoftProblem:
     delta : list of list of list of ndarray
         delta[m][c][slot]: the messages of factor c of example m to the nodes of its scope.
     multipliers : as delta
-        delta0, zero at first: what is added to (A mu_c - mu_i) / rho.
+        delta0, zero at first, added to (A mu_c - mu_i) / rho.
 
     Examples
     --------
@@ -236,7 +236,7 @@ class SoftProblem:
             for point, true in zip(of_example, truths, strict=True)) / self.alpha
 
     def messages(self, points: list[list[Point]]) -> list[list[list[Any]]]:
-        """delta(mu): multipliers, and what factors say of nodes less what these do, over rho."""
+        """delta(mu): multipliers plus (A mu_c - mu_i) / rho."""
         return [
             [[first + (marginal - of_example[i].marginals[0]) / self.rho
               for i, marginal, first in zip(
@@ -380,8 +380,8 @@ class SoftProblem:
     def rounded(self) -> Any:
         """A dual point near the present one whose factors and nodes agree, as points [2]_.
 
-        Node probabilities are means over a node and the factors at it; tables are scaled down to
-        them, one axis at a time, and what is lacking is added as a product.  For tables alone.
+        Node probabilities are means over a node and the factors at it. Tables are scaled down to
+        them, one axis at a time, and a product of the missing marginals is added. For tables alone.
         """
         result = []
         for m, (nodes, factors) in enumerate(self.examples):

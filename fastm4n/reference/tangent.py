@@ -1,9 +1,9 @@
-"""Tangent sum-product of chains with dual numbers, as it is read in books.
+"""Tangent sum-product of chains with dual numbers, as in textbooks.
 
 Every message of the forward and backward recursions, in log space, is a pair: its value and its
-derivative along a direction of scores. A log-sum-exp has as its derivative the mean of those of its
-terms under the softmax of their values; the derivative of a marginal is the marginal times that of
-its logarithm.
+derivative along a direction of scores. The derivative of a log-sum-exp is the mean of the
+derivatives of its terms under the softmax of their values. The derivative of a marginal is the
+marginal times the derivative of its logarithm.
 """
 
 from __future__ import annotations

@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
-    from fastm4n.research import boosting, costs, displays, theory  # noqa: F401
-    from fastm4n.research._boost import Boost, BoostLabels
+    from fastm4n.research import boosting, costs, displays, soft, theory  # noqa: F401
     from fastm4n.research._factor_graphs import FactorGraphs
     from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures
-    from fastm4n.research._soft_solver import solve_soft
+    from fastm4n.research.boosting import Boost, BoostLabelLoss, BoostLoss
     from fastm4n.research.displays import ComplexityDisplay, MarginDisplay
+    from fastm4n.research.soft import SoftGraphTagger, SoftMultiLabelClassifier, solve_soft
 
 __all__ = [
-    "Boost", "BoostLabels", "ComplexityDisplay", "FactorBlocks", "FactorGraphs", "MarginDisplay",
-    "SmoothMargin", "SoftFeatures", "solve_soft",
+    "Boost", "BoostLabelLoss", "BoostLoss", "ComplexityDisplay", "FactorBlocks", "FactorGraphs",
+    "MarginDisplay", "SmoothMargin", "SoftFeatures", "SoftGraphTagger",
+    "SoftMultiLabelClassifier", "solve_soft",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "Boost": "_boost", "BoostLabels": "_boost", "ComplexityDisplay": "displays",
+        "Boost": "boosting", "BoostLabelLoss": "boosting", "BoostLoss": "boosting",
+        "ComplexityDisplay": "displays",
         "FactorBlocks": "_soft_kernels", "FactorGraphs": "_factor_graphs",
         "MarginDisplay": "displays", "SmoothMargin": "_soft_kernels",
-        "SoftFeatures": "_soft_kernels", "solve_soft": "_soft_solver",
+        "SoftFeatures": "_soft_kernels", "SoftGraphTagger": "soft",
+        "SoftMultiLabelClassifier": "soft", "solve_soft": "soft",
     },
-    ("boosting", "costs", "displays", "theory"),
+    ("boosting", "costs", "displays", "soft", "theory"),
 )

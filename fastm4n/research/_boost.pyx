@@ -40,7 +40,7 @@ def check_costs(cost):
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
         raise ValueError(
-            f"cost[{i}, {j}] is {cost[i, j]:g}: surrogate='boost' weighs outputs by their "
+            f"cost[{i}, {j}] is {cost[i, j]:g}: surrogate=Boost() weighs outputs by their "
             "costs, which must be positive and finite where labels differ. Give the mistake a "
             "small cost.")
 
@@ -103,7 +103,7 @@ cdef class Boost(Log):
     def __init__(self, Outputs outputs):
         if not outputs.has_tangent:
             raise NotImplementedError(
-                f"surrogate='boost' needs tangents of marginals, and {type(outputs).__name__} has "
+                f"surrogate=Boost() needs tangents of marginals, and {type(outputs).__name__} has "
                 "none: implement `tangent`, and set has_tangent. Single labels, chains and graphs "
                 "without cycles have them.")
         check_costs(outputs.cost_matrix)
@@ -111,7 +111,7 @@ cdef class Boost(Log):
             part = int(np.flatnonzero(~(np.asarray(outputs.part_weights) > 0))[0])
             raise ValueError(
                 f"the costs of part {part} have weight {outputs.part_weights[part]:g}: "
-                "surrogate='boost' needs positive weights.")
+                "surrogate=Boost() needs positive weights.")
         super().__init__(outputs)
         if not self.has_natural_step:
             self.has_line_search = False

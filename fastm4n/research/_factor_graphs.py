@@ -32,45 +32,45 @@ def _integers(name, values, size=None, low=0):
 
 
 class FactorGraphs:
-    """Nodes and factors of examples, each of which has a label of its own.
+    """Nodes and factors of examples, each with a label of its own.
 
     A *factor* is over a tuple of nodes, its scope, and has a label for each tuple of their labels,
     numbered with the last node's label running fastest. A node or a factor scores its label y by
-    ``weights[table[y]] @ x``, x being its row of features and `table` that of its kind; a label
-    whose entry is -1 scores zero.
+    ``weights[table[y]] @ x``, x being its row of features and `table` that of its kind. A label
+    with the entry -1 scores zero.
 
-    A factor may also be a *count*: of its nodes, which have two labels each, a number between two
-    has label 1. It has no weights, and instead of a label for each tuple two numbers for each node,
-    what it says of the node's labels: see `with_counts`.
+    A factor may also be a *count* of the label 1 among its nodes, which have two labels each. It
+    has no weights, and instead of a label for each tuple two numbers for each node: see
+    `with_counts`.
 
     Parameters
     ----------
     node_labels : array-like of int of shape (n_nodes,)
-        How many labels each node has, the nodes of one example after those of the other.
+        Number of labels of each node, the nodes of one example after those of the other.
     node_counts : array-like of int of shape (n_examples,)
-        Nodes of each example.
+        Number of nodes of each example.
     scopes : array-like of int, flat
-        The nodes of each factor, one factor after the other, by their numbers among the nodes of
-        all examples.
+        The nodes of each factor, one factor after the other, numbered among the nodes of all
+        examples.
     scope_sizes : array-like of int of shape (n_factors,)
     factor_counts : array-like of int of shape (n_examples,)
     node_tables, factor_tables : list of array-like of int
-        For each kind of nodes or factors the number of the weights that each label meets, or -1;
-        of factors of the shape of their nodes' labels.
+        For each kind of nodes or factors the number of the weights that each label meets, or -1.
+        Tables of factors have the shape of their nodes' labels.
     node_kinds, factor_kinds : array-like of int, default=None
-        Which of the tables; the first by default.
+        Number of the table, the first by default.
     node_rows, factor_rows : array-like of int, default=None
-        Rows of the features: by default of nodes their own numbers, of factors row 0.
+        Rows of the features: by default the number of the node, and row 0 for factors.
     n_node_weights, n_factor_weights : int, default=None
-        Weights that there are, met or not; by default up to the last one of the tables.
+        Number of rows of weights, by default up to the last one in the tables.
     factor_scales : array-like of shape (n_factor_weights,), default=None
-        Positive numbers that each row of the factors' weights is multiplied by in scores, ones by
-        default: the penalty of what it scores is divided by their squares.
+        Positive numbers that multiply each row of the factors' weights in scores, ones by default.
+        They divide the penalty of a score by their squares.
     count_bounds : array-like of int of shape (n_factors, 2), default=None
-        Fewest and most nodes of label 1 of the factors that are counts, -1 and -1 for others; none
-        by default. Kinds and rows of counts are not looked at.
+        Bounds of the counts, -1 and -1 for other factors, none by default. Kinds and rows of counts
+        have no effect.
     negated : array-like of bool, flat, default=None
-        As `scopes`: nodes that are counted where they have label 0; none by default.
+        As `scopes`: nodes counted for the label 0, none by default.
 
     Attributes
     ----------
@@ -78,18 +78,18 @@ class FactorGraphs:
     node_blocks, factor_blocks : ndarray of int
         Numbers of nodes and factors among all blocks: an example's nodes, then its factors.
     sizes : ndarray of shape (n_blocks,)
-        Numbers of each block: as many as labels, of counts two for each node.
+        Numbers of each block: one for each label, or two for each node of a count.
     is_count : ndarray of bool of shape (n_factors,)
     examples : ndarray of shape (n_blocks,)
-        The example that each block belongs to.
+        The example of each block.
     slots : ndarray of int of shape (n_slots, 4)
-        Of each node of each scope: where its labels begin among those of all nodes, where they
-        begin among those of all slots, how many they are, and by how much the factor's label grows
-        from one of them to the next; 1 of counts, whose slots have two numbers each.
+        For each node of each scope: begin of its labels among those of all nodes and among those of
+        all slots, their number, and the step of the factor's label from one of them to the next (1
+        for counts, whose slots have two numbers each).
 
     Examples
     --------
-    Two nodes of two labels and an edge between them, which scores where both labels are 1:
+    Two nodes of two labels and an edge between them, which scores if both labels are 1:
 
     >>> from fastm4n.research import FactorGraphs
     >>> graphs = FactorGraphs([2, 2], [2], [0, 1], [2], [1], [[-1, 0]], [[[-1, -1], [-1, 0]]])
@@ -178,10 +178,10 @@ class FactorGraphs:
 
     @classmethod
     def of_pairs(cls, n_examples: int, n_labels: int, pairs: ArrayLike) -> FactorGraphs:
-        """The multi-label model of Meshi et al. (2015), section 6.
+        """Make the multi-label model of Meshi et al. (2015), section 6.
 
-        Labels of an example are nodes that are off (0) or on (1), and score where they are on, by
-        the example's row of features; a pair of labels scores one number where both are on.
+        Labels of an example are nodes that are off (0) or on (1), and score if they are on, by the
+        example's row of features. A pair of labels scores one number if both are on.
 
         Parameters
         ----------
@@ -208,26 +208,27 @@ class FactorGraphs:
         pairs: Literal["tables", "symmetric", "equal", "both"] = "tables",
         edge_types: ArrayLike | None = None, n_choices: ArrayLike | None = None,
     ) -> FactorGraphs:
-        """Graphs: factors are edges, and nodes of all graphs share their weights.
+        """Make graphs whose factors are edges, and whose nodes all share their weights.
 
-        Weights of nodes have a row for each label; those of edges a row for each pair of labels
-        ("tables", the second node's label running fastest), for each pair whatever its order
+        Weights of nodes have a row for each label. Weights of edges have a row for each pair of
+        labels ("tables", the second node's label running fastest), for each pair in any order
         ("symmetric": (0, 0), (1, 0), (1, 1), (2, 0) ...), or one, for two nodes of one label
-        ("equal") or of label 1 ("both"). Of "symmetric" pairs the penalty is that of the whole
-        table: labels that differ count twice.
+        ("equal") or of label 1 ("both"). The penalty of "symmetric" pairs is that of the whole
+        table: pairs of different labels count twice.
 
         Parameters
         ----------
-        n_nodes, n_edges : array-like of int of shape (n_graphs,)
+        n_nodes : array-like of int of shape (n_graphs,)
         edges : array-like of int of shape (n_edges_of_all, 2)
             Counted from 0 within each graph.
+        n_edges : array-like of int of shape (n_graphs,)
         n_labels : int
         pairs : {"tables", "symmetric", "equal", "both"}
         edge_types : array-like of int of shape (n_edges_of_all,), default=None
-            Edges of one type share rows of weights, those of type 0 coming first. None: edges have
-            features, a row each, and weights of one type.
+            Edges of one type share rows of weights, type 0 first. None: edges have features, a row
+            each, and weights of one type.
         n_choices : array-like of int of shape (n_nodes_of_all,), default=None
-            Labels of each node, the first of the n_labels; all of them by default.
+            Labels of each node, the first of the n_labels, all of them by default.
         """
         first, second = np.indices((n_labels, n_labels))
         tables = {
@@ -239,7 +240,7 @@ class FactorGraphs:
         }
         if pairs not in tables:
             raise ValueError(
-                f"soft constraints are there for pairs of {tuple(tables)}, got {pairs!r}.")
+                f"pairs must be one of {tuple(tables)}, got {pairs!r}.")
         table, n_nodes = tables[pairs], np.asarray(n_nodes, dtype=np.intp)
         n_edges = np.asarray(n_edges, dtype=np.intp)
         edges = np.asarray(edges, dtype=np.intp).reshape(-1, 2)
@@ -270,13 +271,12 @@ class FactorGraphs:
             factor_scales=np.tile(scales, n_types))
 
     def with_counts(self, counts: list[list[CountFactor]]) -> FactorGraphs:
-        """The same graphs with constraints of how many nodes have label 1.
+        """Add constraints on how many nodes have label 1.
 
         Parameters
         ----------
         counts : list of list of CountFactor
-            For each example those that are added to it, nodes being counted from 0 within the
-            example.
+            Additional ones for each example, with nodes counted from 0 within the example.
 
         Returns
         -------
@@ -284,7 +284,7 @@ class FactorGraphs:
 
         Examples
         --------
-        Of three labels one or two are on:
+        One or two of three labels are on:
 
         >>> from fastm4n import CountFactor
         >>> from fastm4n.research import FactorGraphs
@@ -409,8 +409,8 @@ class FactorGraphs:
             if products.size and products.max() > MOST_LABELS:
                 factor = factors[np.argmax(products[:, -1])]
                 raise ValueError(
-                    f"factor {factor} has more than {MOST_LABELS} labels: soft constraints keep "
-                    "a probability of each; use factors of fewer nodes.")
+                    f"factor {factor} has more than {MOST_LABELS} labels: use factors of fewer "
+                    "nodes.")
             steps[:, :-1] = products[:, :-1][:, ::-1]
             self.slots[places, 3] = steps
             self.sizes[self.factor_blocks[factors]] = products[:, -1]
@@ -442,9 +442,7 @@ class FactorGraphs:
                     f"{kinds[wrong[0]]}, has another number of entries.")
 
     def labels_of_blocks(self, y: ArrayLike) -> Any:
-        """The label of every block, in order, where y holds those of the nodes.
-
-        Of counts the labels of their nodes, one after the other.
+        """Labels of all blocks, for counts those of their nodes, by the labels `y` of the nodes.
         """
         y = _integers("y", y, self.n_nodes)
         wrong = np.flatnonzero(y >= self.node_labels)
@@ -471,9 +469,9 @@ class FactorGraphs:
         ----------
         y : array-like of int of shape (n_nodes,)
         cost : ndarray of shape (n_labels, n_labels)
-            cost[i, j]: cost of the label j where the truth is i.
+            cost[i, j]: cost of the label j if the truth is i.
         node_weights : array-like of shape (n_nodes,), default=None
-            What the costs of each node are multiplied by.
+            Factors of the costs of each node.
         """
         within = np.arange(self.node_labels.sum())
         within -= np.repeat(np.cumsum(self.node_labels) - self.node_labels, self.node_labels)

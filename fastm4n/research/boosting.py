@@ -1,10 +1,10 @@
-"""Objectives beside the convex surrogates of `fit`: boosting as printed, and minimum risk.
+"""Further objectives: boosting as printed, and minimum risk.
 
-``surrogate="boost"`` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
-exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i itself, as equation 20 of [1]_ has
-it; `exponential_losses` has it and equation 19 at the weights of a tagger. `refine_risk` goes on
-from a fitted tagger to a smaller expected cost, the objective of minimum-risk training, which is
-not convex.
+`Boost` minimises the mean of log(1 + F_i), F_i = sum_{y != y_i} L(y_i, y)
+exp(s(y) - s(y_i)). `fit_exponential` minimises the mean of F_i, equation 20 of [1]_.
+`exponential_losses` evaluates it and equation 19 at the weights of a tagger. `refine_risk`
+continues a fit of a tagger by minimum-risk training: it decreases the expected cost, which is not
+convex.
 
 References
 ----------
@@ -23,9 +23,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators import SequenceTagger
+from fastm4n.research._boost import Boost as BoostLoss
+from fastm4n.research._boost import BoostLabels as BoostLabelLoss
 from fastm4n.research.costs import LogCost, MarkovCost, of_sequences
 from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
+from fastm4n.surrogates import surrogate_name
+from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_weights import packed_weights
 
 if TYPE_CHECKING:
@@ -35,9 +39,10 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray, IntArray
     from fastm4n.data._types import Labellings, SequenceData
+    from fastm4n.outputs._base import Outputs
     from fastm4n.research.costs import EditDistance
 
-__all__ = ["exponential_losses", "fit_exponential", "refine_risk"]
+__all__ = ["Boost", "exponential_losses", "fit_exponential", "refine_risk"]
 
 FORMS = ("sum", "max")
 
@@ -45,50 +50,76 @@ FORMS = ("sum", "max")
 MOST_LOG = 700.0
 
 
+class Boost(_Surrogate):
+    """The boosting surrogate of VStructBoost, as a logarithm: log(1 + F).
+
+    F = sum over the wrong outputs y of L(y_i, y) exp(s(y) - s(y_i)), so that costs are factors of
+    the scores' exponentials. It needs outputs with tangents of their marginals: single labels,
+    chains, and graphs without cycles. The costs of different labels are positive.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fastm4n import OrdinalClassifier
+    >>> from fastm4n.research import Boost
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(OrdinalClassifier(Boost(), random_state=0).fit(X, y).score(X, y) > 0.8)
+    True
+    """
+
+    name = "boost"
+    needs = "has_tangent"
+
+    def over(self, outputs: Outputs, *oracle: Any) -> BoostLoss | BoostLabelLoss:
+        """Make the compiled surrogate over `outputs`, whatever the `oracle` of max-min games."""
+        kind = BoostLabelLoss if outputs.has_entropy and outputs.has_tangent else BoostLoss
+        return kind(outputs)
+
+
 def fit_exponential(
     estimator: SequenceTagger, X: SequenceData, y: Labellings,
     sample_weight: ArrayLike | None = None,
 ) -> Any:
-    """Fit an estimator to the exponential loss itself, by L-BFGS, with a certified gap.
+    """Fit an estimator to the exponential loss by L-BFGS, with a certified gap.
 
     Minimises mean_i F_i + alpha / 2 ||w||^2, F_i = sum over outputs y other than y_i of
     L(y_i, y) exp(s(y) - s(y_i)). At w = 0 it is the sum of the costs of all outputs, R^T / R for
-    each mistake of a sequence of T positions and R labels: the longest sequence is the whole
-    objective, and from a few hundred positions on it overflows. ``estimator.fit`` takes the
-    logarithm log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
+    each mistake of a sequence of T positions and R labels. The longest sequence dominates the
+    objective, which overflows from a few hundred positions on. ``estimator.fit`` minimises
+    log(1 + F_i), whose gradient is that of F_i over 1 + F_i.
 
     Parameters
     ----------
     estimator : estimator
-        With ``surrogate="boost"``, linear features and ``penalty="l2"``; its `alpha`, `cost`,
-        `tol` and `max_iter` (evaluations) are used. It is not changed.
+        With ``surrogate=Boost()``, linear features and ``penalty="l2"``. The fit uses its `alpha`,
+        `cost`, `tol` and `max_iter` (evaluations), and does not change it.
     X, y, sample_weight
-        As its `fit` takes them.
+        As in its `fit`.
 
     Returns
     -------
     fitted : estimator
-        A fitted copy. With v_i = w' Phi(x_i) for the dual points' scores, the gap is alpha / 2
-        ||w - w(u)||^2, u_i being the gradients of F_i: the square of the objective's gradient over
-        2 alpha. `relative_gap_` is relative to the objective at zero weights.
+        A fitted copy. With the gradients u_i of F_i as dual points the gap is alpha / 2
+        ||w - w(u)||^2, the squared gradient of the objective over 2 alpha. `relative_gap_` is
+        relative to the objective at zero weights.
 
     Raises
     ------
     ValueError
-        If log F_i is above 700 at zero weights, naming the example.
+        If log F_i of an example is above 700 at zero weights.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from fastm4n import MulticlassClassifier
-    >>> from fastm4n.research.boosting import fit_exponential
+    >>> from fastm4n.research.boosting import Boost, fit_exponential
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = fit_exponential(MulticlassClassifier("boost", alpha=0.1), X, y)
+    >>> clf = fit_exponential(MulticlassClassifier(Boost(), alpha=0.1), X, y)
     >>> bool(clf.relative_gap_ <= clf.tol), bool(clf.score(X, y) > 0.9)
     (True, True)
     """
-    if getattr(estimator, "surrogate", None) != "boost":
-        raise ValueError(f"fit_exponential needs surrogate='boost', got {estimator!r:.200}.")
+    if not isinstance(getattr(estimator, "surrogate", None), Boost):
+        raise ValueError(f"fit_exponential needs surrogate=Boost(), got {estimator!r:.200}.")
     fitted = clone(estimator)
     problem = fitted._problem(X, y, sample_weight)
     batch, alpha, p = _batch(fitted, problem)
@@ -127,20 +158,20 @@ def exponential_losses(
     tagger: SequenceTagger, X: SequenceData, y: Labellings, *, form: Literal["sum", "max"] = "sum",
     cost: MarkovCost | EditDistance | None = None,
 ) -> FloatArray:
-    """The losses of VStructBoost as printed, of each sequence under a fitted tagger.
+    """Compute the printed losses of VStructBoost for each sequence under a fitted tagger.
 
-    sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these terms,
-    equation 19, exactly: by a chain of labels and costs so far.
+    The sum over y of L(y_i, y) exp(s(y) - s(y_i)), equation 20 of [1]_, or the largest of these
+    terms, equation 19. Both are exact, by a chain of labels and costs so far.
 
     Parameters
     ----------
     tagger : SequenceTagger
         Fitted, with any surrogate.
     X, y
-        As its `fit` takes them.
+        As in its `fit`.
     form : {"sum", "max"}, default="sum"
     cost : MarkovCost or EditDistance, default=None
-        The tagger's own costs of positions, added up, by default.
+        By default the sum of the tagger's costs of positions.
 
     Returns
     -------
@@ -150,7 +181,7 @@ def exponential_losses(
     Raises
     ------
     ValueError
-        Where the logarithm of a loss is above 700, naming the sequence.
+        If the logarithm of the loss of a sequence is above 700.
 
     Examples
     --------
@@ -158,7 +189,7 @@ def exponential_losses(
     >>> from fastm4n import SequenceTagger
     >>> from fastm4n.research.boosting import exponential_losses
     >>> X, y = [np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0]]], [["a", "b", "a"], ["b", "a"]]
-    >>> tagger = SequenceTagger("boost", alpha=0.1, random_state=0).fit(X, y)
+    >>> tagger = SequenceTagger(Boost(), alpha=0.1, random_state=0).fit(X, y)
     >>> total, largest = (exponential_losses(tagger, X, y, form=form) for form in ("sum", "max"))
     >>> bool((largest <= total).all())
     True
@@ -178,14 +209,14 @@ def exponential_losses(
         if value > MOST_LOG:
             raise ValueError(
                 f"log F is {value:.4g}, and exp of more than {MOST_LOG:g} overflows. "
-                "surrogate='boost' takes log(1 + F).")
+                "surrogate=Boost() takes log(1 + F).")
         return np.exp(value)
 
     return of_sequences(loss, tagger, X, y)
 
 
 def score_of(unary: FloatArray, pairwise: FloatArray, labels: IntArray) -> float:
-    """The score of one labelling; pairwise is one matrix, or one for each transition."""
+    """The score of one labelling, with one pairwise matrix or one for each transition."""
     before, behind = labels[:-1], labels[1:]
     places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
     return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
@@ -195,30 +226,30 @@ def refine_risk(
     tagger: SequenceTagger, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None,
     *, alpha: float | None = None, max_iter: int = 100,
 ) -> SequenceTagger:
-    """Minimum-risk training from a fitted tagger on: a smaller expected cost on the data.
+    """Continue the fit of a tagger by minimum-risk training.
 
-    Goes down mean_i E L(y_i, Y) + alpha / 2 ||w||^2, the expectation being over labellings Y of the
-    tagger's distribution, from its weights, by L-BFGS; gradients are covariances, by tangent
-    sum-product. The objective is not convex: there is no gap, and where it ends depends on where it
-    began. It is never larger at the end.
+    Decreases mean_i E L(y_i, Y) + alpha / 2 ||w||^2 by L-BFGS from the tagger's weights, where the
+    labellings Y have the tagger's distribution. Gradients are covariances by tangent sum-product.
+    The objective is not convex: the result depends on the start, and there is no gap. The objective
+    never increases.
 
     Parameters
     ----------
     tagger : SequenceTagger
-        Fitted, with ``surrogate="log"``. It is not changed.
+        Fitted, with ``surrogate="log"``; unchanged.
     X, y, sample_weight
-        As its `fit` takes them.
+        As in its `fit`.
     alpha : float, default=None
-        Regularisation, that of the fit by default.
+        Regularisation, by default that of the fit.
     max_iter : int, default=100
-        Most evaluations.
+        Largest number of evaluations.
 
     Returns
     -------
     refined : SequenceTagger
-        A copy with other weights, `primal_objective_` being the objective above,
-        `dual_objective_` -inf and both gaps inf, as nothing is certified; `history_` has the
-        objective ("primal") after each step.
+        A copy with new weights and the objective as `primal_objective_`. Nothing is certified:
+        `dual_objective_` is -inf, and both gaps are inf. `history_` has the objective ("primal")
+        after each step.
 
     Examples
     --------
@@ -232,7 +263,7 @@ def refine_risk(
     >>> bool(objective[-1] < objective[0])
     True
     """
-    if not isinstance(tagger, SequenceTagger) or tagger.surrogate != "log":
+    if not isinstance(tagger, SequenceTagger) or surrogate_name(tagger.surrogate) != "log":
         raise ValueError(
             f"refine_risk needs a fitted SequenceTagger with surrogate='log', got {tagger!r:.200}.")
     check_is_fitted(tagger)
@@ -243,7 +274,7 @@ def refine_risk(
     plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
     problem = plain._problem(tagger._features(X), y, sample_weight)
     if not np.array_equal(problem.common["classes_"], tagger.classes_):
-        raise ValueError("y has other labels than those that the tagger was fitted to.")
+        raise ValueError("y has other labels than the tagger's classes_.")
     d = problem.common["n_features_in_"]
     if d != tagger.n_features_in_:
         raise ValueError(
@@ -272,16 +303,15 @@ def refine_risk(
 
 
 def _batch(estimator, problem, alpha=None):
-    """What is evaluated, alpha, and the weights of blocks; only for the plain L2 penalty."""
+    """The `Batch` of a problem with the plain L2 penalty, alpha, and the weights of blocks."""
     features = problem.features
     if not problem.loss.outputs.has_tangent:
         raise ValueError(
-            f"tangents of marginals are needed, and {type(problem.loss.outputs).__name__} has "
-            "none: single labels, chains of order 1 without constraints and graphs without cycles "
-            "have them.")
+            f"{type(problem.loss.outputs).__name__} has no tangents of marginals: use single "
+            "labels, chains of order 1 without constraints or graphs without cycles.")
     if features.weight_norm() is None or not features.has_plain_state():
         raise ValueError(
-            "weights under the plain L2 penalty are needed: kernel='linear' and penalty='l2'.")
+            "the plain L2 penalty is needed: kernel='linear' and penalty='l2'.")
     if getattr(problem, "free_intercept", None) is not None:
         raise ValueError("fit_intercept='free' is for fit: use True or a number.")
     if alpha is None:
@@ -295,7 +325,7 @@ def _add(rows, *values):
 
 
 def _finished(estimator, problem, w, alpha, rows, scale):
-    """The estimator with the weights w and what is known of them."""
+    """The estimator with the weights w and its fitted attributes."""
     problem.features.restore(w)
     estimator._keep(problem.common, problem.fitted(None, alpha))
     history = {name: np.array(column) for name, column in rows.items()}

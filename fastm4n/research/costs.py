@@ -1,13 +1,13 @@
-"""Costs of sequences beside sums over positions: windows of labels, automata, edit distance.
+"""Costs of sequences that are no sums over positions: windows of labels, automata, edit distance.
 
-A cost says what it is to predict one sequence of labels where the truth is another. Labels are
-numbers 0 ... R - 1 here. Each has ``of(y_true, y_pred)``, the cost itself, and ``expected(unary,
-pairwise, y_true)``, its expectation where the prediction is drawn from a chain; those that add up
-along the one path of an automaton also have ``best``, the cost-augmented best labelling, and
-``log_partition``, the log of the sum of exp(score + cost).
+A cost compares a predicted sequence of labels with the true one. Labels are numbers 0 ... R - 1
+here. The method ``of(y_true, y_pred)`` is the cost, and ``expected(unary, pairwise, y_true)`` its
+expectation for predictions drawn from a chain. Costs that add up along the one path of an automaton
+also have ``best``, the cost-augmented best labelling, and ``log_partition``, the log of the sum of
+exp(score + cost).
 
-Estimators train with a matrix of costs of single positions (`cost=`), which is a `MarkovCost` of
-order one; the others weigh what a fitted model predicts.
+Estimators train with a matrix of costs of single positions (`cost=`), a `MarkovCost` of order one.
+The others evaluate predictions of a fitted model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from fastm4n.base.checks import check_number
 from fastm4n.research._path_costs import PathCost, checked_chain, labels_of
+from fastm4n.surrogates import as_surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ class MarkovCost(PathCost):
     ----------
     table : array-like of shape (R,) * 2 p
         ``table[true window][predicted window]``, finite; order 1 is a matrix of costs of single
-        positions, as estimators take it. A sequence of T positions has T - p + 1 windows.
+        positions as in estimators. A sequence of T positions has T - p + 1 windows.
 
     Attributes
     ----------
@@ -48,7 +49,7 @@ class MarkovCost(PathCost):
 
     Examples
     --------
-    One for each label that is wrong, and one for each boundary that is wrong:
+    One for each wrong boundary:
 
     >>> import numpy as np
     >>> from fastm4n.research.costs import MarkovCost
@@ -71,8 +72,7 @@ class MarkovCost(PathCost):
         table = table.astype(np.float64)
         if table.ndim < 2 or table.ndim % 2 or len(set(table.shape)) != 1 or table.size == 0:
             raise ValueError(
-                "table must have shape (R,) * 2 p, a true and a predicted window of p labels; got "
-                f"{table.shape}.")
+                f"table must have shape (R,) * 2 p for windows of p labels, got {table.shape}.")
         if not np.isfinite(table).all():
             at = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
             raise ValueError(f"table{list(at)} is {table[at]}: costs must be finite.")
@@ -80,12 +80,13 @@ class MarkovCost(PathCost):
 
     def _start(self, y):
         if y and max(y) >= self.n_labels:
-            raise ValueError(f"y_true has label {max(y)}, but the costs are of {self.n_labels}.")
+            raise ValueError(
+                f"y_true has label {max(y)}, but the costs are of {self.n_labels} labels.")
         return ()
 
     def _step(self, y, t, state, label):
         if label >= self.n_labels:
-            raise ValueError(f"a prediction has label {label}, but costs are of {self.n_labels}.")
+            raise ValueError(f"y_pred has label {label}, but costs are for {self.n_labels} labels.")
         window = (*state, label)
         cost = 0.0
         if len(window) == self.order:
@@ -95,20 +96,20 @@ class MarkovCost(PathCost):
 
 
 class EditDistance(PathCost):
-    """What insertions, deletions and substitutions turn the truth into the prediction for least.
+    """Least cost of insertions, deletions and substitutions from the truth to the prediction.
 
-    Exact expectations and cost-augmented labellings are by the automaton of Levenshtein, whose
-    states are the rows of the distance's table. They are few where sequences are short, or with a
-    `limit`; elsewhere `upper_bound` is a sum over positions that is never less.
+    Exact expectations and cost-augmented labellings use the automaton of Levenshtein, whose states
+    are the rows of the distance's table. They are few for short sequences or with a `limit`. For
+    others `upper_bound` is a sum over positions that bounds the distance.
 
     Parameters
     ----------
     insert, delete, substitute : float, default=1.0
         Costs, positive.
     limit : float, default=None
-        The distance is cut off there: min(distance, limit).
+        Upper limit: the cost is min(distance, limit).
     max_states : int, default=20000
-        Most states at one position.
+        Largest number of states at one position.
 
     Examples
     --------
@@ -164,24 +165,24 @@ class EditDistance(PathCost):
     def upper_bound(
         self, y_true: Sequence[int], n_labels: int, reference: Sequence[int] | None = None,
     ) -> float:
-        """Costs of labels at positions whose sum is at least the distance, for every prediction.
+        """Costs of labels at positions whose sum bounds the distance for every prediction.
 
-        They follow one best alignment of the truth with a reference, for which the sum is the
-        distance itself.
+        They follow one best alignment of the truth with a reference, for which the sum equals the
+        distance.
 
         Parameters
         ----------
         y_true : sequence of int
         n_labels : int
         reference : sequence of int, default=None
-            As long as predictions are; the truth by default, for which the sum is that of the
+            Of the length of predictions. With the truth, the default, the sum is that of the
             substitutions.
 
         Returns
         -------
         costs : ndarray of shape (n_positions, n_labels)
         constant : float
-            What is added to their sum, for true positions that no position is aligned with.
+            Further cost of the true positions without an aligned position.
         """
         y = labels_of("y_true", y_true, n_labels)
         z = y if reference is None else labels_of("reference", reference, n_labels)
@@ -212,17 +213,17 @@ class EditDistance(PathCost):
 
 
 class LogCost(PathCost):
-    """The logarithm of another cost, which must not be negative: log 0 = -inf.
+    """The logarithm of another, non-negative cost, with log 0 = -inf.
 
-    ``log_partition`` is then log sum_y L(y_i, y) exp(s(y)), and ``best`` finds max_y L(y_i, y)
-    exp(s(y)), exactly: the sum and the maximum of boosting. States remember the cost so far, of
-    which there are few where costs of positions have few values: T + 1 numbers of mistakes.
+    ``log_partition`` is log sum_y L(y_i, y) exp(s(y)), and ``best`` finds max_y L(y_i, y)
+    exp(s(y)), the sum and the maximum of boosting. States contain the cost so far, and are few if
+    costs of positions have few values.
 
     Parameters
     ----------
     cost : MarkovCost or EditDistance
     max_states : int, default=20000
-        Most states at one position.
+        Largest number of states at one position.
 
     Examples
     --------
@@ -246,14 +247,14 @@ class LogCost(PathCost):
         self.cost, self.max_states = cost, max_states
 
     def expected(self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int]) -> Any:
-        """There is none: the truth itself has the cost -inf.
+        """Raise an error, as the truth has the cost -inf.
 
         Parameters
         ----------
         unary, pairwise, y_true
-            As in `EditDistance.expected`; they are not looked at.
+            As in `EditDistance.expected`, without effect.
         """
-        raise ValueError("the logarithm of a cost has no expectation: that of the truth is -inf.")
+        raise ValueError("the logarithm of a cost has no expectation: it is -inf for the truth.")
 
     def _check_lengths(self, n_true, n_predicted):
         self.cost._check_lengths(n_true, n_predicted)
@@ -276,14 +277,14 @@ class RationalCost:
     """A sum over the paths of a weighted automaton that reads the prediction.
 
     The cost of y' is ``start @ M[y'_1] @ ... @ M[y'_T] @ final``, for an automaton that may depend
-    on the truth. Where several paths read one prediction their weights add up, so that the cost is
-    no sum along one path: there is its expectation, but no cost-augmented labelling.
+    on the truth. Weights of several paths of a prediction add up. Such a cost is no sum along one
+    path: it has an expectation, but no cost-augmented labelling.
 
     Parameters
     ----------
     machine : callable
-        ``machine(y_true, n_labels)`` gives (start, matrices, final) of shapes (S,), (n_labels, S,
-        S) and (S,), finite.
+        ``machine(y_true, n_labels)`` returns finite arrays (start, matrices, final) of shapes (S,),
+        (n_labels, S, S) and (S,).
 
     Examples
     --------
@@ -303,7 +304,7 @@ class RationalCost:
 
     @classmethod
     def common_ngrams(cls, n: int) -> RationalCost:
-        """sum over n-grams u of (how often u is in the truth) (how often in the prediction).
+        """Sum over n-grams of their counts in the truth times those in the prediction.
 
         Parameters
         ----------
@@ -312,7 +313,7 @@ class RationalCost:
         Returns
         -------
         cost : RationalCost
-            A similarity rather than a cost: the more, the better.
+            A similarity instead of a cost.
         """
         check_number("n", n, low=0, integer=True)
 
@@ -434,10 +435,11 @@ def expected_costs(
     >>> bool((costs > 0).all() and (costs < [1.5, 1]).all())
     True
     """
-    if tagger.surrogate != "log":
+    surrogate = as_surrogate(tagger.surrogate)
+    if surrogate.name != "log":
         raise ValueError(
             f"expectations need a distribution: surrogate='log', got {tagger.surrogate!r}.")
-    tau = tagger.temperature
+    tau = surrogate.temperature
 
     def expected(unary, pairwise, labels):
         return cost.expected(unary / tau, pairwise / tau, labels)
@@ -452,10 +454,11 @@ def of_sequences(
 
     What it refuses is refused with the number of the sequence.
     """
-    if tagger.order > 1 or tagger.constraints is not None:
+    order = tagger._scored.order
+    if order > 1 or tagger.constraints is not None:
         raise ValueError(
             "costs are weighed over chains: of taggers with order=1 and constraints=None, got "
-            f"order={tagger.order} and constraints={tagger.constraints!r:.80}.")
+            f"order={order} and constraints={tagger.constraints!r:.80}.")
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
     X, decoder = tagger._prepare(X, None)
     if len(y) != len(X):

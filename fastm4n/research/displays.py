@@ -1,4 +1,4 @@
-"""Margins and complexities of a report."""
+"""Displays of margins and complexities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._arguments import check_matplotlib
+from fastm4n.plotting._axes import check_matplotlib
+from fastm4n.research.theory._models import ReadModel
+from fastm4n.research.theory.margins import margins_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,37 +23,36 @@ if TYPE_CHECKING:
     from fastm4n.estimators.chain import SequenceTagger
     from fastm4n.estimators.multilabel import MultiLabelClassifier
     from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
-    from fastm4n.research.theory.report import ComplexityReport
 
 KINDS = ("histogram", "cumulative")
 
 
 class MarginDisplay:
-    """Margins of examples, with what the certified gap leaves open of those at the optimum.
+    """Margins of examples, with bounds of the margins at the optimum by the certified gap.
 
     Make it with :meth:`from_report` or :meth:`from_estimator`.
 
     Parameters
     ----------
     margins : ndarray of shape (n_examples,)
-        Score of the truth less that of the best other labelling; infinite ones are not drawn.
+        Score of the truth minus the score of the best other labelling. Only finite ones are drawn.
     uncertainty : ndarray of shape (n_examples,), default=None
-        By how much each may differ at the optimum; none by default.
+        Bound of the change of each at the optimum, zero by default.
 
     Attributes
     ----------
     counts_, edges_ : ndarray
-        Of the histogram.
+        The histogram.
     least_, most_ : ndarray
-        How many margins of the optimum are in each bin at least, and at most; or, cumulated, up to
-        each margin.
+        Bounds of the number of margins of the optimum in each bin, or up to each margin for
+        ``kind="cumulative"``.
     artists_ : matplotlib artists
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
 
     See Also
     --------
-    fastm4n.research.theory.complexity_report : The report that it shows.
+    fastm4n.research.theory.complexity_report : The report with these margins.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class MarginDisplay:
 
     @classmethod
     def from_report(
-        cls, report: ComplexityReport, *, ax: Axes | None = None, **kwargs: Any,
+        cls, report: Any, *, ax: Axes | None = None, **kwargs: Any,
     ) -> MarginDisplay:
         """Plot the margins of a `fastm4n.research.theory.ComplexityReport`.
 
@@ -89,7 +90,7 @@ class MarginDisplay:
         ----------
         report : ComplexityReport
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
         **kwargs
             Passed to :meth:`plot`.
 
@@ -116,7 +117,7 @@ class MarginDisplay:
         lengths : array-like of int, default=None
             As in `fit`.
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
         **kwargs
             Passed to :meth:`plot`.
 
@@ -124,11 +125,10 @@ class MarginDisplay:
         -------
         display : MarginDisplay
         """
-        from fastm4n.research.theory import complexity_report
-
         check_matplotlib(f"{cls.__name__}.from_estimator")
-        report = complexity_report(estimator, X, y, lengths=lengths, n_draws=0, rho=1.0)
-        return cls.from_report(report, ax=ax, **kwargs)
+        read = ReadModel(estimator, X, lengths)
+        found = margins_of(read, read.known_codes(y, lengths), "mean")
+        return cls(found.margin, read.margin_uncertainty()).plot(ax, **kwargs)
 
     def plot(
         self, ax: Axes | None = None, *, kind: Literal["histogram", "cumulative"] = "histogram",
@@ -139,12 +139,12 @@ class MarginDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
         kind : {"histogram", "cumulative"}, default="histogram"
-            "histogram" has bars, with a line from the least to the largest number of margins of the
-            optimum in each bin; "cumulative" the share of examples up to each margin, with a band.
+            "histogram" draws bars, with a line between the bounds for the optimum. "cumulative"
+            draws the share of examples up to each margin, with a band.
         bins : int, sequence or str, default="auto"
-            As in `numpy.histogram_bin_edges`; by default 40 at most.
+            As in `numpy.histogram_bin_edges`, by default at most 40.
         color : matplotlib colour
 
         Returns
@@ -166,7 +166,7 @@ class MarginDisplay:
         draw = self._bars if kind == "histogram" else self._steps
         draw(margins, margins - change, margins + change, bins, color)
         ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label="no margin")
-        ax.set_xlabel("margin: score of the truth less that of the best other output")
+        ax.set_xlabel("margin: score of the truth minus the best other score")
         _axes.tidy(ax)
         ax.legend(**_axes.ABOVE, ncols=3)
         return self
@@ -176,7 +176,7 @@ class MarginDisplay:
         if isinstance(bins, str) and edges.size > 41:
             edges = np.linspace(edges[0], edges[-1], 41)
         self.counts_, self.edges_ = np.histogram(margins, edges)
-        # bins are closed on the left; the last one on both sides
+        # bins are closed on the left, the last one on both sides
         left, right = edges[:-1, np.newaxis], edges[1:, np.newaxis]
         last = np.arange(left.size)[:, np.newaxis] == left.size - 1
         below = (high < right) | (last & (high <= right))
@@ -211,16 +211,16 @@ class MarginDisplay:
 
 
 class ComplexityDisplay:
-    """Share of families of features in complexity, beside their share in weight.
+    """Shares of families of features in complexity and in weight.
 
-    A family of a large complexity costs more in the bounds per unit of weight. Make it with
+    A unit of weight adds more to the bounds in a family of large complexity. Make a display with
     :meth:`from_report`.
 
     Parameters
     ----------
     families : list of str
     complexity, weight : ndarray of shape (n_families,)
-        Complexity of each, and the norm of its weights.
+        Complexity of each family, and norm of its weights.
     norm : {"l1", "l2"}, default="l1"
 
     Attributes
@@ -260,7 +260,7 @@ class ComplexityDisplay:
 
     @classmethod
     def from_report(
-        cls, report: ComplexityReport, *, norm: Literal["l1", "l2"] = "l1", ax: Axes | None = None,
+        cls, report: Any, *, norm: Literal["l1", "l2"] = "l1", ax: Axes | None = None,
     ) -> ComplexityDisplay:
         """Plot the families of a `fastm4n.research.theory.ComplexityReport`.
 
@@ -268,9 +268,9 @@ class ComplexityDisplay:
         ----------
         report : ComplexityReport
         norm : {"l1", "l2"}, default="l1"
-            Of the weights; complexities of "l1" are by Monte Carlo where the report has it.
+            Norm of the weights. Complexities for "l1" are Monte Carlo estimates if available.
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
 
         Returns
         -------
@@ -293,7 +293,7 @@ class ComplexityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
 
         Returns
         -------

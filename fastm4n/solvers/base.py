@@ -68,8 +68,7 @@ class State(dict):
 
     def without(self, name: str) -> State:
         """The same state without an entry, or without those under ``name/``."""
-        return State({
-            key: array for key, array in self.items() if key.partition("/")[0] != name})
+        return State({key: array for key, array in self.items() if key.partition("/")[0] != name})
 
 
 @dataclass
@@ -153,8 +152,7 @@ def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
 
 def pass_work(problem: Any) -> float:
     """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
-    return problem.weights.size * (
-        problem.features.visit_cost + problem.loss.outputs.oracle_cost)
+    return problem.weights.size * (problem.features.visit_cost + problem.loss.outputs.oracle_cost)
 
 
 class Solver(NamesParameters, BaseEstimator):
@@ -167,12 +165,14 @@ class Solver(NamesParameters, BaseEstimator):
 
     known: dict[str, type[Solver]] = {}
 
-    # options by which the table of cells knows it, see `fastm4n.estimators._cells`: beside the
+    # options in the table of cells, see `fastm4n.estimators._cells`: in addition to the
     # default ones those that make another method of it
     variants: tuple[dict[str, Any], ...] = ({},)
     # how max-min oracles are solved
     oracle: str = "exact"
     oracle_iter: int | None = None
+    # memory for kernel values, in MiB
+    kernel_cache_size: float = 2048
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False

@@ -135,8 +135,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     only_primal : bool, default=False
         Whether w is unrelated to mu. There is no dual value then.
     """
-    loss, gap, heights, inner, shift, largest = certificate_terms(
-        engine, mu, n_jobs, concave, True)
+    loss, gap, heights, inner, shift, largest = certificate_terms(engine, mu, n_jobs, concave, True)
     features, alpha = engine.features, engine.alpha
     norm = features.weight_norm()
     p = np.asarray(engine.weights)

@@ -111,8 +111,8 @@ def checkpointing(file):
     """Save the state of the fit in this block to a file, every few seconds.
 
     If a fit was killed, run the same block again: it continues, and the result is the same to the
-    bit as without this block. (Values of a kernel that do not fit into `cache_size` are recomputed,
-    with other rounding.) The file is removed when the block ends without an exception. It stays as
+    bit as without this block. (Kernel values beyond `kernel_cache_size` are recomputed, with other
+    rounding.) The file is removed when the block ends without an exception. It stays as
     it is if no fit has used it. If it cannot be written, for example on a full disk, there is a
     warning, and the fit continues and tries again later. The state written before stays.
 

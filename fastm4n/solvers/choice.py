@@ -61,8 +61,7 @@ def choose(problem, options):
     else:
         candidates = [_adapted(asked, problem, options), *(INSTEAD if options.auto else ())]
     reasons = [solver.refusal(problem) for solver in candidates]
-    able = [
-        solver for solver, reason in zip(candidates, reasons, strict=True) if reason is None]
+    able = [solver for solver, reason in zip(candidates, reasons, strict=True) if reason is None]
     if not able:
         raise ValueError(reasons[0])
     if len(able) == 1:

@@ -1,9 +1,9 @@
 """Fits of data that do not fit in memory: the block solver, one chunk of blocks at a time.
 
-A chunk is loaded, visited and put aside; the next one is loaded meanwhile. As the chunks are
-visited one after another, each with the weights that the last has left, this is block-coordinate
-ascent as in memory, without damping; only the order of the blocks is another. In memory are the
-weights, two chunks, and a few doubles for each block; on disk the data and the dual points.
+A chunk is loaded, visited and written back while the next one is loaded. Each visit starts from the
+weights of the last, which makes this block-coordinate ascent as in memory, without damping, in
+another order of blocks. The weights, two chunks and a few doubles for each block are in memory.
+Data and dual points are on disk.
 
 References
 ----------
@@ -68,7 +68,7 @@ class SurrogateTraits:
 
     @classmethod
     def from_chunk(cls, surrogate, n_blocks, max_size, largest):
-        """The traits of all blocks, by the surrogate of some; `largest` is that of all."""
+        """The traits of all blocks, by the surrogate of one chunk and `largest` of all."""
         return cls(
             surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
             surrogate.has_natural_step, surrogate.is_smooth, largest)
@@ -88,12 +88,11 @@ class ChunkedEngine:
     alpha : float
     seed : int
     store : DualStore or None
-        Where dual points are kept; None for an engine that stays at phi(y).
+        Store of dual points. None for an engine that stays at phi(y).
     local_sampling : Sampling
-        Of the second and later visits of a chunk that is loaded.
+        Sampling in the second and later visits of a loaded chunk.
     visits : int or None
-        How often a chunk is visited each time it is loaded, without acceleration; by counts of work
-        if None.
+        Visits of a chunk each time it is loaded, without acceleration. By counts of work if None.
     n_jobs : int
         Threads of a certificate.
     """
@@ -140,13 +139,13 @@ class ChunkedEngine:
             self._pool = None
 
     def at_truth(self):
-        """An engine of the same problem at phi(y); it shares the feature map."""
+        """An engine of the same problem at phi(y), with the same feature map."""
         return ChunkedEngine(self.data, self.weights, self.alpha, 0, None, n_jobs=self.n_jobs)
 
     # -------------------------------------------------------------------------- chunks
 
     def _load(self, c, seed):
-        """The engine of chunk c, where it was left, and what loading it costs."""
+        """The engine of chunk c in its last state, and the cost of loading it."""
         blocks = slice(self.edges[c], self.edges[c + 1])
         surrogate, features, n_bytes = self.data.open(c)
         engine = BlockCoordinateEngine(
@@ -166,7 +165,7 @@ class ChunkedEngine:
     def for_each(self, order, visit):
         """Call visit(c, engine, cost) for each chunk of the order, the next one being loaded.
 
-        What a chunk is loaded with does not depend on visits of others, w apart.
+        Loaded data do not depend on visits of other chunks, except w.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="fastm4n-read")
@@ -207,7 +206,7 @@ class ChunkedEngine:
     def run_pass(self, sampling, step):
         """Visits of all chunks, each of as many blocks as it has and twice where it pays.
 
-        Under gap sampling chunks with next to nothing to gain are left out. An interrupted pass
+        Gap sampling skips chunks of negligible gap. An interrupted pass
         leaves all consistent.
         """
         self.oracle_error = 0.0
@@ -233,7 +232,7 @@ class ChunkedEngine:
         self.n_loads += len(order)
 
     def _put_aside(self, c, engine):
-        """Keep what visits of a chunk have changed."""
+        """Store the changes of a visit of a chunk."""
         blocks = slice(self.edges[c], self.edges[c + 1])
         self.concave[blocks] = engine.concave
         self.gaps[blocks] = engine.block_gaps
@@ -290,7 +289,7 @@ class ChunkedEngine:
         return float(np.sum(self.weights * self.gaps))
 
     def rebuild_weights(self, mu):
-        """w = w(mu), afresh; if it is interrupted w is what it was before."""
+        """Recompute w = w(mu). After an interrupt w is unchanged."""
         before = self.features.state()
         self.features.clear()
         try:
@@ -303,10 +302,10 @@ class ChunkedEngine:
     # ------------------------------------------------------------------- further blocks
 
     def left(self):
-        """What a later engine, of these blocks and others behind them, goes on from: arrays.
+        """Arrays from which a later engine continues, with further blocks at the end.
 
-        Dual points and lower bounds of h stay in the store. Of the last chunk, which may grow, the
-        sizes of arrays are told.
+        Dual points and lower bounds of h stay in the store. They contain sizes of the arrays of the
+        last chunk, which may grow.
         """
         last = self.store.read(self.n_chunks - 1) or {}
         left = {
@@ -319,17 +318,17 @@ class ChunkedEngine:
         return left
 
     def go_on(self, left, share):
-        """Begin where an engine of the first of these blocks has ended; the others are at phi(y).
+        """Continue from an engine of the first of these blocks. The others begin at phi(y).
 
-        As in memory: dual points stay, or are drawn to phi(y) where alpha has come down by more
-        than the share, so that w stays what it was; under a larger alpha w shrinks.
+        As in memory, dual points stay, or move to phi(y) with equal w if alpha fell by more than
+        the share. Under a larger alpha w shrinks.
 
         Parameters
         ----------
         left : dict
-            What `left` gave.
+            The result of `left`.
         share : float
-            Of those blocks in the weight of all.
+            The weight of those blocks as a share of all.
         """
         alpha, curvature = left["numbers"].tolist()
         ratio, now, average = self.alpha / (alpha * share), self.alpha, part("features", left)
@@ -359,7 +358,7 @@ class ChunkedEngine:
             self.curvature, self.holds_average = curvature, True
 
     def _stays(self, c):
-        """Whether a chunk is on disk with these very blocks; lower bounds of h are taken then."""
+        """Whether a chunk is on disk with exactly these blocks. Reads lower bounds of h if so."""
         blocks = slice(self.edges[c], self.edges[c + 1])
         kept = self.store.read(c)
         if kept is None:
@@ -373,15 +372,15 @@ class ChunkedEngine:
     def _in_common(self, c, name, kept):
         """How much of an array is of blocks that were there before.
 
-        What is behind may be of a call that failed, whose data were others.
+        Further entries may come from a failed call with other data.
         """
         last, sizes = self._last
         return int(sizes[name]) if c == last else kept[name].size
 
     def _own(self, c, kept, engine):
-        """What was kept of a chunk, for one that may have other blocks behind those in common.
+        """Stored arrays of a chunk, extended to further blocks at its end.
 
-        Arrays go block by block: what is of new blocks is theirs at phi(y).
+        Arrays go block by block. New blocks are at phi(y).
         """
         own = _engine_arrays(engine)
         if not kept["concave"].size == self._in_common(c, "concave", kept) == own["concave"].size:
@@ -395,7 +394,7 @@ class ChunkedEngine:
     # --------------------------------------------------------------------------- state
 
     def state(self):
-        """Copies of all that later passes depend on, for `restore`; dual points are in files."""
+        """Copies of all state of later passes, for `restore`. Dual points are in files."""
         numbers = self.alpha, self.kappa, self.curvature
         counts = (
             self.n_visits, self.oracle_calls, self.n_loads, self.holds_average, self.visits or 0,
@@ -429,7 +428,7 @@ class ChunkedEngine:
 
 
 def _engine_arrays(engine):
-    """What is kept on disk of the engine of a chunk, by which it can be brought back."""
+    """Arrays of the engine of a chunk, from which it can be restored."""
     return {
         "mu": engine.mu, "concave": engine.concave,
         **flat("surrogate", engine.surrogate.state())}

@@ -1,6 +1,6 @@
-"""What fits by chunks have on disk: dual points, and what was made of the data.
+"""Files of fits by chunks: dual points, and arrays made of the data.
 
-In a folder that was given, dual points are in two files for each chunk. One is written over only if
+In a `work_folder` each chunk has two files of dual points. One is written over only if
 no committed state refers to it: a process that is killed at any moment, or a disk that is full,
 leaves all that the last committed state is made of. All else is in files without a name, which the
 system removes however the process ends.
@@ -48,12 +48,12 @@ def _write(file, part):
 
 
 class Scratch:
-    """A file without a name, which goes with the process; threads may share it.
+    """A file without a name, deleted with the process. Threads may share it.
 
     Parameters
     ----------
     folder : path
-        Where it takes its space.
+        The folder of its disk space.
     """
 
     def __init__(self, folder):
@@ -69,7 +69,7 @@ class Scratch:
             _write(self._file, array)
 
     def read_at(self, at, array):
-        """Fill a contiguous array with what was written from there on."""
+        """Fill a contiguous array from this position."""
         view = memoryview(array).cast("B") if array.size else b""
         with self._lock:
             self._file.seek(at)
@@ -81,7 +81,7 @@ class Scratch:
         return array
 
     def write(self, key, arrays):
-        """Keep these arrays, by name, in the place of those that the key had."""
+        """Store these arrays by name under a key, replacing its former arrays."""
         head, n_bytes = [], 0
         for name, array in arrays.items():
             head.append((name, array.dtype, array.shape, n_bytes))
@@ -99,7 +99,7 @@ class Scratch:
         self._places[key] = at, room, head
 
     def read(self, key):
-        """The arrays of `write`, in one buffer of their own; None if there are none."""
+        """The arrays of `write` in one new buffer, or None."""
         at, _, head = self._places.get(key, (0, 0, None))
         if head is None:
             return None
@@ -113,7 +113,7 @@ class Scratch:
         return self._places.keys()
 
     def forget(self, key):
-        """Have no arrays of this key; others may take their place."""
+        """Remove the arrays of this key. Others may take their place."""
         if key in self._places:
             self._places[key] = *self._places[key][:2], None
 
@@ -127,7 +127,7 @@ class Scratch:
 
 
 class DualStore:
-    """What is kept of each chunk between its visits.
+    """Storage of chunks between visits.
 
     Parameters
     ----------
@@ -139,9 +139,9 @@ class DualStore:
     ----------
     folder : path
     is_lasting : bool
-        Whether the folder was given, so that a later process may go on with what is there.
+        Whether the folder is a `work_folder`, from which a later process can continue.
     slots : ndarray of int8 of shape (n_chunks,)
-        Which of its two files a chunk is in; -1 before it is first written.
+        The current one of the two files of each chunk, -1 before the first write.
     checks : ndarray of uint32 of shape (n_chunks,)
         CRC-32 of that file.
     ended : tuple (dict, dict) or None
@@ -161,12 +161,12 @@ class DualStore:
         self.slots = self.checks = np.zeros(0)
 
     def scratch(self):
-        """A file for what no later process needs; it is closed with the store."""
+        """A temporary file, closed with the store."""
         self._scratch.append(Scratch(self.folder))
         return self._scratch[-1]
 
     def _take(self):
-        """Have the folder; refuse one in which another process is at work."""
+        """Lock the folder. One that another process uses is an error."""
         check_no_loop(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ class DualStore:
         self.is_lasting = False
 
     def enter(self):
-        """Keep others out of the folder, and see what has ended there."""
+        """Lock the folder, and read the end of the last call."""
         self.ended = None
         if self.is_lasting:
             self._take()
@@ -229,8 +229,8 @@ class DualStore:
     def begin(self, n_chunks):
         """Have this many chunks, none of them written.
 
-        Where a call of `partial_fit` has ended here, its files are not written over before a later
-        state is on disk.
+        The files of the last call of `partial_fit` are overwritten only after a later state is on
+        disk.
         """
         self.slots = np.full(n_chunks, -1, dtype=np.int8)
         self.checks = np.zeros(n_chunks, dtype=np.uint32)
@@ -249,7 +249,7 @@ class DualStore:
 
     @contextmanager
     def explained(self):
-        """Errors of the system say what is still there."""
+        """Errors of the system name the remaining state."""
         try:
             yield
         except OSError as error:
@@ -292,7 +292,7 @@ class DualStore:
         Raises
         ------
         ModelFileError
-            If the file is not what was written.
+            If the file is damaged.
         """
         if self.slots[c] < 0:
             return None
@@ -329,7 +329,7 @@ class DualStore:
         return arrays
 
     def keep(self, c, arrays):
-        """Keep what was made of the data of chunk c, for this process."""
+        """Store arrays made of the data of chunk c, for this process."""
         with self.explained():
             self._arrays.write(("data", c), arrays)
 
@@ -395,7 +395,7 @@ class ChunkCheckpoint(FitCheckpoint):
     wanted : dict
         Fingerprint of the fit.
     keeps_end : bool
-        Whether a fit that returns before its gap is what was asked for can be gone on with.
+        Whether a fit that ends before `tol` can be continued.
     """
 
     def __init__(self, store, wanted, keeps_end):

@@ -45,7 +45,7 @@ class Progress:
     def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
-        # smoothing=0: what remains is told from all that was done, as gaps jump
+        # smoothing=0: the remaining time is estimated from all passes, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
     def share(self, row):
@@ -107,8 +107,7 @@ class Monitor:
     @classmethod
     def of(cls, options, checkpoint=None):
         """The monitor of a fit with these options."""
-        return cls(
-            options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
+        return cls(options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
     def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
         """Append a row to the history, and return whether the callback ends the fit."""

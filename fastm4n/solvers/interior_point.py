@@ -51,7 +51,7 @@ from fastm4n.solvers.certificates import (
     with_exact_primal,
 )
 from fastm4n.solvers.history import Monitor
-from fastm4n.surrogates import MaxMin
+from fastm4n.surrogates import MaxMinLoss
 
 # first sum_b p_b (mu_b s_b + nu_b z_b) in units of the objective at w = 0
 # (benchmarks/label_ranker.py)
@@ -133,7 +133,7 @@ class InteriorPoint(Solver):
             return self.refused("needs all data in memory")
         if type(outputs) is not PermutationOutputs:
             return self.refused(f"is for LabelRanker, got {problem.taker}")
-        if type(loss) is not MaxMin:
+        if type(loss) is not MaxMinLoss:
             return self.refused(
                 "is for surrogate='max_min' with exact oracles, got "
                 f"{said('surrogate', 'solver__oracle')}")
@@ -194,8 +194,7 @@ class InteriorPoint(Solver):
                 run.finish()
         if run.is_stuck and options.auto and not monitor.interrupted:
             features.clear()
-            return BlockFrankWolfe().solve(
-                problem, options, None, Monitor.of(options, checkpoint))
+            return BlockFrankWolfe().solve(problem, options, None, Monitor.of(options, checkpoint))
         state = features.state()
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
@@ -267,8 +266,7 @@ class _Run:
         rounding = ROUNDING * (abs(self.primal) + abs(height) + gain / self.alpha)
         if self.primal < self.best_primal:
             self.best, self.best_primal = self.w.copy(), self.primal
-        self.best_dual = max(
-            self.best_dual, scaled_dual(height, gain / (2.0 * self.alpha)))
+        self.best_dual = max(self.best_dual, scaled_dual(height, gain / (2.0 * self.alpha)))
         if np.isfinite(rounding):
             self.gap = rounding + checked_gap(self.best_primal, self.best_dual, rounding)
         else:
@@ -280,7 +278,7 @@ class _Run:
         left = self.look()
         ends = not np.isfinite(self.gap) or self.gap <= self.tol or self.n_steps >= self.max_iter
         if ends:
-            # steps keep sums of rows and columns but for rounding
+            # steps change sums of rows and columns by rounding only
             self.games.make_feasible()
             left = self.look()
         return left, self.told()

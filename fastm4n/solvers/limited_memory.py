@@ -9,7 +9,7 @@ import numpy as np
 # of the line search: the share of the slope that a step must gain, and most halvings
 SUFFICIENT, MOST_HALVINGS = 1e-4, 40
 MEMORY = 10
-# a pair of differences whose product is this small beside their lengths is left out
+# least product of a pair of differences, relative to their lengths (rounding)
 LEAST_CURVATURE = 1e-10
 
 

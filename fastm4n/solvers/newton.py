@@ -48,7 +48,7 @@ from fastm4n.solvers.certificates import (
 )
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
 # approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
 AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
@@ -65,11 +65,11 @@ def kind_of(surrogate):
     outputs = surrogate.outputs
     if type(outputs) is not SimplexOutputs:
         return None
-    if type(surrogate) is Log:
+    if type(surrogate) is LogLoss:
         return "log" if surrogate.arguments()[1:] == (False, 1.0) else None
-    if type(surrogate) is MaxMargin:
+    if type(surrogate) is MaxMarginLoss:
         return "max_margin"
-    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMin else None
+    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMinLoss else None
 
 
 def _log_partition(scores, tau):
@@ -103,7 +103,7 @@ class LabelLosses:
 
     Parameters
     ----------
-    surrogate : Log, MaxMargin or MaxMin
+    surrogate : LogLoss, MaxMarginLoss or MaxMinLoss
         With a `kind_of`.
     features : LinearFeatures
         Over dense X.
@@ -407,7 +407,7 @@ class LabelNewton(Solver):
             return self.refused(
                 "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
                 "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
-                f"{said('surrogate', 'cost', 'cost_augmented', 'temperature', 'solver__oracle')}")
+                f"{said('surrogate', 'cost', 'solver__oracle')}")
         if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
             return self.refused(
                 f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
@@ -453,8 +453,7 @@ class LabelNewton(Solver):
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
         if start is not None:
             run.n_passes = -1  # to look where a fit begins is no pass of it
-        monitor.follow(
-            run, np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
+        monitor.follow(run, np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
         found = np.zeros(shape)
         found[: losses.d + 1, :k] = run.best.weights.T
         features.restore({"weights": found})
@@ -498,8 +497,7 @@ class _Point:
 
 
 # of the state of a run
-NUMBERS = (
-    "n_passes", "number", "damping", "best_primal", "best_dual", "slack", "smoothing")
+NUMBERS = ("n_passes", "number", "damping", "best_primal", "best_dual", "slack", "smoothing")
 
 
 class _Run:
@@ -622,8 +620,7 @@ class _Run:
     def state(self):
         """A flat dict of arrays for `restore`."""
         best, c = self.best, self.certificate
-        numbers = (
-            self.name == "newton", self.at.tau, best.tau, c.height)
+        numbers = self.name == "newton", self.at.tau, best.tau, c.height
         return {
             "run": packed(self, NUMBERS), "numbers": np.array(numbers), "at": self.at.weights,
             "best": best.weights,
@@ -722,8 +719,7 @@ class _Run:
             self.is_done = self.n_passes >= self.max_iter
             return self.go_over()
         self.at, self.is_done = to, self.told(to)
-        keep_pair(
-            self.pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
+        keep_pair(self.pairs, {"w": to.weights - at.weights}, {"w": to.gradient - at.gradient})
 
     def newton(self):
         """A Newton step. The temperature falls if the step gains little compared with smoothing."""
@@ -750,8 +746,8 @@ class _Run:
     def factor(self, hessian):
         """The factor of second derivatives of the mean loss and the penalty."""
         k, d = hessian.shape[:2]
-        # what is the same for all labels makes no difference to the losses: steps have nothing of
-        # it, and the matrix need not be singular there
+        # losses do not change if all labels move alike: steps have no such part, and this term
+        # keeps the matrix regular
         hessian += np.einsum("jajb->ab", hessian)[:, np.newaxis] / k**2
         hessian = hessian.reshape(k * d, k * d)
         hessian[np.diag_indices(k * d)] += np.tile(self.alpha * self.penalised, k)

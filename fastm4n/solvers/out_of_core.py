@@ -31,36 +31,36 @@ class OutOfCore(Solver):
     """Fits by chunks, for data that do not fit in memory, with the same certified gap.
 
     A `solver` of `SequenceTagger`, `GraphTagger`, `MulticlassClassifier` and `OrdinalClassifier`
-    with linear features. The data are read chunk by chunk, each being visited while the next one is
-    read; their dual points are kept on disk. In memory are the weights, about four numbers for each
-    example, and `memory`. The optimum is that of a fit in memory, and the gap is of all the data.
+    with linear features. Data are read chunk by chunk: one chunk is visited while the next one is
+    read. Dual points are on disk. Memory holds the weights, about four numbers for each example,
+    and `memory`. The optimum is the same as in memory, and the gap is certified for all the data.
 
     Parameters
     ----------
     memory : float, default=256
-        MiB for chunks: of the data, their dual points and what is made of them.
+        MiB for chunks: data, dual points, and features made of the data.
     work_folder : str or path, default=None
-        Where the dual points are kept, and the state of the fit, every few seconds: a fit that was
-        killed goes on from there when it is called again, with the same result to the bit. So does
-        one that `max_iter` or a callback has ended before `tol` was reached, with a larger
-        `max_iter` or another `tol`; otherwise the folder is emptied when the fit ends, but for what
-        the next call of `partial_fit` goes on from. By default files without a name in
-        `tempfile.gettempdir()`, which no fit goes on from and nothing is left of, not even after a
-        kill. They take 8 bytes for each number of the dual point, twice for "log" on sequences and
-        forests, and as much again with a `work_folder`; beside them what is made of the data once:
-        4 T (T + 1) bytes for T <= 64 positions of a sequence or nodes of a graph, 16 for each
-        non-zero feature of longer ones, and all features again where their form had to be changed.
+        Folder of the dual points and of the state of the fit, which is written every few seconds. A
+        fit that was killed continues from there when it is called again, with the same result to
+        the bit. A fit that `max_iter` or a callback has ended before `tol` continues with a larger
+        `max_iter` or another `tol`. Otherwise the folder is emptied at the end, except for the
+        state of the next call of `partial_fit`. By default dual points are in temporary files
+        without a name in `tempfile.gettempdir()`, which the system deletes after the process, even
+        after a kill. Disk space is 8 bytes for each number of the dual point, twice for "log" on
+        sequences and forests, and twice again with a `work_folder`. Arrays made of the data once
+        take 4 T (T + 1) bytes for T <= 64 positions of a sequence or nodes of a graph, 16 bytes for
+        each non-zero feature of longer ones, and a copy of all features if their form changes.
     visits : int, default=None
-        How often the examples of a chunk are visited, on the average, each time it is read, as
-        long as passes are not accelerated; by default 1 or 2, by counts of the work that reading
-        and visiting take, and by what the second visit of the first chunk has found to do.
+        Average number of visits of an example each time its chunk is read, until passes are
+        accelerated. By default 1 or 2, by the work of reading and visiting, and by the progress of
+        the second visit of the first chunk.
     step : {"line_search", "exact"}, default="line_search"
-        As of `BlockFrankWolfe`.
+        As in `BlockFrankWolfe`.
     sampling : {"gap", "uniform", "permutation"}, default="gap"
-        Which example of a chunk is next, as of `BlockFrankWolfe`; "gap" also leaves out the chunks
-        with next to nothing to gain.
+        Order of the examples of a chunk, as in `BlockFrankWolfe`. "gap" also skips chunks of
+        negligible gap.
     accelerate : bool, default=True
-        As of `BlockFrankWolfe`.
+        As in `BlockFrankWolfe`.
 
     See Also
     --------

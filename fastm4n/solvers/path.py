@@ -197,7 +197,7 @@ class PathFollower:
         self.certified, self.warm_start = certified, warm_start
         features = self.engine.features
         self.penalised = features.has_penalty()
-        # what is rounded may be out of bounds, and z is not what is kept
+        # rounded weights may be out of bounds, and z is not stored
         self.rounded = rounded and features.weight_norm() is not None and not self.penalised
         self.points = []
         self.at_rest = None
@@ -368,7 +368,7 @@ class PathFollower:
         unit, alpha = point.alpha, point.alpha * max(1.0, point.gap / tol)
         for _ in range(MOST_STARTS):
             self._at(alpha)
-            # where h has many maximisers the oracle's are not those of the smallest w
+            # if h has many maximisers, the oracle's do not have the smallest w
             self._once(self._first_pass)
             good = bad = self._at(alpha)
             if self._is_start(good, tol):

@@ -38,7 +38,7 @@ from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
-from fastm4n.surrogates import Log
+from fastm4n.surrogates import LogLoss
 
 # largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
 SMALL_MODULUS = 0.05
@@ -117,7 +117,7 @@ class Sparse:
                 break
             value, slope = self.smooth(height, z, alpha, s)
             found = max(found, (value, s))
-            # as the dual is concave in s, this bounds what is left to gain
+            # the dual is concave in s, so this bounds the remaining gain
             if abs(slope) * (high - low) <= 1e-3 * abs(value):
                 break
             # the end that stays counts half at the next, as in the Illinois rule
@@ -214,8 +214,7 @@ class Centre:
 
     def z(self):
         """z(mu), in arrays that the next call changes."""
-        out = self.room = self.room or {
-            name: np.empty_like(c) for name, c in self.centre.items()}
+        out = self.room = self.room or {name: np.empty_like(c) for name, c in self.centre.items()}
         for name, (raw, _) in self.engine.features.live().items():
             out[name][...] = raw
             for t, z, c in self.penalty.penalties[name].pieces(out[name], self.centre[name]):
@@ -262,7 +261,7 @@ def small_modulus(problem, options):
     if problem.modulus == 0.0:
         return 0.0
     small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is Log and options.auto
+    is_plain = type(problem.loss) is LogLoss and options.auto
     return problem.modulus if small and is_plain else None
 
 
@@ -307,8 +306,7 @@ class ProximalPoints(Solver, register=False):
 
 
 # of the state of a fit
-NUMBERS = (
-    "n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
+NUMBERS = ("n_passes", "inner", "last", "primal", "dual", "slack", "next_a", "most", "since")
 
 
 class _Fit:
@@ -357,7 +355,7 @@ class _Fit:
     def look(self):
         """Certify the current point; returns whether the objective rose."""
         engine, penalty = self.engine, self.penalty
-        # of the problem with the centre's term, whose values are not those of this one
+        # of the problem with the centre's term, whose values differ
         found = certify(engine, engine.mu, self.n_jobs, only_primal=True)
         engine.set_gaps(found.block_gaps, found.block_losses)
         self.inner, self.block_gaps = found.gap, found.block_gaps
@@ -447,8 +445,7 @@ class _Fit:
                     stopped = monitor.report(
                         self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
                         cache_hits=engine.cache_hits)
-                    finished = (
-                        finished or stopped or found.gap <= self.tol or self.is_settled())
+                    finished = finished or stopped or found.gap <= self.tol or self.is_settled()
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):

@@ -37,7 +37,7 @@ from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
 # line search: share of the slope that a step must gain, cuts of a step, least and largest factor
 # of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
@@ -100,16 +100,16 @@ class QuasiNewton(Solver):
         outputs = loss.outputs
         if problem.chunks is not None or problem.road == "partitions":
             return self.refused("needs all data in memory")
-        if type(loss) not in (Log, MaxMargin, MaxMin):
+        if type(loss) not in (LogLoss, MaxMarginLoss, MaxMinLoss):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
             return self.refused(
                 f"needs marginals of a distribution, and {problem.outputs_in_words()} have none")
-        if outputs.has_relaxation and not isinstance(loss, Log):
+        if outputs.has_relaxation and not isinstance(loss, LogLoss):
             return self.refused(
                 f"needs exact best outputs, and {problem.outputs_in_words()} have a linear program "
                 "instead")
-        if isinstance(loss, MaxMin) and not outputs.has_tempered_game:
+        if isinstance(loss, MaxMinLoss) and not outputs.has_tempered_game:
             return self.refused(
                 f"supports 'max_min' for sequences with the 0-1 cost, got {said('cost')} and "
                 f"{problem.outputs_in_words()}")
@@ -195,7 +195,7 @@ class _Run:
         self.surrogate, self.features = surrogate, features
         self.p, self.alpha = np.asarray(weights), alpha
         self.monitor = monitor
-        self.is_smooth = isinstance(surrogate, Log)
+        self.is_smooth = isinstance(surrogate, LogLoss)
         batch = Batch if self.is_smooth else TemperedBatch
         self.batch = batch(surrogate, features, weights)
         self.pairs, self.planes = deque(maxlen=memory), Planes(alpha, memory)
@@ -228,8 +228,7 @@ class _Run:
         """The gradient at the point that was evaluated last, and the certificate of the best."""
         z = self.batch.gradient()
         point.gradient = plus(z, self.alpha, point.w)
-        self.planes.add(
-            point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
+        self.planes.add(point.height, times(-1.0 / self.alpha, z), inner, point.entropy / self.tau)
         self.certificate = self.certified(point, self.planes.bound())
         stop = self.report(self.certificate)
         return stop or self.certificate.gap <= self.tol or self.n_passes >= self.max_iter
@@ -257,7 +256,7 @@ class _Run:
             found = self.certified(self.at, found.bound)
             self.report(found)
         self.features.restore(self.best.w)
-        if isinstance(self.surrogate, MaxMin):
+        if isinstance(self.surrogate, MaxMinLoss):
             found = with_exact_primal(found, self.surrogate, self.features, self.p, self.alpha)
         self.keep()
         return Solution(
@@ -293,7 +292,7 @@ class _Run:
                 return
             moved = self.cooled(point)
         elif moved is None:
-            # what the pairs tell is wrong: begin anew, by the gradient
+            # the pairs are wrong: restart from the gradient
             self.pairs.clear()
             moved = self.evaluate(point.w)
         self.at = moved
@@ -320,8 +319,7 @@ class _Run:
         self.planes.restore(form, part("planes", state))
         for pair in items_of("pairs", state):
             keep_pair(self.pairs, *(formed(form, name, pair) for name in ("moved", "turned")))
-        self.surrogate.outputs.restore(
-            formed(self.surrogate.outputs.state(), "outputs", state))
+        self.surrogate.outputs.restore(formed(self.surrogate.outputs.state(), "outputs", state))
         if not self.is_smooth:
             np.asarray(self.batch.nu)[:] = checked(np.asarray(self.batch.nu), "nu", state)
         self.certificate = self.certified(self.at, float(state["bound"]))
@@ -343,7 +341,7 @@ class _Run:
     def search(self, point):
         """The next point, with its pair, or None if no step gains enough."""
         self.features.restore(direction(point.gradient, self.pairs, self.first))
-        # without what is no weight of this map
+        # without entries that are no weights of this map
         step = self.features.state()
         slope, size = inner(point.gradient, step), 1.0
         if not slope < 0.0:
@@ -359,7 +357,7 @@ class _Run:
                 return found
             if self.n_passes >= self.max_iter:
                 break
-            # the least point of the parabola through what is known, within bounds
+            # the minimum of the parabola through the known values, within bounds
             excess = found.value - point.value - size * slope
             least = -0.5 * size * slope / excess if 0.0 < excess < np.inf else 0.0
             size *= min(LARGEST_CUT, max(SMALLEST_CUT, least))

@@ -60,7 +60,7 @@ class SemismoothNewton:
         self.engine, self.alpha = engine, engine.alpha
         self.zero = objective_at_zero(engine.surrogate, engine.features, engine.weights)
         start = engine.features.state()
-        # which would write the dual point that they hold over that of passes
+        # which would overwrite the dual point
         engine.drop_active_sets()
         engine.rebuild_weights(engine.mu)
         rows = engine.features.arguments()[1]
@@ -126,7 +126,7 @@ class SemismoothNewton:
                 best.heights = np.array(self.engine.concave)
         return checked_gap(best.primal, best.dual, best.slack)
 
-    # ---------------------------------------------------------- in the place of `Acceleration`
+    # ---------------------------------------------------------- interface of `Acceleration`
 
     def after_pass(self):
         """Do nothing."""

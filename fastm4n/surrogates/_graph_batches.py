@@ -12,7 +12,7 @@ import numpy as np
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.outputs._graph import numbers_of_edge
 from fastm4n.outputs.choice import graph_outputs, graph_with_cycle, outputs_by
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import as_surrogate, with_options
 from fastm4n.surrogates._batches import (
     best_outputs_of,
     heights_of,
@@ -245,6 +245,7 @@ class GraphBatch:
 
     def outputs(self, inference, surrogate, y=None, cost=None, cost_scale="sum", attractive=False):
         """The name of an oracle, chosen by `graph_outputs`, and its outputs."""
+        surrogate = as_surrogate(surrogate)
         given = {
             "y": np.zeros(self.n_nodes, dtype=np.intp) if y is None else y,
             "n_nodes": self.sizes, "edges": self.local_edges, "n_edges": self.n_edges,
@@ -258,7 +259,7 @@ class GraphBatch:
                 self._check_attractive()
             return name, outputs
         name = "forest" if len(self.edges) else "nodes"
-        if name == "forest" and surrogate == "max_min" and self.n_labels == 2:
+        if name == "forest" and surrogate.name == "max_min" and self.n_labels == 2:
             # its outputs are roof duality's, which accept cycles
             self._refuse_cycle()
         try:
@@ -348,28 +349,28 @@ class GraphBatch:
             graph if it is shared.
         """
         self._check_labels(y, allowed)
-        unknown = y == UNKNOWN
-        if surrogate != "log" and unknown.any():
+        surrogate = with_options(surrogate, cost_augmented, temperature)
+        unknown, is_log = y == UNKNOWN, surrogate.name == "log"
+        if not is_log and unknown.any():
             self._refuse_unknown(unknown, f"surrogate={surrogate!r}")
         known = np.where(unknown, 0, y)
         name, outputs = self.outputs(inference, surrogate, known, cost, cost_scale, attractive)
-        is_forest = surrogate == "log" and name in FORESTS
+        is_forest = is_log and name in FORESTS
         self._check_forbidden(is_forest)
         if unknown.any():
             if not is_forest:
                 self._refuse_unknown(unknown, "a cycle" if self.graph_with_cycle is not None
                                      else f"inference={inference!r}")
-            if cost_augmented:
+            if surrogate.cost_augmented:
                 self._refuse_unknown(unknown, "cost_augmented=True")
-            return self._partial(outputs, self._clamped(y, allowed), temperature, n_jobs)
+            return self._partial(outputs, self._clamped(y, allowed), surrogate.temperature, n_jobs)
         self._check_truth(y)
-        loss = make_surrogate(
-            surrogate, outputs, cost_augmented=cost_augmented, temperature=temperature)
+        loss = surrogate.over(outputs)
         scores = self.flat(outputs, self.scores, self.pairwise)
         value, upper = np.zeros((2, self.n_graphs))
         slopes = np.empty_like(scores)
         self._in_threads(losses_of, loss, outputs, n_jobs, scores, tol, value, upper, slopes)
-        if surrogate == "log" and name == "decomposition":
+        if is_log and name == "decomposition":
             # the oracle gives a point and the upper bound, and the value is the point's
             points, heights = slopes + outputs.truth(), np.zeros(self.n_graphs)
             self._in_threads(heights_of, loss, outputs, n_jobs, points, heights)

@@ -1,4 +1,4 @@
-"""Attributes of tokens in the place of features: found among what sequences may be, and vectorised.
+"""Attributes of tokens instead of features: recognition and vectorisation.
 
 A token that is a dict or a list of strings has attributes, any other numbers; the first token that
 is not empty tells what all have to have.
@@ -36,7 +36,7 @@ def learnt(X, lengths):
 
 
 def made(X, holds, vectorizer, who):
-    """Features of what comes after a fit: X itself, where it holds numbers as that did."""
+    """Features of data after a fit: X itself if the fit took numbers."""
     if vectorizer is None:
         if holds == ATTRIBUTES:
             raise ValueError(
@@ -53,7 +53,7 @@ def made(X, holds, vectorizer, who):
 
 
 def check_one_kind(X):
-    """Refuse attributes beside numbers, X being no sequences of numbers for some reason."""
+    """Refuse a mixture of attributes and numbers."""
     if isinstance(X, (list, tuple)) and _token(X, lambda found: found) is not None:
         raise ValueError(
             f"{_place(X, True)}, and the first token is numbers: give {_GIVE}, or numbers for "
@@ -61,7 +61,7 @@ def check_one_kind(X):
 
 
 def tokens_of(X, lengths):
-    """X, as a list of sequences where it holds attributes or nothing, and what it holds."""
+    """The kind of tokens of X, and X as a list of sequences unless it holds numbers."""
     if isinstance(X, Sequences):
         # rows on disk are not to be mapped for this
         if hasattr(X, "n_bytes_on_disk") or X.values.ndim == 2 or X.values.dtype.kind in "biufc":
@@ -111,7 +111,7 @@ def _token(sequences, tells):
 
 
 def _has_only_numbers(sequence):
-    """Whether a sequence holds numbers, and no attributes; None if its tokens have to tell."""
+    """Whether a sequence holds numbers only. None if that depends on its tokens."""
     if isinstance(sequence, (dict, str, bytes)):
         return False  # a token, or an attribute, in the place of a sequence
     if isinstance(sequence, np.ndarray):
@@ -121,7 +121,7 @@ def _has_only_numbers(sequence):
 
 
 def _has_attributes(token):
-    """Whether a token is a dict, or has strings; None of an empty one, which tells nothing."""
+    """Whether a token is a dict or has strings. None for an empty token."""
     if isinstance(token, (dict, str, bytes)) or _is_once(token):
         return True
     if isinstance(token, (list, tuple, set, frozenset)) or (
@@ -133,7 +133,7 @@ def _has_attributes(token):
 
 
 def _place(X, attributes):
-    """Where the first token with attributes, or with numbers, is."""
+    """The place of the first token with attributes, or with numbers."""
     if isinstance(X, Sequences):
         columns, _ = X._kind()
         return "X holds numbers" + (f" in {columns[0]} columns" if columns else "")

@@ -9,26 +9,27 @@ from scipy import sparse
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import Group, as_penalty
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates import make_surrogate
-from fastm4n.tasks.levels import places
+from fastm4n.surrogates import as_surrogate
+from fastm4n.tasks.places import places
 
-# what a surrogate needs of outputs: the flag, and in words
+# what a surrogate needs of outputs, by their flag
 _NEEDED = {
-    "log": ("has_marginals", "marginals of a distribution over the outputs"),
-    "boost": ("has_tangent", "derivatives of the marginals"),
+    "has_marginals": "marginals of a distribution over the outputs",
+    "has_tangent": "derivatives of the marginals",
 }
 
 
 @dataclass
 class Census:
-    """What pieces of the data have to agree on, and sums over them.
+    """Properties that pieces of the data share, and sums over pieces.
 
     Attributes
     ----------
     n_examples : int or None
-        Examples of non-zero weight that are not empty; None if the piece itself tells.
+        Number of examples that count: not empty, and of non-zero weight. None to count them in the
+        piece.
     labels : ndarray, set or None
-        All labels of those examples; None if labels have no names.
+        All labels of those examples, or None if labels have no names.
     same : dict of str to object
         Properties that all pieces share, by their names in errors.
     sums : dict of str to object
@@ -60,7 +61,7 @@ class Census:
     name: str = "partition 0"
 
     def merge(self, other):
-        """Add the census of another piece; an error names what the two do not agree on."""
+        """Add the census of another piece. Errors name properties that differ."""
         for what, value in self.same.items():
             _check_equal(what, self, value, other, other.same.get(what))
         for key, value in other.sums.items():
@@ -83,7 +84,7 @@ class Census:
         return self
 
     def checked(self):
-        """This census of all pieces; without examples, or with one label only, it is an error."""
+        """This census of all pieces. No examples, or only one label, are an error."""
         if not all(np.isfinite(total).all() for total in self.sums.values()):
             raise ValueError(
                 "sample_weight is too large: its sum over all partitions overflows. Only ratios of "
@@ -122,9 +123,9 @@ def _check_types(one, other):
 
 
 class Task:
-    """A kind of output: what its problems are made of.
+    """A kind of output, and how problems are made of its data.
 
-    The parameters of the estimator are attributes of the task.
+    The parameters of the estimator are attributes of the task, the surrogate as an object.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class Task:
     noun : str
         Name of an example in errors.
     auto_alpha : float or None
-        ``alpha="auto"`` is this number over the number of examples; None if alpha is a number.
+        ``alpha="auto"`` is this number over the number of examples. None if alpha is a number.
     """
 
     noun = "sample"
@@ -150,13 +151,18 @@ class Task:
     def __init__(self, estimator):
         self.taker = type(estimator).__name__
         vars(self).update(parameters_of(estimator))
+        self.surrogate = as_surrogate(self.surrogate)
 
     def read(self, pieces, census=None):
         """The data as `problem` takes them."""
         return pieces
 
+    def container(self, X):
+        """X of a partition in a container that can be concatenated."""
+        return X
+
     def shared(self, X):
-        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        """X, validated for several fits at a time, and fitted attributes."""
         return X, {}
 
     def columns(self, X):
@@ -178,7 +184,7 @@ class Task:
         return X, before, None
 
     def classes_of_call(self, y, classes):
-        """All classes there will be, by what a call of `partial_fit` is given; or None."""
+        """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
 
     def finished(self, problem):
@@ -191,27 +197,26 @@ class Task:
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
         self._refuse_large(outputs)
-        solver = as_solver(self.solver)
-        needed, what = _NEEDED.get(self.surrogate, (None, ""))
+        solver, needed = as_solver(self.solver), self.surrogate.needs
         if needed is not None and not getattr(outputs, needed):
             raise ValueError(
-                f"surrogate={self.surrogate!r} needs {what}, which {self.taker} does not have; "
-                "use 'max_min' or 'max_margin'.")
-        if solver.oracle == "mirror_prox" and self.surrogate == "max_min" and (
+                f"surrogate={self.surrogate!r} needs {_NEEDED[needed]}, which "
+                f"{type(outputs).__name__} of {self.taker} does not have; use 'max_min' or "
+                "'max_margin'.")
+        if solver.oracle == "mirror_prox" and self.surrogate.name == "max_min" and (
                 not outputs.has_mirror_prox):
             raise ValueError(
                 f"solver__oracle='mirror_prox' is not for {self.taker}, whose max-min oracle is "
                 "exact; leave `oracle` out.")
-        return make_surrogate(
-            self.surrogate, outputs, solver.oracle, solver.oracle_iter, self.oracle_warm_start,
-            bool(self.cost_augmented), float(self.temperature))
+        return self.surrogate.over(
+            outputs, solver.oracle, solver.oracle_iter, self.oracle_warm_start)
 
     def _refuse_large(self, outputs):
         """Refuse dual points that memory cannot hold, whatever the solver."""
         layout = outputs.layout
         n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
             layout.stride or layout.counts())).sum())
-        if self.surrogate == "log" and not outputs.has_entropy:
+        if self.surrogate.name == "log" and not outputs.has_entropy:
             # scores in single precision stand for them, of what has a weight
             unscored = outputs.unscored()
             n_bytes = 4 * (layout.n_numbers - layout.n_blocks * (
@@ -223,7 +228,7 @@ class Task:
             n_bytes, self._remedy(layout))
 
     def _remedy(self, layout):
-        """What to do if dual points are too large."""
+        """Remedy if dual points are too large."""
         by_chunks = f", or {self.noun}s by chunks, with solver=OutOfCore()"
         return f"fit fewer {self.noun}s or labels" + by_chunks * self.reads_chunks
 
@@ -236,5 +241,5 @@ def parameters_of(estimator):
 
 
 def rows_in_common(X):
-    """What rows of pieces have to agree on."""
+    """Properties that rows of all pieces share."""
     return {"columns": X.shape[1], "rows that are": "sparse" if sparse.issparse(X) else "dense"}

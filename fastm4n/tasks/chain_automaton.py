@@ -11,13 +11,14 @@ from fastm4n.inference._contexts import context_automaton, n_scores, observed_ng
 from fastm4n.inference.automaton import k_best
 from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_predictions import ChainDecoder, forbidden_transitions
 from fastm4n.tasks.parameters import RISK_TOL
 
 
 def check_constraints(constraints, transition_features):
-    """Refuse what are no constraints, and those that this model cannot have."""
+    """Refuse constraints of other types, and constraints that this model does not support."""
     if constraints is None:
         return
     if not isinstance(constraints, (str, Automaton)):
@@ -26,12 +27,12 @@ def check_constraints(constraints, transition_features):
             f"fastm4n.automata or None, got {constraints!r:.80}.")
     if transition_features is not None:
         raise ValueError(
-            f"constraints={constraints!r:.80} needs transition_features=None, got "
-            f"transition_features={reprlib.repr(transition_features)}.")
+            f"constraints={constraints!r:.80} needs transitions without features (got "
+            f"features={reprlib.repr(transition_features)}).")
 
 
 def as_automaton(constraints, labels):
-    """The automaton that `constraints` means; None where it is None."""
+    """The automaton of `constraints`, or None."""
     if constraints is None or isinstance(constraints, Automaton):
         return constraints
     try:
@@ -49,7 +50,7 @@ def automaton_of(classes, ngrams, automaton):
 
 
 def as_masks(allowed, X, n_labels, lengths):
-    """Masks of the labels of all positions, one byte each; None where all are allowed."""
+    """Masks of the labels of all positions, one byte each. None if all are allowed."""
     if allowed is None:
         return None
     if lengths is None and not isinstance(allowed, Sequences):
@@ -86,7 +87,7 @@ def _place(X, position):
 
 
 class SequenceConstraints:
-    """What the labellings of a fit are within, where they are not those of a plain chain.
+    """Constraints and n-grams of a fit. Without any, outputs are plain chains.
 
     Parameters
     ----------
@@ -112,11 +113,12 @@ class SequenceConstraints:
         self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
         masks = as_masks(allowed, X, classes.size, lengths)
         self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
-        if tagger.order == 1 and tagger.constraints is None and masks is None:
+        scored = tagger._scored
+        if scored.order == 1 and tagger.constraints is None and masks is None:
             return
-        if tagger.transition_features is not None:
-            raise ValueError("allowed needs transition_features=None.")
-        self.ngrams = observed_ngrams(codes, self.offsets, tagger.order)
+        if scored.features is not None:
+            raise ValueError("allowed needs transitions without features.")
+        self.ngrams = observed_ngrams(codes, self.offsets, scored.order)
         self.n_ngrams = len(self.ngrams)
         self.constraints = as_automaton(tagger.constraints, classes.tolist())
         self.automaton = automaton_of(classes, self.ngrams, self.constraints)
@@ -129,16 +131,16 @@ class SequenceConstraints:
             self.masks, axis=0, return_inverse=True)[1].reshape(-1)
 
     def used(self, used):
-        """The mask of weights that there are, with those of n-grams."""
+        """The mask of observed weights, extended by n-grams."""
         more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
         return np.vstack([used, more]) if self.n_ngrams else used
 
     def outputs(self, y, cost, blocks, used=None):
-        """The outputs of the blocks, y being theirs; an error names what is not accepted.
+        """The outputs of blocks with labels y. Errors name labels that are not accepted.
 
         `used` is the mask of weights that `observed` gives, if any.
         """
-        per_edge, scale = self.tagger.transition_features is not None, self.tagger.cost_scale
+        per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
         if self.automaton is None:
             unscored = None
             if used is not None and not per_edge:
@@ -162,7 +164,7 @@ class SequenceConstraints:
             "it, or leave the sequence out.")
 
     def content(self):
-        """What dual points depend on: plain data by name."""
+        """Plain data on which dual points depend."""
         content = None
         if self.constraints is not None:
             rows = self.constraints._rows(self.classes.tolist())
@@ -188,7 +190,7 @@ class AutomatonDecoder(ChainDecoder):
         self.ngrams = getattr(tagger, "ngrams_", ())
         if hasattr(tagger, "transition_features_"):
             raise ValueError(
-                "constraints and allowed need a model without transition_features: use "
+                "constraints and allowed need a model whose transitions have no features: use "
                 "allowed_transitions.")
         super().__init__(tagger, X)
 
@@ -198,7 +200,7 @@ class AutomatonDecoder(ChainDecoder):
         return Layout(lengths, self.n_labels, stride, np.full(lengths.size, n_more))
 
     def outputs(self, allowed):
-        """What may be predicted, within allowed transitions as well."""
+        """Outputs that can be predicted, within allowed transitions."""
         classes, automaton = self.tagger.classes_, self.automaton
         forbidden = forbidden_transitions(allowed, classes)
         if len(forbidden):
@@ -213,7 +215,8 @@ class AutomatonDecoder(ChainDecoder):
             self.tagger.cost_scale, self.masks)
 
     def _run(self, outputs, function):
-        """Call function(work, start, stop, values) on ranges of sequences; refuse -inf."""
+        """Call function(work, start, stop, values) on ranges of sequences. Values of -inf are an
+        error."""
         values = np.zeros(self.places.size)
 
         def run(start, stop):
@@ -242,7 +245,7 @@ class AutomatonDecoder(ChainDecoder):
         labels, rows = np.zeros(self.n_tokens, dtype=np.intc), np.ascontiguousarray(-risks)
         self._run(outputs, lambda work, start, stop, values: decoding.decode_rows(
             outputs, rows, work, start, stop, labels, values))
-        if self.tagger.surrogate == "max_min":
+        if surrogate_name(self.tagger.surrogate) == "max_min":
             # as of positions one by one: of labellings that are equally risky, that of the highest
             # score
             first, every = self.best_labels(allowed), np.arange(labels.size)
@@ -258,9 +261,10 @@ class AutomatonDecoder(ChainDecoder):
         if self.places.size == 0:
             return nodes
         outputs = self.outputs(allowed)
-        if self.tagger.surrogate == "log":
+        surrogate = as_surrogate(self.tagger.surrogate)
+        if surrogate.name == "log":
             self._run(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
-                self.features, outputs, work, self.tagger.temperature, start, stop, nodes, values))
+                self.features, outputs, work, surrogate.temperature, start, stop, nodes, values))
         else:
             self._run(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
                 self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,

@@ -1,4 +1,4 @@
-"""What sequence labelling reads: features and labels, checked, and the weights they ask for."""
+"""Input of sequence labelling: checked features and labels, and the weights of a fit."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ from scipy import sparse
 from fastm4n.base.checks import check_choice, is_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
+from fastm4n.features._rows import AT_ONCE
 from fastm4n.outputs import row_stride
 from fastm4n.tasks.attributes import check_one_kind
 from fastm4n.tasks.parameters import canonical, check_norms, not_finite
-from fastm4n.tasks.screening import screen
 
 # features that are copied to be counted
 COUNTED = 1 << 20
@@ -22,7 +22,7 @@ MOSTLY_ZERO = 0.3
 def as_features(X, lengths, n_features=None, first=0):
     """Sequences of float32 or float64 rows, dense and C-ordered or canonical CSR, all finite.
 
-    Where none has a position, empty lists may stand for matrices of n_features columns. Errors
+    If no sequence has a position, empty lists are read as matrices of n_features columns. Errors
     call the first of the sequences `first`.
     """
     given = X
@@ -168,48 +168,49 @@ def distinct(labels):
 
 
 def selected_columns(columns, n_features):
-    """The columns that transition_features names, as numbers; None where it is None."""
+    """The columns that `features` of transitions selects, as numbers, or None."""
     if columns is None:
         return None
     if isinstance(columns, str):
-        check_choice("transition_features", columns, ("all",))
+        check_choice("transitions: features", columns, ("all",))
         return np.arange(n_features)
     try:
         chosen = np.asarray(columns)
     except ValueError:  # rows of different lengths
         chosen = np.zeros((0, 0))
     if chosen.shape == (0,):
-        raise ValueError("transition_features selects no feature; None means none.")
+        raise ValueError("transitions: features selects no feature; None means none.")
     if chosen.ndim != 1 or chosen.dtype.kind not in "biu":
         raise ValueError(
-            "transition_features must be 'all', column numbers or a boolean mask over the "
+            "transitions: features must be 'all', column numbers or a boolean mask over the "
             f"features, got {columns!r}."
         )
     if chosen.dtype == bool:
         if chosen.size != n_features:
             raise ValueError(
-                f"transition_features is a mask of {chosen.size} features, but X has {n_features}."
+                "transitions: features is a mask of "
+                f"{chosen.size}, but X has {n_features} features."
             )
         chosen = np.flatnonzero(chosen)
     if chosen.size == 0:
-        raise ValueError("transition_features selects no feature; None means none.")
+        raise ValueError("transitions: features selects no feature; None means none.")
     wrong = np.flatnonzero((chosen < 0) | (chosen >= n_features))
     if wrong.size:
         raise ValueError(
-            f"transition_features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features 0 ... "
-            f"{n_features - 1}."
+            f"transitions: features[{wrong[0]}] is {chosen[wrong[0]]}, but X has the features "
+            f"0 ... {n_features - 1}."
         )
     values, first = np.unique(chosen, return_index=True)
     if values.size < chosen.size:
         twice = np.setdiff1d(np.arange(chosen.size), first)[0]
         raise ValueError(
-            f"transition_features has {chosen[twice]} more than once, again at index {twice}."
+            f"transitions: features has {chosen[twice]} more than once, again at index {twice}."
         )
     return chosen.astype(np.intp)
 
 
 def columns_of(values, selected):
-    """These columns of dense or CSR features, as the compiled loops read them; X itself if all."""
+    """These columns of features, C-ordered or canonical CSR. X itself if these are all."""
     if np.array_equal(selected, np.arange(values.shape[1])):
         return values
     if sparse.issparse(values):
@@ -255,9 +256,9 @@ class States(NamedTuple):
     Attributes
     ----------
     features, transitions : bool
-        Whether they are of what occurs alone.
+        Whether only features or transitions that occur have weights.
     least : float or None
-        What the values of a pair, or the number of a transition, add up to at least.
+        The least sum of values of a pair, or number of a transition.
     """
 
     features: bool
@@ -273,7 +274,7 @@ KINDS_OF_STATES = ("all", "observed")
 
 
 def as_states(states):
-    """What `states` of a `SequenceTagger` means."""
+    """The `States` of the parameter of a `SequenceTagger`."""
     if not isinstance(states, dict):
         check_choice("states", states, KINDS_OF_STATES)
         return States(states == "observed", states == "observed", None)
@@ -293,14 +294,12 @@ def as_states(states):
         None if least is None else float(least))
 
 
-# values of CSR rows that are worked on at a time
-AT_ONCE = 1 << 16
 # places of pairs, positions and numbers of values in a row are uint16 there
 MOST_OF_PAIRS = 65535
 
 
 def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved, share, alpha):
-    """Which weights there are: by the penalty, and by what occurs.
+    """The weights of a fit, by the penalty and by observed pairs.
 
     Parameters
     ----------
@@ -309,15 +308,15 @@ def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved
         As in `observed`.
     resolved : ResolvedPenalty or None
     share : ndarray of shape (n_positions,) or None
-        p_b of each position's block, for columns to be left out that the penalty keeps at zero.
+        p_b of each position's block, to leave out columns whose weights the penalty sets to zero.
     alpha : float
 
     Returns
     -------
     values : features of positions
-        Without the columns that are left out, unless pairs are held: those have no pairs.
+        Without the columns that are left out, unless weights are stored by pairs.
     columns : ndarray or None
-        The columns that `values` have left, where some are left out.
+        The columns that remain, if some are left out.
     arguments : dict
         Of `ChainFeatures`.
     """
@@ -335,19 +334,19 @@ def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved
 
 def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None,
              states=States(True, True, None)):
-    """The weights of what occurs in the data: arguments of `ChainFeatures`.
+    """Weights of observed pairs, as arguments of `ChainFeatures`.
 
     Parameters
     ----------
     values, edge_values : features of positions, and of transitions or None
     codes : ndarray of shape (n_positions,)
-        Labels; -1 in sequences that do not count.
+        Labels, -1 in sequences that do not count.
     offsets : ndarray of shape (n_sequences + 1,)
     n_labels : int
     pairs : bool
-        Whether weights of CSR features may be held by pairs, and not in rows with a mask.
+        Whether weights of CSR features may be stored by pairs instead of in rows with a mask.
     kept : ndarray, default=None
-        The columns of `values` that may have weights, where pairs are held; all by default.
+        The columns of `values` that may have weights, if stored by pairs. All by default.
     states : States
 
     Returns
@@ -455,3 +454,73 @@ def spread(numbers, positions, n, elsewhere):
     spread = np.full(n, elsewhere, dtype=numbers.dtype)
     spread[positions] = numbers
     return spread
+
+
+# --------------------------------------------------- features whose weights stay zero
+
+# what a bound is above its threshold by rounding, as a share: where the two are equal, as for
+# features that occur once and c1 = 1, the weight is zero.  The dual changes by its square
+ROUNDING = 1e-12
+# columns are left out where so many of them are, which is what it takes to pay
+SHARE = 0.1
+
+
+def reachable_columns(values, weights, thresholds, lower, upper, alpha):
+    r"""Columns that may have non-zero weights, or None if these are all.
+
+    z_j = (1 / alpha) sum_b p_b sum_t x_tj (phi(y) - mu)_t is at most
+    (1 / alpha) sum_b p_b sum_t |x_tj|, for each label, and weights are zero where |z_j| <= t_j.
+
+    Parameters
+    ----------
+    values : CSR matrix of shape (n_positions, n_features)
+    weights : ndarray of shape (n_positions,)
+        p_b of each position's block.
+    thresholds, lower, upper : ndarray of shape (n_labels, n_features)
+        Arrays of the penalty.
+    alpha : float
+    """
+    if not sparse.issparse(values) or not np.any(thresholds):
+        return None
+    reach = np.zeros(values.shape[1])
+    # some rows at a time: the entries are as many as X has
+    step = max(1, int(max(AT_ONCE, reach.size) * values.shape[0] / max(1, values.nnz)))
+    for start in range(0, values.shape[0], step):
+        ends = values.indptr[start : start + step + 1]
+        entries = np.abs(values.data[ends[0] : ends[-1]]) * np.repeat(
+            weights[start : start + step], np.diff(ends))
+        reach += np.bincount(
+            values.indices[ends[0] : ends[-1]], weights=entries, minlength=reach.size)
+    reach /= alpha
+    held = ((lower > 0.0) | (upper < 0.0)).any(axis=0)
+    kept = np.flatnonzero((reach > thresholds.min(axis=0) * (1.0 + ROUNDING)) | held)
+    return kept if kept.size <= (1.0 - SHARE) * values.shape[1] else None
+
+
+def without_columns(values, kept):
+    """The kept columns of a canonical CSR matrix with int32 indices, in the same form."""
+    new = np.full(values.shape[1], -1, dtype=np.int32)
+    new[kept] = np.arange(kept.size, dtype=np.int32)
+    indices = new[values.indices]
+    stays = indices >= 0
+    ends = np.concatenate([[0], np.cumsum(stays)])[values.indptr]
+    return sparse.csr_matrix(
+        (values.data[stays], indices[stays], ends.astype(values.indptr.dtype)),
+        shape=(values.shape[0], kept.size))
+
+
+def screen(values, weights, resolved, alpha, only_look=False):
+    """The matrix without the columns that the penalty keeps at zero, and which columns it has left.
+
+    The family "coef" of `resolved`, a `ResolvedPenalty` or None, loses them as well. With only_look
+    nothing changes. The columns are None if none is left out. Other arguments are as in
+    `reachable_columns`.
+    """
+    if resolved is None or resolved.by_rows:
+        return values, None
+    lower, upper, thresholds = resolved.families["coef"]
+    kept = reachable_columns(values, weights, thresholds, lower, upper, alpha)
+    if kept is None or only_look:
+        return values, kept
+    resolved.families["coef"] = tuple(array[:, kept] for array in resolved.families["coef"])
+    return without_columns(values, kept), kept

@@ -10,6 +10,7 @@ from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference.chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import Layout
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding as decoding
 from fastm4n.tasks.chain_input import columns_of
 from fastm4n.tasks.chain_weights import n_ngrams_of, packed_weights, weights_by_pairs
@@ -90,7 +91,7 @@ class ChainDecoder:
             )
         risks = self.nodes() @ self.tagger.cost_matrix_
         labels = np.argmin(risks, axis=1)
-        if self.tagger.surrogate == "max_min":
+        if surrogate_name(self.tagger.surrogate) == "max_min":
             # the adversary makes labels equally risky, up to the oracle's tolerance, which is one
             # of the mean over positions: among those, the label of the highest score
             first = self.best_labels()
@@ -106,7 +107,8 @@ class ChainDecoder:
         nodes = zeros(
             "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
         values = np.zeros(self.places.size)
-        is_log = self.tagger.surrogate == "log"
+        surrogate = as_surrogate(self.tagger.surrogate)
+        is_log = surrogate.name == "log"
         if is_log:
             forbidden = forbidden_transitions(allowed, self.tagger.classes_)
 
@@ -115,7 +117,7 @@ class ChainDecoder:
             if is_log:
                 decoding.chain_marginals(
                     self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
-                    scores, point, self.tagger.temperature, start, stop, nodes, values,
+                    scores, point, surrogate.temperature, start, stop, nodes, values,
                 )
             else:
                 game = ChainMaxMin(

@@ -6,28 +6,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 from fastm4n.tasks._decoding import is_same_view
 from fastm4n.tasks.parameters import strongest
-from fastm4n.tasks.views import PACKED, PackedWeights
 
 if TYPE_CHECKING:
     from typing import Any
 
+# what `coef_` and its like are views of
+PACKED = "_packed", "_packed_edges"
 WEIGHTS = (
     "coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_", "ngram_coef_",
     "transition_feature_coef_", *PACKED)
-# what a fit says of its weights
-OF_FIT = (
-    "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
-    "history_")
 
 
 class WeightsOfPairs(NamedTuple):
-    """Weights as a map of observed pairs holds them, and those of transitions' features or None.
+    """Weights of observed pairs in packed rows, with weights of transition features or None.
 
     Attributes
     ----------
@@ -97,62 +93,6 @@ class WeightsOfPairs(NamedTuple):
             self.n_ngrams)
 
 
-class ChainWeights(PackedWeights):
-    """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
-
-    def __getattr__(self, name):
-        if name in WEIGHTS:
-            self._spread()
-        elif name in OF_FIT and self.__sklearn_is_fitted__():
-            raise AttributeError(
-                f"There is no {name}: no fit has found these weights, they came from elsewhere "
-                "(a file of CRFsuite, a network), and how far they are from an optimum is not "
-                "known. `fit` certifies weights.")
-        # found now, or with the error that there was
-        return super().__getattribute__(name)
-
-    def __setattr__(self, name, value):
-        if name in WEIGHTS:
-            self._spread()  # or those by the pairs would still be what predictions go by
-        super().__setattr__(name, value)
-
-    def _spread(self):
-        """Have weights of all labels, if they are still by the pairs."""
-        held = self.__dict__.get("_of_pairs")
-        if held is not None:
-            self.__dict__.update(held.fitted())
-            self.__dict__.pop("_of_pairs", None)
-
-    @property
-    def n_nonzero_(self):
-        held = vars(self).get("_of_pairs")
-        if held is None:
-            return super().n_nonzero_
-        return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
-
-    def _weights_by_pairs(self):
-        """Fitted weights, `coef_` as a CSR matrix, if they are by the pairs; or an empty dict."""
-        held = vars(self).get("_of_pairs")
-        return {} if held is None or held.edge_rows is not None else held.arrays()
-
-    def __setstate__(self, state):
-        if "_of_pairs" in state:
-            BaseEstimator.__setstate__(self, state)
-        else:
-            super().__setstate__(state)
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        held = state.get("_of_pairs")
-        if held is not None:  # by the pairs still, without what maps have made of them
-            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
-        return state
-
-    def _repacked(self):
-        return fitted_weights(
-            *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
-
-
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
     """Fitted weights, as views of the packed rows, and those rows."""
     views = weight_views(packed, d, R, n_ngrams)
@@ -165,9 +105,9 @@ def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):
 
 
 def weight_views(packed, d, R, n_ngrams=0):
-    """coef_, intercept_, start_coef_, end_coef_ and what is behind them, in `packed`.
+    """Views of coef_, intercept_, start_coef_, end_coef_ and further weights in `packed`.
 
-    That is transition_coef_, where transitions share it, and ngram_coef_, if there are any.
+    Further weights are transition_coef_, if transitions share it, and ngram_coef_.
     """
     views = packed[:d, :R].T, *packed[d : d + 3, :R]
     if packed.shape[0] > d + 3:
@@ -189,7 +129,7 @@ def n_ngrams_of(tagger):
 
 
 def weights_by_pairs(tagger):
-    """Rows of weights by pairs, and the pairs, as long as nobody asked for weights; or Nones."""
+    """Rows of weights by pairs, and the pairs, until fitted arrays are first used, or Nones."""
     held = vars(tagger).get("_of_pairs")
     if held is None:
         return None, None
@@ -200,9 +140,9 @@ def weights_by_pairs(tagger):
 
 
 def packed_weights(tagger):
-    """The rows that the compiled loops read, made anew where fitted arrays were replaced.
+    """The rows that the compiled loops read, copied again if fitted arrays were replaced.
 
-    Those of positions, and those of transitions where they depend on features, or None.
+    Rows of positions, and rows of transitions if they depend on features, or None.
     """
     R, d = np.shape(tagger.coef_)
     stride = row_stride(R)
@@ -300,7 +240,7 @@ class Explanation(NamedTuple):
 
 
 def explained(tagger, feature_names, n_strongest):
-    """The `Explanation` of a fitted tagger; see `SequenceTagger.explain`."""
+    """The `Explanation` of `SequenceTagger.explain`."""
     labels = tagger.classes_.tolist()
     if feature_names is None:
         vectorizer = vars(tagger).get("vectorizer_")

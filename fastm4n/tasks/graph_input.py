@@ -1,4 +1,4 @@
-"""What graph labelling reads: graphs and labels, checked, and the matrices that features are of."""
+"""Input of graph labelling: checked graphs and labels, and matrices of features."""
 
 from numbers import Integral
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
 
 def as_graphs(X, check=True):
-    """Graphs of one that are given as such or as a list of tuples.
+    """`Graphs` of themselves, or of a list of tuples.
 
     Without `check` nothing is read of those on disk.
     """
@@ -60,7 +60,7 @@ def floats(values):
 
 
 def step_norms(X):
-    """What a step of each graph changes alpha w by, at most, squared."""
+    """Upper bounds of the squared change of alpha w in a step of each graph."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = _squares(X.node_features, X.node_offsets)
         if X.edge_features is not None:
@@ -95,10 +95,10 @@ def check_costs(of_weights, cost, numbers):
     Parameters
     ----------
     of_weights : ndarray
-        What `sums_of_weights` gives of each graph.
+        The result of `sums_of_weights`.
     cost : ndarray
     numbers : ndarray of int
-        Those of the graphs.
+        Numbers of the graphs.
     """
     with np.errstate(over="ignore"):
         sums = dearest_of(cost).max() * of_weights
@@ -110,7 +110,7 @@ def check_costs(of_weights, cost, numbers):
 
 
 def by_type(values, types, n_types, constant):
-    """Rows whose columns belong to one type each, so that each type has weights of its own.
+    """Rows whose columns belong to one type each: each type has its own weights.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def by_type(values, types, n_types, constant):
 
 
 def check_labels_of_graphs(y, X):
-    """Refuse what has not an entry for each graph."""
+    """Check that y has an entry for each graph."""
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with the labels of the nodes of each graph of X.")
     if len(y) != len(X):
@@ -185,7 +185,7 @@ def encoded(labels, types, n_types, census=None):
     types : ndarray of shape (n_nodes,), or None
     n_types : int
     census : Census, default=None
-        That of all pieces of the data.
+        The census of all pieces of the data.
 
     Returns
     -------
@@ -250,12 +250,12 @@ def check_types(types, n_types, what, offsets):
 
 
 def is_unlabelled(label):
-    """Whether a label says that a node has none."""
+    """Whether a label marks a node as unlabelled."""
     return isinstance(label, Integral) and not isinstance(label, bool) and label == UNLABELLED
 
 
 def number_of(types):
-    """How many types there are; one where they are not told."""
+    """The number of types, 1 without types."""
     n = 1 if types is None else int(types.max(initial=0)) + 1
     if n > MANY_TYPES and n > types.size:
         raise ValueError(
@@ -285,7 +285,7 @@ def check_not_negative(X, first=0):
 
 
 def check_grid(shape):
-    """Refuse what is not a pair of numbers of rows and columns."""
+    """Check that shape is a pair of numbers of rows and columns."""
     if not isinstance(shape, (tuple, list)) or len(shape) != 2 or not all(
         is_number(n, low=0, integer=True) for n in shape
     ):
@@ -336,7 +336,7 @@ class Displacements:
             sums += np.bincount(types, weights=weights * counts, minlength=sums.size)
 
     def means(self):
-        """(dx, dy) of each type; zeros where it has no edges."""
+        """Mean (dx, dy) of each type, zeros for a type without edges."""
         weight = self.sums[2]
         return np.stack(self.sums[:2] / np.where(weight > 0.0, weight, 1.0), axis=1)
 

@@ -12,7 +12,7 @@ from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._positions import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
 from fastm4n.outputs.choice import EXACT, graph_outputs
-from fastm4n.surrogates import Log, MaxMargin, MaxMin
+from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss, as_surrogate
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import Rows, by_type
 from fastm4n.tasks.graph_weights import WeightShapes
@@ -32,7 +32,7 @@ COMPARING = ("symmetric", "potts", "attractive")
 
 @contextmanager
 def named(numbers):
-    """Errors that name a graph name that of these numbers: what oracles are given is a selection.
+    """Errors name graphs by these numbers, not by their place in a selection.
 
     Parameters
     ----------
@@ -53,17 +53,17 @@ def integrality_gaps(loss, features):
     None for the log surrogate, whose exact objective has no bound from below here.
     """
     outputs = loss.outputs
-    if isinstance(loss, Log):
+    if isinstance(loss, LogLoss):
         return None
     gaps = np.zeros(outputs.layout.n_blocks)
-    if isinstance(loss, MaxMargin):
+    if isinstance(loss, MaxMarginLoss):
         _decoding.relaxation_gaps(features, outputs, 0, gaps.size, 0.0, gaps)
     else:
         # mixtures of labellings against the bound over the larger polytope
         above, below, other = np.zeros((3, gaps.size))
         for columns, lower, upper in ((True, below, other), (False, other, above)):
             _decoding.oracle_bounds(
-                features, MaxMin(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
+                features, MaxMinLoss(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
                 upper)
         gaps = np.maximum(above - below, 0.0)
     return gaps
@@ -114,13 +114,13 @@ def shapes_and_attributes(
 
 
 def attributes_of_oracle(oracle):
-    """Fitted attributes that say what this oracle finds."""
+    """Fitted attributes of this oracle."""
     exact = oracle in EXACT
     return {"oracle_": oracle, "exact_": exact, "integrality_gap_": 0.0 if exact else None}
 
 
 def choices_and_costs(X, common):
-    """How many labels each node has, None where all have all, and what they cost.
+    """The number of labels of each node, None if each has all, and their costs.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def graph_features(tagger, X, shapes, outputs, nodes, edges, **more):
         As of `graph_model`.
     outputs : GraphOutputs
     nodes, edges : Rows
-        What `rows_of_nodes` and `rows_of_edges` give.
+        Results of `rows_of_nodes` and `rows_of_edges`.
     **more
         `weights` and `edge_weights`, or `like` and `norms`, as of `GraphFeatures`.
     """
@@ -279,7 +279,7 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
         Rows of weights of nodes and edges to use as they are; for fits there are none.
     """
     oracle, outputs = graph_outputs(
-        tagger.inference if inference is None else inference, tagger.surrogate,
+        tagger.inference if inference is None else inference, as_surrogate(tagger.surrogate),
         tagger.pairwise == "attractive",
         **arguments_of_outputs(tagger, X, shapes, common, codes))
     if codes is not None:

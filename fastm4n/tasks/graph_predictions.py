@@ -12,7 +12,7 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.factors import constraints_of, factor_scores
 from fastm4n.inference.graph import maximise
 from fastm4n.outputs.choice import INFERENCES
-from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import (
     allowed_labels,
@@ -58,7 +58,7 @@ def _check_reach(tagger, X):
 
 
 def _largest(values):
-    """The largest absolute value; 0 where there is none."""
+    """The largest absolute value, or 0."""
     if values is None:
         return 0.0
     data = values.data if sparse.issparse(values) else values
@@ -73,7 +73,7 @@ class Group(NamedTuple):
     places : ndarray of int
         Their numbers; none is empty.
     nodes : ndarray of int
-        Those of their nodes, counted over all graphs.
+        Numbers of their nodes, counted over all graphs.
     allowed : ndarray of uint8
         Labels that the nodes may have, or no rows.
     factors : tuple with the factors of each graph, or None
@@ -90,18 +90,18 @@ class Group(NamedTuple):
 class GraphDecoder:
     """Decodes graphs under the weights of a fitted tagger.
 
-    Graphs with factors have an oracle of their own, which is exact, whatever that of the others.
+    Graphs with factors have their own oracle, which is exact.
 
     Parameters
     ----------
     tagger : GraphTagger
     X : Graphs, or list of tuples
     shapes : WeightShapes
-        Of the fit.
+        Shapes of the fit.
     allowed : list of bool arrays, default=None
         Labels that nodes may have.
     factors : list, default=None
-        Factors of each graph, beside those that X has.
+        Factors of each graph in addition to the factors of X.
     """
 
     def __init__(self, tagger, X, shapes, allowed=None, factors=None):
@@ -119,7 +119,7 @@ class GraphDecoder:
             raise ValueError(
                 f"pairwise={tagger.pairwise!r} or label_features={tagger.label_features!r} was set "
                 "after the fit, which had weights of other shapes: fit again.")
-        check_choice("inference", tagger.inference, (*INFERENCES, "soft"))
+        check_choice("inference", tagger.inference, INFERENCES)
         check_types(X.node_types, shapes.n_node_types, "node", X.node_offsets)
         check_types(X.edge_types, shapes.n_edge_types, "edge", X.edge_offsets)
         if tagger.pairwise == "attractive":
@@ -152,8 +152,7 @@ class GraphDecoder:
             allowed = allowed[nodes]
         common = {name: getattr(tagger, name, None) for name in (
             "node_classes_", "_cost_held", "shifts_")}
-        # soft constraints are a way to fit: predictions are those of the linear program
-        inference = "lp" if tagger.inference == "soft" else tagger.inference
+        inference = tagger.inference
         if X.factors is not None:
             inference = "exact"
             if allowed.size:
@@ -165,7 +164,7 @@ class GraphDecoder:
         return Group(places, nodes, allowed, X.factors, model)
 
     def _as_factors(self, allowed, nodes, offsets):
-        """What forbids labels of nodes, as factors of one node each, a list for each graph."""
+        """Forbidden labels of nodes as factors of one node, a list for each graph."""
         found = []
         counts = (self.numbers[nodes] >= 0).sum(axis=1)
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
@@ -202,7 +201,7 @@ class GraphDecoder:
             yield i, slice(offsets[i], offsets[i + 1]), factors
 
     def _factor_scores(self, group, labels):
-        """What the labels of all nodes score in the factors of each graph of the group."""
+        """Scores of labels of all nodes in the factors of each graph of the group."""
         return np.array([
             factor_scores(factors, labels[nodes][np.newaxis])[0]
             for _, nodes, factors in self._graphs_of(group)])
@@ -212,16 +211,15 @@ class GraphDecoder:
         every = zeros("marginals", self.numbers.shape, FEWER)
         for group in self.groups:
             parts = np.zeros((group.nodes.size, every.shape[1]))
-            surrogate = make_surrogate(
-                self.tagger.surrogate, group.model.outputs,
-                temperature=float(self.tagger.temperature))
+            surrogate = as_surrogate(self.tagger.surrogate).for_predictions().over(
+                group.model.outputs)
             self._in_threads(group, lambda start, stop: _decoding.oracle_points(
                 group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts))
             every[group.nodes] = parts
         return every
 
     def least_risk(self):
-        """Numbers of the labels of least expected cost; of equal ones that of highest score.
+        """Numbers of the labels of least expected cost. Ties go to the highest score.
 
         With factors, of the labellings that they allow.
         """
@@ -236,7 +234,7 @@ class GraphDecoder:
         labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
         # the adversary makes labels equally risky, up to the oracle's tolerance
         slack = np.zeros(len(risks))
-        if self.tagger.surrogate == "max_min":
+        if surrogate_name(self.tagger.surrogate) == "max_min":
             slack = RISK_TOL * np.repeat(self.X.lengths, self.X.lengths)
         found = np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
         for group in self.groups:

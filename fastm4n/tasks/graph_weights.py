@@ -68,17 +68,17 @@ def check_symmetric(resolved):
 class WeightShapes(NamedTuple):
     """How many weights a model of graphs has, and where they lie.
 
-    Rows of nodes are those of the features of each type of node, then one constant for each type;
-    rows of edges likewise.
+    Rows of nodes are the features of each type of node, then one constant for each type. Rows of
+    edges have the same order.
 
     Attributes
     ----------
     n_node_types, n_features, n_labels, n_edge_types, n_edge_features : int
     pairs : {"tables", "equal", "displaced"}
-        What an edge scores.
+        The scores of an edge.
     per_label : bool
-        Whether the features of a node are those of each label, which share their weights;
-        n_features are then those of one label.
+        Whether nodes have features for each label, and labels share weights. n_features counts the
+        features of one label.
     """
 
     n_node_types: int
@@ -91,7 +91,7 @@ class WeightShapes(NamedTuple):
 
     @classmethod
     def of_fit(cls, tagger, pairs):
-        """Those of a fitted model."""
+        """The shapes of a fitted model."""
         T, R = tagger.intercept_.shape
         d = tagger.n_features_in_
         return cls(
@@ -145,7 +145,7 @@ class WeightShapes(NamedTuple):
         return {**fitted, "_packed": packed, "_packed_edges": packed_edges}
 
     def packed(self, tagger):
-        """The rows that the compiled loops read, made anew where fitted arrays were replaced."""
+        """The rows that the compiled loops read, copied again if fitted arrays were replaced."""
         given = {
             "coef": tagger.coef_, "intercept": tagger.intercept_, "edge_coef": tagger.edge_coef_,
             "edge_intercept": tagger.edge_intercept_,
@@ -175,7 +175,7 @@ class WeightShapes(NamedTuple):
 
     @staticmethod
     def _rows(n_types, n_features):
-        """Rows of weights, the last being that of the map's own constant feature."""
+        """Number of rows of weights. The last row is the map's own constant feature."""
         if n_types == 1 and n_features > 0:
             return n_features + 1
         return n_types * (n_features + 1) + 1
@@ -203,7 +203,7 @@ class GraphExplanation(NamedTuple):
 
 
 def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
-    """The `GraphExplanation` of a fitted tagger; see `GraphTagger.explain`."""
+    """The `GraphExplanation` of `GraphTagger.explain`."""
     T, d, E, q = (
         shapes.n_node_types, shapes.n_features, shapes.n_edge_types, shapes.n_edge_features)
     names = _names(feature_names, "feature_names", d, T, "node type")

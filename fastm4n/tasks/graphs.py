@@ -101,7 +101,7 @@ class GraphProblem(Problem):
             self.features.all_weights(), self.features.edges.all_weights())
 
     def values(self):
-        """What is exact at the weights that the features hold."""
+        """Attributes that say how exact the fit is, at the weights of the features."""
         if self.exact:
             return {}
         gaps = (
@@ -158,6 +158,9 @@ class GraphTask(Task):
     def naming(self, problem):
         return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
 
+    def container(self, X):
+        return as_graphs(X)
+
     def columns(self, X):
         return as_graphs(X, check=False)
 
@@ -210,7 +213,8 @@ class GraphTask(Task):
             common["shifts_"] = moves.means()
         # a dual point is one of these graphs and labels alone: edges agree with their nodes
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "pairwise": self.pairwise,
+            "surrogate": self.surrogate.name, "cost_scale": self.cost_scale,
+            "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
             "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
             **{name: getattr(labelled, name) for name in (
@@ -218,9 +222,11 @@ class GraphTask(Task):
             "factors": all_contents(labelled.factors, len(labelled)),
         }
         with named(blocks.examples):
-            if self.inference == "soft":
-                return self.soft_problem(inner, shapes, common, codes, blocks, task)
-            model = graph_model(self, inner, shapes, common, codes)
+            return self.problem_of_blocks(inner, codes, blocks, shapes, common, task)
+
+    def problem_of_blocks(self, X, codes, blocks, shapes, common, task):
+        """The problem of one graph for each block, and the numbers of its labels."""
+        model = graph_model(self, X, shapes, common, codes)
         common.update(attributes_of_oracle(model.oracle))
         self.penalise(model.features, shapes)
         loss = self.loss(model.outputs)
@@ -240,7 +246,7 @@ class GraphChunks(Chunked):
     Attributes
     ----------
     oracle : str
-        What finds best labellings, in all chunks.
+        The oracle of all chunks.
     integrality_gaps : ndarray of shape (n_blocks,), or None
         At the weights of the solution, where the oracle is a linear program.
     """
@@ -276,19 +282,19 @@ class GraphChunks(Chunked):
             for name, array in arrays.items()})
 
     def _inner(self, X, labels, start, stop):
-        """What counts of the graphs start ... stop - 1.
+        """The graphs start ... stop - 1 that count, without unlabelled nodes.
 
         Parameters
         ----------
         X : Graphs
             These, or their slices without features.
         labels : ndarray of int
-            A number for each node, negative for those that have no label.
+            A number for each node, negative without a label.
 
         Returns
         -------
         inner : Graphs
-            Those of `kept`, with the nodes that have a label.
+            The graphs in `kept`, with their labelled nodes.
         labels : ndarray of int
             Of these nodes.
         """
@@ -307,11 +313,11 @@ class GraphChunks(Chunked):
         return self._inner(self._piece(start, stop, with_features), labels, start, stop)
 
     def _named(self, start, stop):
-        """Have errors call graphs of `_inner` by their numbers."""
+        """Errors name the graphs of `_inner` by their numbers."""
         return named(start + np.flatnonzero(self.kept[start:stop]))
 
     def _codes(self, X, labels):
-        """Labels as numbers among those of their nodes' types."""
+        """Numbers of labels among the labels of their node's type."""
         if self.is_displaced:
             return labels
         codes = self.rank[labels]
@@ -363,7 +369,7 @@ class GraphChunks(Chunked):
             self.common["exact_"])
 
     def _look(self, start, stop, noted):
-        """Validate graphs, put their labels aside and note what is decided by all of them."""
+        """Validate graphs, store their labels, and add to the sums over all graphs."""
         task = self.task
         with named(np.arange(start, stop)):
             as_graphs(self.X[start:stop])
@@ -397,7 +403,7 @@ class GraphChunks(Chunked):
         return _bytes(X)
 
     def _note(self, X, codes, numbers, noted):
-        """Note sizes, and what classes and the oracle go by; `numbers` are those of the graphs."""
+        """Record sizes, cycles and types. `numbers` are the numbers of the graphs."""
         if X.node_types is not None and not self.is_displaced:
             self.typed.update(np.unique(X.node_types.astype(np.int64) * TYPE + codes).tolist())
         if self.cyclic is None and asks_for_cycles(self.task.inference) and X.n_edges:
@@ -420,7 +426,7 @@ class GraphChunks(Chunked):
             self.digest.update(codes, all_contents(X.factors, len(X)))
 
     def _encoded(self):
-        """Classes, and those of each type of node, as of `encoded`."""
+        """Classes, and the classes of each type of node, as in `encoded`."""
         self.of_types, task = None, self.task
         if self.is_displaced:
             classes, _ = as_places([], task.grid_shape)
@@ -436,7 +442,7 @@ class GraphChunks(Chunked):
         return classes, node_classes
 
     def _choose(self, n_edges):
-        """Decide on the oracle, and look once more at graphs where that or more needs it."""
+        """Choose the oracle, and read the graphs again if that needs it."""
         task, common = self.task, self.common
         counts = (common["node_classes_"] >= 0).sum(axis=1)
         *self.small, self.oracle = oracles_of(
@@ -457,7 +463,7 @@ class GraphChunks(Chunked):
             common["shifts_"] = moves.means()
 
     def _look_again(self, start, stop, moves):
-        """Validate what needs all classes, count displacements and see whether graphs are small."""
+        """Validate against all classes, add displacements, and check whether graphs are small."""
         task = self.task
         X, labels = self._again(start, stop)
         if not len(X):
@@ -485,14 +491,14 @@ class GraphChunks(Chunked):
             rows_of_edges(X, self.shapes, outputs.per_edge))
 
     def _numbers(self, noted, outputs):
-        """Numbers of the dual point of each block."""
+        """Length of each block's dual point."""
         shapes = self.shapes
         edges = noted["edge_lengths"] if outputs.per_edge else shapes.n_edge_types
         return noted["lengths"] * row_stride(shapes.n_labels) + (
             edges * numbers_of_edge(outputs.pairs, shapes.n_labels))
 
     def _sizes(self, noted, surrogate, nodes, edges):
-        """Bytes of the data of each block, and of what is made of them."""
+        """Bytes of each block's data and features."""
         n_nodes, n_edges, shapes = noted["lengths"], noted["edge_lengths"], self.shapes
         total = OF_NODE * n_nodes + OF_EDGE * n_edges
         families = [(n_nodes, noted["entries"], nodes, self.forms[0])]
@@ -567,7 +573,7 @@ class GraphChunks(Chunked):
         return surrogate, features, n_bytes(nodes.values) + n_bytes(edges.values)
 
     def _kept(self, outputs, kept, start, stop):
-        """The same as `_rows`, from what was kept."""
+        """As `_rows`, from stored arrays."""
         nodes = from_arrays("nodes", kept)
         if nodes is None:
             nodes = rows_again(self.X, "node_features", start, stop, self.node_offsets)
@@ -580,7 +586,7 @@ class GraphChunks(Chunked):
         return nodes, Rows(edges, self.first_rows[1].intercept)
 
     def ended(self, engine):
-        if self.common["exact_"] or self.task.surrogate == "log":
+        if self.common["exact_"] or self.task.surrogate.name == "log":
             return
         self.integrality_gaps = np.zeros(self.weights.size)
 

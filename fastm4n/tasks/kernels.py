@@ -31,7 +31,6 @@ TILE = 128
 
 def check_kernel(estimator):
     """Refuse parameters of an estimator that say nothing of a kernel."""
-    check_number("cache_size", estimator.cache_size, low=0)
     kernel, gamma, kernel_params = estimator.kernel, estimator.gamma, estimator.kernel_params
     if kernel_params is not None and not isinstance(kernel_params, dict):
         raise ValueError(f"kernel_params must be a dict or None, got {kernel_params!r}.")
@@ -57,8 +56,7 @@ def named_kernel(kernel):
 def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
     """Arguments for `kernel_values`, gamma="scale" and "auto" made numbers.
 
-    "scale" is 1 / (n_features * variance of X), the variance under the weights p of the
-    rows, so that a weight is a repetition.
+    "scale" is 1 / (n_features * variance of X). The variance uses the weights p of the rows.
     """
     parameters = {}
     if not callable(kernel):
@@ -75,7 +73,7 @@ def kernel_parameters(kernel, X, p, *, gamma, kernel_params):
 
 
 def _variance(X, p):
-    """Variance of all entries of X, its rows weighted by p; zero where it is within rounding."""
+    """Variance of all entries of X with rows weighted by p, or 0 within rounding."""
     X, d = as_double(X), X.shape[1]
 
     def mean_of(entries):
@@ -124,7 +122,7 @@ def _largest(array):
 
 
 def is_gaussian(kernel, parameters, *arrays):
-    """Whether kernel values between these rows are those of `gaussian`."""
+    """Whether `gaussian` computes the kernel values between these rows."""
     return (
         kernel == "rbf" and is_number(parameters.get("gamma"), low=0, strict=False)
         and not any(sparse.issparse(array) for array in arrays))
@@ -165,7 +163,7 @@ def gram_matrix(kernel, parameters, X):
     n = X.shape[0]
     refuse_beyond_memory(
         f"the values of kernel={kernel!r} between {n} examples", 8 * n * n,
-        "set cache_size, in MiB, below that, or fit fewer examples")
+        "set kernel_cache_size of the solver, in MiB, below that, or fit fewer examples")
     gram = np.empty((n, n))
     step = max(1, CHUNK // n)
     for start in range(0, n, step):
@@ -178,9 +176,9 @@ def gram_matrix(kernel, parameters, X):
 def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_size, tol):
     """Kernel map over the rows of X, or over the Gram matrix X of kernel="precomputed".
 
-    The Gram matrix of few rows is held whole where cache_size, in MiB, allows it; otherwise rows
-    are computed when they are needed and as many as fit are kept: in single precision, unless the
-    relative gap `tol` asks for more.
+    The Gram matrix of few rows is in memory if cache_size, in MiB, allows it. Otherwise rows are
+    computed when needed, and a cache holds as many as fit, in single precision unless `tol` is
+    small.
     """
     n = X.shape[0]
     X = as_double(X)
@@ -204,25 +202,6 @@ def kernel_features(kernel, parameters, X, n_labels, intercept, alpha, cache_siz
         diagonal, n_labels, intercept, compute_rows=partial(_rows, kernel, parameters, X),
         n_cached=int(budget / ((4.0 if in_float else 8.0) * n)), in_float=in_float,
         is_cheap=is_gaussian(kernel, parameters, X) and X.shape[1] <= FEW_FEATURES)
-
-
-def whole_gram(kernel, parameters, X, intercept, alpha, cache_size):
-    """Gram matrix of the rows of X, or that of kernel="precomputed", and the constant feature's.
-
-    Of kernels that are computed it has to fit in cache_size, in MiB.
-    """
-    n = X.shape[0]
-    if kernel == "precomputed":
-        gram = checked_gram(X)
-    else:
-        needed = 8.0 * n * n / 2.0**20
-        if needed > cache_size:
-            raise ValueError(
-                f"inference='soft' holds the whole Gram matrix of {n} examples, {needed:.0f} MiB, "
-                f"and cache_size={cache_size:g} allows less: set it to {int(np.ceil(needed))}.")
-        gram = gram_matrix(kernel, parameters, as_double(X))
-    checked_diagonal(kernel, np.diagonal(gram) + intercept**2, alpha)
-    return gram + intercept**2 if intercept else gram
 
 
 def _rows(kernel, parameters, X, rows, out, columns=slice(None)):

@@ -47,7 +47,7 @@ def read_indicator(y, labels=None):
     names : ndarray of shape (n_labels,)
         Names of the columns where they are strings, their numbers otherwise.
     kind, dtype : str
-        What `as_indicator` makes predictions like y of.
+        Arguments of `as_indicator` for predictions like y.
     """
     names, kind = None, "array"
     if sparse.issparse(y):
@@ -101,7 +101,7 @@ def read_indicator(y, labels=None):
 
 
 def _check_values(values, place):
-    """Refuse entries other than 0 and 1; `place` makes a row and a column of their number."""
+    """Refuse entries other than 0 and 1. `place` gives the row and column of an entry."""
     if values.dtype.kind == "b":
         return
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -117,7 +117,7 @@ def _check_values(values, place):
 
 
 def _kind_of(values):
-    """What scikit-learn says of targets that are no indicators."""
+    """scikit-learn's message for targets that are not indicators."""
     try:
         kind = type_of_target(values)
     except ValueError:
@@ -143,7 +143,7 @@ _NONE = 1e-12
 
 
 def check_graph(graph):
-    """Refuse what is neither a name nor an array of pairs."""
+    """Check that graph is a name or an array of pairs."""
     if isinstance(graph, str):
         check_choice("graph", graph, GRAPHS)
         return
@@ -174,12 +174,12 @@ def label_edges(graph, Y, weights, counts=None):
     weights : ndarray of shape (n_samples,)
         Positive.
     counts : ndarray, default=None
-        The sum of `pair_counts` over all parts of the data, where Y is one of them.
+        The sum of `pair_counts` over all pieces of the data.
 
     Returns
     -------
     edges : ndarray of int of shape (n_edges, 2)
-        In lexicographic order, or as they are given.
+        In lexicographic order, or in the order of `graph`.
     """
     n_labels = Y.shape[1]
     if not isinstance(graph, str):
@@ -215,7 +215,7 @@ def _checked_edges(given, n_labels):
 
 
 def pair_counts(Y, weights):
-    """The weight of the samples that have both of two labels; the last label is one that all have.
+    """The weight of the samples that have both of two labels. The last label is one that all have.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def pair_counts(Y, weights):
 def mutual_information(Y, weights, counts=None):
     """Mutual information of all pairs of labels, in nats, (n_labels, n_labels).
 
-    Of samples Y and their weights, or of `pair_counts` of more of them.
+    From Y and weights, or from the `pair_counts` of all pieces.
     """
     if counts is None:
         # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
@@ -257,8 +257,7 @@ def mutual_information(Y, weights, counts=None):
 def chow_liu(Y, weights, counts=None):
     """The tree of largest mutual information between labels: edges in lexicographic order.
 
-    Of ties the edge of the lowest labels is taken. Labels that tell nothing of the others, as
-    constant ones do, have no edge.
+    Ties go to the lowest labels. Labels that are independent of the others have no edge.
 
     References
     ----------
@@ -282,7 +281,7 @@ def chow_liu(Y, weights, counts=None):
 
 @contextmanager
 def named_labels():
-    """Errors that name one of many equal graphs say that it is that of the labels."""
+    """Errors name the graph of the labels, not one of its copies."""
     try:
         yield
     except ValueError as error:
@@ -312,7 +311,7 @@ def check_sets(Y, numbers, constraints):
 
 
 class LabelSetProblem(VectorProblem):
-    """The problem of a `MultiLabelClassifier`: a score for each label, and one for each pair."""
+    """The problem of a `MultiLabelClassifier`: scores of labels and of pairs."""
 
     def _scored(self, numbers):
         n_labels, row = self.common["classes_"].size, self.loss.outputs.layout.stride
@@ -323,7 +322,7 @@ class LabelSetProblem(VectorProblem):
         return {**super().fitted(mu, alpha, intercepts), "edge_coef_": self.features.pair_coef()}
 
     def values(self):
-        """What is exact at the weights that the features hold."""
+        """Attributes that say how exact the fit is, at the weights of the features."""
         if self.common["exact_"]:
             return {}
         return integrality(integrality_gaps(self.loss, self.features), self.weights)
@@ -360,34 +359,33 @@ class LabelSetTask(VectorTask):
             **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
             "_kind": kind, "_dtype": dtype,
         }
-        if self.inference == "soft":
-            common.update(oracle_="soft", exact_=False, integrality_gap_=None)
-            if constraints is not None:
-                # predictions are exact under constraints, and refused where they cannot be
-                self.outputs(Y[:1], edges, cost, False, constraints)
-            return self.soft_problem(X, Y, blocks, common, constraints)
+        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common)
+
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common):
+        """The problem of one set for each block."""
+        names, edges = common["classes_"], common["edges_"]
         oracle, outputs = self.outputs(
             Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
         exact = oracle in ("labels", *EXACT) or self.inference == "exact"
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         return self._made(
             X, blocks, self.loss(outputs), common,
-            {"classes": names, "edges": edges, "oracle": oracle, "cost_scale": self.cost_scale,
+            {"classes": names, "edges": edges, "oracle": oracle,
              "constraints": contents(constraints)},
         )
 
     def constraint_factors(self, n_labels):
-        """The constraints in a tuple; None where there are none."""
+        """The constraints in a tuple, or None."""
         if self.constraints is None:
             return None
         return as_factors(self.constraints, n_labels, "constraints") or None
 
     def outputs(self, Y, edges, cost, attractive, factors=None):
-        """The name of an oracle, and outputs over these sets that have it; all with factors."""
+        """The name of an oracle, and outputs over these sets with it."""
         n, n_labels = Y.shape
         is_alone = factors is None and not len(edges)
-        if is_alone and self.surrogate != "boost":
-            return "labels", LabelOutputs(Y, cost, self.cost_scale)
+        if is_alone and self.surrogate.needs != "has_tangent":
+            return "labels", LabelOutputs(Y, cost)
         if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
             raise ValueError(
                 "inference='min_cut' needs weights of pairs that are not negative: use "
@@ -395,16 +393,14 @@ class LabelSetTask(VectorTask):
             )
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
-            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", cost_scale=self.cost_scale)
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both")
         if is_alone:  # derivatives of marginals are those of graphs
             return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
         if factors is not None:
             with named_labels():
                 return graph_outputs(
                     "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
-        # soft constraints are a way to fit: predictions are those of the linear program
-        inference = "lp" if self.inference == "soft" else self.inference
-        return graph_outputs(inference, self.surrogate, attractive, **graphs)
+        return graph_outputs(self.inference, self.surrogate, attractive, **graphs)
 
     def _n_scores(self, layout):
         return layout.max_parts

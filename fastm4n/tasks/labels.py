@@ -1,6 +1,5 @@
 """Tasks of one label an example: classes, and ordered levels."""
 
-import warnings
 
 import numpy as np
 from scipy import sparse
@@ -11,7 +10,6 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.tasks.levels import levels_of, places
 from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
@@ -20,6 +18,7 @@ from fastm4n.tasks.parameters import (
     is_sorted_words,
     not_finite,
     summable,
+    warn_caller,
     warn_of_order,
 )
 from fastm4n.tasks.pieces import (
@@ -32,7 +31,14 @@ from fastm4n.tasks.pieces import (
     in_memory,
     n_bytes,
 )
-from fastm4n.tasks.places import check_labels, check_lengths, check_present, n_examples
+from fastm4n.tasks.places import (
+    check_labels,
+    check_lengths,
+    check_present,
+    levels_of,
+    n_examples,
+    places,
+)
 from fastm4n.tasks.vectors import VectorTask, validated
 
 # labels of these kinds of dtypes are the same ones whatever the dtype
@@ -46,7 +52,8 @@ def _is_integers(y):
 
 
 def _classes_of(y):
-    """The distinct labels of y, in order, and the place of each; without sorting where it can."""
+    """The sorted distinct labels of y, and the index of each label. Small integers are not
+    sorted."""
     if _is_integers(y) and y.size:
         low, high = int(y.min()), int(y.max())
         if high - low <= y.size and -(2**62) < low and high < 2**62:
@@ -65,7 +72,7 @@ class LabelTask(VectorTask):
     is_ordered = False
 
     def _levels_of(self, y):
-        """The levels that y brings along, where classes are to have their order; or None."""
+        """The levels of an ordered categorical y, if the cost depends on their order, or None."""
         by_name = isinstance(self.cost, str) and self.cost == "zero_one"
         return None if by_name else levels_of(y)
 
@@ -150,7 +157,7 @@ class LabelTask(VectorTask):
         return factors
 
     def _labelled(self, y, weights, levels=None, census=None):
-        """Of samples with these weights: the classes, those that count, their labels, weights.
+        """Classes, and the samples of non-zero weight with their labels and weights.
 
         The classes are `levels`, if y has brought some along.
         """
@@ -227,11 +234,10 @@ class LevelTask(LabelTask):
         if self.levels is None:
             classes, found = super()._encode(y, kept, census)
             if is_sorted_words(classes):
-                warnings.warn(
+                warn_caller(
                     f"the levels of y are no numbers and are taken in the order of sorting, "
                     f"{' < '.join(map(str, classes[:5].tolist()))}{' ...' * (classes.size > 5)}: "
-                    "pass levels, lowest first, or y of ordered categories.", UserWarning,
-                    stacklevel=7)
+                    "pass levels, lowest first, or y of ordered categories.")
             return classes, found
         levels = np.asarray(self.levels)
         try:
@@ -259,7 +265,7 @@ class LevelTask(LabelTask):
 
 
 def coded(y, classes):
-    """The place of each label in the classes; a label that is not there is refused."""
+    """The index of each label in the classes. Unknown labels are an error."""
     place = places(y, classes)
     wrong = np.flatnonzero(place < 0)
     if wrong.size:
@@ -345,7 +351,7 @@ class RowChunks(Chunked):
             self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
 
     def _look(self, start, stop):
-        """Validate rows, and note their sizes."""
+        """Validate rows, and record their sizes."""
         check_readable(self.X[start:stop])
         values = self._rows(start, stop)
         first, last = self.before[[start, stop]]

@@ -2,8 +2,7 @@
 
 Two training examples with equal inputs and equal outputs are one block of double weight:
 the optimum is the same, and a fit with integer sample weights is the fit on the examples
-repeated.  The blocks come in an order that depends on their contents alone, so that a
-fit does not depend on the order of the examples.
+repeated.  The order of blocks depends on their contents alone, not on the order of the examples.
 """
 
 import numpy as np
@@ -17,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 def _mix(values, constants):
-    """Hashes of float64 values times odd constants, modulo 2**64; zero is hashed to zero."""
+    """Hashes of float64 values times odd constants, modulo 2**64. The hash of zero is zero."""
     return _scramble((values + 0.0).view(np.uint64)) * constants  # -0.0 + 0.0 is 0.0
 
 
@@ -76,7 +75,7 @@ def merge_examples(X, y, weights, kept=None):
     weights : ndarray of shape (n_kept,)
         Positive.
     kept : ndarray of shape (n_kept,), default=None
-        The examples that count, as rows of X; all by default.
+        The examples that count, as rows of X. All by default.
 
     Returns
     -------
@@ -112,7 +111,7 @@ def merge_sequences(X, y, weights, kept=None):
     weights : ndarray of shape (n_kept,)
         Positive.
     kept : ndarray of shape (n_kept,), default=None
-        The sequences that count, none of which is empty; all by default.
+        The sequences that count, none empty. All by default.
 
     Returns
     -------

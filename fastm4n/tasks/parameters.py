@@ -1,5 +1,6 @@
-"""What estimators take: costs, bounds, weights and features, validated."""
+"""Validation of costs, sample weights and features."""
 
+import sys
 import warnings
 from copy import copy
 
@@ -8,9 +9,6 @@ from scipy import sparse
 
 from fastm4n.base.label_costs import COSTS, named_costs
 
-SURROGATES = ("max_min", "max_margin", "log")
-# where outputs have tangents
-BOOSTED = (*SURROGATES, "boost")
 DECODINGS = ("map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
@@ -18,8 +16,16 @@ RISK_TOL = 1e-6
 LABEL_KINDS = "USiufbO"
 
 
+def warn_caller(message):
+    """Warn at the line that called the package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("fastm4n."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
 def is_sorted_words(classes):
-    """Whether classes are words, more than two, in no other order than that of sorting."""
+    """Whether classes are more than two words in alphabetical order."""
     are_words = classes.dtype.kind in "US" or all(
         isinstance(label, (str, bytes)) for label in classes.tolist())
     return are_words and classes.size > 2 and bool((classes[1:] > classes[:-1]).all())
@@ -30,17 +36,17 @@ def warn_of_order(cost, classes):
     distance = isinstance(cost, str) and cost != "zero_one"
     if distance and is_sorted_words(classes):
         shown = " < ".join(map(str, classes[:5].tolist())) + " ..." * (classes.size > 5)
-        warnings.warn(
+        warn_caller(
             f"cost={cost!r} takes labels, which are no numbers, in the order of sorting, {shown}: "
             "pass a matrix of costs if they have another order, or cost='zero_one' if they have "
-            "none.", UserWarning, stacklevel=7)
+            "none.")
 
 
 def cost_matrix(cost, n_labels, noun="classes"):
     """The (n_labels, n_labels) cost matrix of `cost`, a name or a matrix, validated.
 
-    cost[i, j] is the cost of predicting the j-th label where the truth is the i-th; errors call
-    the labels `noun`. That of a name is a read-only view.
+    cost[i, j] is the cost of predicting the j-th label if the truth is the i-th. Errors call the
+    labels `noun`. A named cost is a read-only view.
     """
     if isinstance(cost, str):
         if cost in COSTS:
@@ -81,7 +87,7 @@ def check_weights(weights):
 
 
 def as_weights(sample_weight, n, noun):
-    """One finite weight >= 0 for each of n samples, which errors call `noun`; not all of them 0."""
+    """One finite weight >= 0 for each of n samples, not all 0. Errors call samples `noun`."""
     if sample_weight is None:
         return np.ones(n)
     weights = np.asarray(sample_weight, dtype=np.float64)
@@ -116,7 +122,7 @@ def check_norms(norms, alpha, name, scaler="StandardScaler"):
 
 
 def not_finite(values):
-    """Row, column and value of the first entry that is not finite; None if all are."""
+    """Row, column and value of the first entry that is not finite, or None."""
     data = values.data if sparse.issparse(values) else values
     with np.errstate(over="ignore", invalid="ignore"):
         # a sum is cheap, but may overflow
@@ -153,7 +159,7 @@ def warn_of_unknown(labels, classes, stacklevel=3):
 
 
 def summable(weights):
-    """weights, scaled where their sum would overflow; only their ratios matter."""
+    """weights, scaled if their sum overflows. Only ratios matter."""
     with np.errstate(over="ignore"):
         return weights if np.isfinite(weights.sum()) else weights / weights.max() / weights.size
 
@@ -176,9 +182,9 @@ def _arrays(X):
 
 
 def canonical(X, long_indices=False):
-    """CSR with int32 indices, sorted, without duplicates; dense arrays as they are.
+    """CSR with sorted int32 indices without duplicates. Dense arrays are returned unchanged.
 
-    With long_indices those of 64 bits stay.
+    With long_indices 64-bit indices stay.
     """
     if not sparse.issparse(X):
         return X

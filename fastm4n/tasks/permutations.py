@@ -13,6 +13,8 @@ from fastm4n.inference import linear_assignment, max_min_permutation, permutatio
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.solvers.choice import as_solver
+from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks.base import Census, Task
 from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_sequences
@@ -34,7 +36,7 @@ class PermutationTask(Task):
 
     def _loss_of(self, places, sizes, cost):
         """The surrogate over these permutations."""
-        if self.surrogate == "log":
+        if self.surrogate.name == "log":
             most = int(sizes.max(initial=0))
             if most > MAX_SUBSET_ITEMS:
                 raise ValueError(
@@ -158,7 +160,7 @@ class MatchingTask(PermutationTask):
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
 
-        task = {"surrogate": self.surrogate, "cost_scale": self.cost_scale, "sizes": sizes}
+        task = {"surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": sizes}
         return PairProblem(loss, features, blocks, common, task)
 
     def _features(self, pairs, blocks, layout):
@@ -176,10 +178,11 @@ class MatchingTask(PermutationTask):
             return features, None, None
         points, counts = pairs[blocks.examples].values, layout.sizes()
         needed = 8.0 * len(points)**2 / 2.0**20
-        if needed > self.cache_size:
+        most = as_solver(self.solver).kernel_cache_size
+        if needed > most:
             raise ValueError(
                 f"kernel={self.kernel!r} needs {needed:.3g} MiB for "
-                f"{len(points)} pairs, and cache_size is {self.cache_size:g}; raise it, or use "
+                f"{len(points)} pairs, and kernel_cache_size is {most:g}; raise it, or use "
                 "kernel='linear' on features of sklearn.kernel_approximation.Nystroem."
             )
         parameters = kernel_parameters(
@@ -198,8 +201,8 @@ def best_permutations(scores):
 
 def distribution(estimator, scores, cost):
     """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
-    if estimator.surrogate == "log":
-        return permutation_marginals(scores / estimator.temperature)[0]
+    if surrogate_name(estimator.surrogate) == "log":
+        return permutation_marginals(scores / as_surrogate(estimator.surrogate).temperature)[0]
     estimator._check_has_distribution("permutations")
     if estimator.cost_scale == "sum":
         # the game of mean costs has the same optima as that of their sum, over M
@@ -208,7 +211,7 @@ def distribution(estimator, scores, cost):
 
 
 def least_risk(marginals, scores, cost):
-    """Permutations of least expected cost; of those that are level, the one of highest score."""
+    """Permutations of least expected cost. Ties go to the highest score."""
     M = scores.shape[1]
     risks = marginals @ cost / max(1, M)
     places = linear_assignment(risks)[1]

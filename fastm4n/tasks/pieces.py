@@ -1,6 +1,7 @@
 """Data of a fit: in memory, in a folder that is read chunk by chunk, or of several calls.
 
-`Memory` holds one piece. `Chunked` reads a piece at a time, and keeps what is made of it.
+`Memory` holds one piece. `Chunked` reads a piece at a time, and stores features and norms after the
+first time.
 """
 
 import copy
@@ -77,7 +78,7 @@ class Call(NamedTuple):
     before : PartialFitData or None
         The data of earlier calls.
     state : dict, PartialFitState or None
-        What the last call has left.
+        State after the last call.
     """
 
     seen: Any
@@ -98,7 +99,7 @@ SHORT, SORTED_ENTRY = 64, 16
 
 
 def in_memory(values):
-    """Rows whose buffers are this process's own: what is mapped is read, and copied."""
+    """Rows in buffers of this process. Mapped rows are copied."""
     if not sparse.issparse(values):
         return np.array(values) if _is_mapped(values) else values
     parts = values.data, values.indices, values.indptr
@@ -116,7 +117,7 @@ def _is_mapped(array):
 
 
 def n_bytes(values):
-    """Bytes of rows, dense or CSR; where rows end counts 8 bytes, whatever it has."""
+    """Bytes of dense or CSR rows. Row pointers count 8 bytes each."""
     if sparse.issparse(values):
         return values.data.nbytes + values.indices.nbytes + 8 * values.indptr.size
     return values.nbytes
@@ -146,10 +147,10 @@ def rows_again(X, name, start, stop, offsets):
     ----------
     X : Sequences or Graphs
     name : str
-        Of the attribute that holds the rows.
+        The attribute that holds the rows.
     start, stop : int
     offsets : ndarray
-        Where the rows of each item begin.
+        First row of each item.
     """
     if hasattr(X, "n_bytes_on_disk"):
         whole = getattr(X[start:stop], name)
@@ -158,7 +159,7 @@ def rows_again(X, name, start, stop, offsets):
 
 
 def position_bytes(lengths, entries, values):
-    """Bytes of the positions of each block, and of what features keep of them.
+    """Bytes of the positions of each block, with those of Gram matrices or sorted entries.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def entries_of(values, offsets):
 
 
 def as_arrays(name, values):
-    """Rows, dense or CSR, as arrays by name; `from_arrays` undoes it."""
+    """Dense or CSR rows as arrays by name. `from_arrays` undoes it."""
     if not sparse.issparse(values):
         return {name: values}
     shape = np.array(values.shape, dtype=np.int64)
@@ -196,7 +197,7 @@ def as_arrays(name, values):
 
 
 def from_arrays(name, arrays):
-    """The rows of `as_arrays`; None if there are none of that name."""
+    """The rows of `as_arrays`, or None."""
     if f"{name}/data" not in arrays:
         return arrays.get(name)
     parts = part(name, arrays)
@@ -213,7 +214,7 @@ def csr(data, indices, indptr, shape, make=sparse.csr_array):
 def cut_by(sizes, most, known=(0,)):
     """Edges of chunks of consecutive blocks of at most `most` bytes, or of one that has more.
 
-    Of the chunks between the known edges the last one takes as many blocks more as it has room for.
+    Edges that are known stay, except that the last chunk takes as many more blocks as fit.
     """
     ends, least = np.cumsum(sizes), int(known[-1])
     edges = [int(edge) for edge in known[:-1]] or [0]
@@ -253,12 +254,12 @@ class Digest:
 
 
 class LabelFile:
-    """Labels of all positions as numbers, in the order in which they were first met.
+    """Labels of all positions as numbers, in order of first occurrence.
 
     Parameters
     ----------
     store : DualStore
-        That has the file.
+        The store of the file.
     """
 
     def __init__(self, store):
@@ -266,7 +267,7 @@ class LabelFile:
 
     @property
     def labels(self):
-        """Those that were met, in order."""
+        """The distinct labels in order of first occurrence."""
         return list(self._numbers)
 
     def numbers(self, labels):
@@ -288,7 +289,7 @@ class LabelFile:
         return self._file.read_at(4 * int(start), np.empty(stop - start, dtype=np.int32))
 
     def continued(self):
-        """This file, for labels behind those that it has; this object knows nothing of them."""
+        """A copy that can number more labels."""
         more = copy.copy(self)
         more._numbers = dict(self._numbers)
         return more
@@ -305,7 +306,7 @@ class Chunked:
     task : Task
     folder : Folder
     X : container of examples, or ConcatenatedData
-        Of estimators with `partial_fit`.
+        For estimators with `partial_fit`.
 
     Attributes
     ----------
@@ -313,20 +314,20 @@ class Chunked:
     X : ConcatenatedData
     store : DualStore
     calls : Calls or None
-        Of `partial_fit`, what its earlier calls have left.
+        Earlier calls of `partial_fit`.
     goes_on : bool
-        Whether there are such, and a later call has what this one leaves.
+        Whether a later call of `partial_fit` continues from this one.
     last : PartialFitState or None
-        Of the last call, whose examples need not be looked at again.
+        State of the last call, whose examples are not read again.
     n_known : int
-        How many these are.
+        Number of those examples.
     kept : ndarray of bool of shape (n_examples,)
-        Examples that make up blocks: those of non-zero weight that are not empty.
+        Examples that make up blocks: not empty, and of non-zero weight.
     weights : ndarray of shape (n_blocks,)
     fingerprint : dict
-        Of the fit, where the store lasts.
+        Fingerprint of the fit, if the store lasts.
     is_canonical : bool
-        Whether all CSR features are in canonical form, as far as they were looked at.
+        Whether all CSR features read so far are in canonical form.
     """
 
     # what those of the next call take over
@@ -358,10 +359,10 @@ class Chunked:
             self.is_canonical, self.n_known = self.last.is_canonical, self.last.n_examples
 
     def begin(self, kept, weights, given=None):
-        """Note which examples count, and how much each of those does.
+        """Set the examples that count, and their weights.
 
         given : ndarray of shape (n_examples,), default=None
-            Weights as they were given, which `looked` asks for.
+            Weights of all examples, for `looked`.
         """
         self.kept, self.given = kept, given
         self.total = float(weights.sum())
@@ -370,9 +371,10 @@ class Chunked:
         self.before = np.concatenate([[0], np.cumsum(kept)])
 
     def pieces(self, n_rows_of):
-        """Ranges of examples that are read at once; n_rows_of[i] is the rows before example i.
+        """Ranges of examples that are read at once. n_rows_of[i] is the number of rows before
+        example i.
 
-        Send the bytes of a piece after each: the next one is of as many as chunks are. No piece is
+        Send the bytes of each piece, by which the next one gets the size of a chunk. No piece is
         of two calls.
         """
         n, start, rows = n_rows_of.size - 1, self.n_known, FIRST_ROWS
@@ -398,7 +400,7 @@ class Chunked:
             return
 
     def looked(self, stop, *arrays):
-        """Take what was read of a piece, which ends there, into the fingerprint of its call."""
+        """Add a piece that ends at `stop` to the fingerprint of its call."""
         if not self.store.is_lasting:
             return
         self.digest.update(*arrays)
@@ -413,18 +415,18 @@ class Chunked:
             self.digest = Digest()
 
     def finish(self, features, max_size, sizes, layout_numbers):
-        """Cut the blocks into chunks, and note what they have in common.
+        """Cut the blocks into chunks, and set their common traits.
 
         Parameters
         ----------
         features : FeatureMap
-            That holds w.
+            The map that holds w.
         max_size : int
             Largest number of scores of a block.
         sizes : ndarray of shape (n_blocks,)
-            Bytes of the data of each, and of what is made of them.
+            Bytes of each block's data and features.
         layout_numbers : ndarray of shape (n_blocks,)
-            Numbers of the dual point of each.
+            Length of each block's dual point.
         """
         self.features, self.sizes = features, sizes
         first = self.surrogate_of(np.zeros(1, dtype=np.intp))
@@ -451,12 +453,12 @@ class Chunked:
             self.store.forget(same_chunks(self.edges, self.last.edges))
 
     def kept_blocks(self):
-        """Each example that counts as a block of its own: `Blocks` of a problem."""
+        """The `Blocks` of a problem, one for each example that counts."""
         return Blocks(
             self.kept.size, np.flatnonzero(self.kept), None, None, None, self.weights, self.total)
 
     def labels_met(self):
-        """Labels of all examples that were looked at, where digests have their numbers."""
+        """Labels that were read, if digests contain their numbers."""
         return []
 
     def blocks(self, c):
@@ -464,7 +466,7 @@ class Chunked:
         return np.arange(self.edges[c], self.edges[c + 1])
 
     def made(self):
-        """`problem`, of these chunks; where that fails, no folder is left open."""
+        """The problem of these chunks. If it fails, the folder is closed."""
         try:
             problem = self.problem()
         except BaseException:
@@ -475,32 +477,32 @@ class Chunked:
 
     @property
     def left_before(self):
-        """What the last call of `partial_fit` has left, or None, and its share of the weights."""
+        """State of the last call of `partial_fit` or None, and its share of the weights."""
         return (None, 1.0) if self.calls is None else (self.calls.left, self.calls.share)
 
     def ended_solution(self, tol):
-        """The solution of a call that has ended before; None if this one has not."""
+        """The stored solution, if this call of `partial_fit` has ended before, or None."""
         if self.calls is None or self.calls.ended is None:
             return None
         return self.calls.ended_solution(self, tol)
 
     def ended(self, engine):
-        """Look at all blocks at the weights of a solution, whose chunks can still be read."""
+        """Compute terms of all blocks at the solution, before chunks are closed."""
 
     def keep_end(self, engine, solution):
-        """Keep what the next call of `partial_fit` goes on from."""
+        """Store the state for the next call of `partial_fit`."""
         if self.calls is not None:
             self.calls.end(self, engine, solution)
 
     def close(self, done):
-        """Leave the folder; done: nothing of it is needed any more but for a next call."""
+        """Leave the folder. If done, only a next call needs its contents."""
         if self.calls is not None and (done or self.last is not None):
             self.store.leave()
         else:
             self.store.close(done)
 
     def warm(self, solution, alpha):
-        """What the next call of `partial_fit` goes on from."""
+        """The state for the next call of `partial_fit`."""
         self.store.n_calls += 1
         return PartialFitState(
             same=self.calls.same, begins_anew=self.calls.begins_anew, n_examples=self.kept.size,
@@ -516,23 +518,23 @@ class Chunked:
 
 
 def same_chunks(edges, before):
-    """The number of the first chunks that are the same, and cannot have had others behind."""
+    """Number of leading chunks that are complete and equal."""
     n = min(edges.size, before.size) - 1
     differ = np.flatnonzero(edges[: n + 1] != before[: n + 1])
     return max(0, (int(differ[0]) if differ.size else n) - 1)
 
 
 def unsupported(task):
-    """What of the parameters fits by chunks do not have, or None."""
-    given = vars(task)
+    """The first parameter that fits by chunks do not support, or None."""
+    given, scored = vars(task), getattr(task, "_scored", None)
+    if scored is not None and scored.order != 1:
+        return f"order={scored.order} of transitions"
     for name, plain in (
-        ("order", 1), ("constraints", None), ("kernel", "linear"), ("warm_start", False),
+        ("constraints", None), ("kernel", "linear"), ("warm_start", False),
     ):
         value = given.get(name, plain)
         if value is not plain and value != plain:
             return f"{name}={value!r:.80}"
-    if given.get("inference") == "soft":
-        return "inference='soft'"
     if isinstance(given["fit_intercept"], str):
         return f"fit_intercept={given['fit_intercept']!r}"
     return f"penalty={given['penalty']!r:.80}" if is_pure_l1(given["penalty"]) else None
@@ -558,7 +560,7 @@ def out_of_core(task, X, allowed=None):
 
 
 def check_readable(X):
-    """Have a container on disk look at its rows, naming the file and the row."""
+    """Check the rows of a container on disk."""
     check = getattr(X, "check", None)
     if callable(check):
         check()
@@ -575,7 +577,7 @@ class PartialFitData:
     weights : ndarray of shape (n_examples,)
     classes : ndarray or None
     vectorizer : SequenceVectorizer or None
-        What has made X of attributes.
+        The vectorizer that made X of attributes.
     """
 
     def __init__(self, X, y, weights, classes, vectorizer=None):
@@ -623,7 +625,7 @@ AT_ONCE = 1 << 16
 
 
 class FolderReference:
-    """Reference to a stored container, reopened on first use; pickles hold the folder's name.
+    """Reference to a stored container, reopened on first use. Pickles hold the folder's name.
 
     Parameters
     ----------
@@ -642,9 +644,8 @@ class FolderReference:
 class ConcatenatedData:
     """Containers of examples, one after another.
 
-    A slice of one of them is its own slice, and reads nothing of what is on disk; one of several is
-    put together in memory. A pickle holds the folders of what is on disk, which are opened when
-    they are asked for.
+    A slice within one container is a slice of that, and reads nothing from disk. Other slices are
+    copied into memory. Pickles hold the names of folders, which are opened on first use.
 
     Parameters
     ----------
@@ -654,7 +655,7 @@ class ConcatenatedData:
     Attributes
     ----------
     bounds : ndarray of shape (n_parts + 1,)
-        Where each given begins.
+        First example of each container.
     """
 
     def __init__(self, parts):
@@ -727,7 +728,7 @@ class ConcatenatedData:
 
     @property
     def n_bytes_on_disk(self):
-        """Bytes of the parts that are on disk; None if none is."""
+        """Bytes of the containers on disk, or None."""
         sizes = [
             given.n_bytes_on_disk for given in self.parts if hasattr(given, "n_bytes_on_disk")]
         return sum(sizes) if sizes else None
@@ -754,7 +755,7 @@ class ConcatenatedData:
 
 @contextmanager
 def explained(i):
-    """Errors of folders say of which call they are."""
+    """Errors of folders name the call."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -764,9 +765,9 @@ def explained(i):
 
 
 def put_away(X, y, folder):
-    """Have what is in memory in folders below this one, and refer to these.
+    """Move data from memory to folders below this one.
 
-    Labels that no folder holds, and those of single rows, stay where they are.
+    Labels of single rows, and those that folders cannot hold, stay in memory.
 
     Parameters
     ----------
@@ -810,7 +811,7 @@ FREE = (*IDLE, "alpha", "tol", "max_iter", "random_state", "solver")
 
 
 class PartialFitState:
-    """In-process state of a `partial_fit` call; never pickled or copied."""
+    """In-process state of a `partial_fit` call. Never pickled or copied."""
 
     n_examples, begins_anew = -1, False
 
@@ -822,22 +823,22 @@ class PartialFitState:
 
 
 class Calls:
-    """What one call of `partial_fit` goes on from.
+    """Earlier calls of `partial_fit`, from which one continues.
 
     Attributes
     ----------
     same : dict
         Fingerprint of the parameters that all calls must have in common.
     last : PartialFitState or None
-        Of the last call, where the same estimator has made it under the same parameters.
+        State of the last call, if the same estimator made it under the same parameters.
     left, share : dict, float
-        As `OutOfCore.solve` takes them; None where all begins at phi(y).
+        State of the last engine, and the share of its blocks. None to begin at phi(y).
     edges : ndarray
-        Of the chunks that there are.
+        Edges of the chunks of the last call.
     ended : tuple or None
         The file of this very call, which has ended before.
     begins_anew : bool
-        Whether dual points of earlier calls should be there and are not.
+        Whether dual points of earlier calls are missing.
     """
 
     def __init__(self, estimator, solver, n_before, found):
@@ -853,7 +854,7 @@ class Calls:
 
     @classmethod
     def of(cls, folder):
-        """Those of the call that is under way; None in `fit`."""
+        """The earlier calls of a `partial_fit`, or None in `fit`."""
         call = folder.call
         if call is None:
             return None
@@ -861,7 +862,7 @@ class Calls:
         return cls(folder.estimator, folder.solver, n_before, call.state)
 
     def begin(self, chunks):
-        """Find where the call goes on from, all data having been looked at."""
+        """Find the state to continue from, after all data were read."""
         left, total, last = None, None, self.last
         if not chunks.store.is_lasting:
             if last is not None:
@@ -908,7 +909,7 @@ class Calls:
         chunks.store.end(header, arrays)
 
     def ended_solution(self, chunks, tol):
-        """The solution of a call that has ended before; `features` are left holding its weights."""
+        """The stored solution of this call. `features` get its weights."""
         header, arrays = self.ended
         features = chunks.features
         if header["gap"] > tol and header["asked"] != _asked(chunks.estimator):
@@ -925,12 +926,12 @@ class Calls:
 
 
 def _asked(estimator):
-    """What a call ends by, and its fingerprint does not have."""
+    """Stopping criteria, which the fingerprint leaves out."""
     return [float(estimator.tol), int(estimator.max_iter)]
 
 
 def _is_ahead(store, digests):
-    """Whether the folder is of these calls and later ones."""
+    """Whether the folder contains these calls and later ones."""
     if store.ended is not None:
         header = store.ended[0]
     elif (store.folder / STATE).exists():

@@ -1,4 +1,4 @@
-"""Where in X and y it is that scikit-learn's validation found something wrong."""
+"""Labels that bring levels along, and the places of errors that scikit-learn's validation found."""
 
 import numpy as np
 from scipy import sparse
@@ -39,7 +39,7 @@ def placed(error, estimator, X, y=None):
 
 
 def check_lengths(X, y, each="a label"):
-    """Refuse a y of another number of examples than X; `each` is what an example has in y."""
+    """Refuse a y of another number of examples than X. `each` describes an entry of y."""
     if n_examples(X) != n_examples(y):
         raise _other_lengths(X, y, each)
 
@@ -92,7 +92,7 @@ def _no_label(place, label):
 
 
 def _first(X, is_wrong):
-    """The place and the value of the first entry of X that is wrong; None if it is not found."""
+    """The place and the value of the first wrong entry of X, or None."""
     if sparse.issparse(X):
         X = X.tocsr()
         k = next((k for k, value in enumerate(X.data.tolist()) if is_wrong(value)), None)
@@ -132,3 +132,50 @@ def _is_not_finite(value):
 def n_examples(values):
     """How many examples, or rows, there are."""
     return values.shape[0] if hasattr(values, "shape") else len(values)
+
+
+# ------------------------------------------------------------------------------ levels
+
+
+def levels_of(y):
+    """The levels of ordered categories, lowest first, with unused ones. None for any other y.
+
+    Ordered categories are a `pandas.CategoricalDtype` or an Arrow dictionary with `ordered` set, or
+    a `polars.Enum`, in a vector or in the only column of a table.
+    """
+    columns = getattr(y, "columns", None)
+    if columns is not None:
+        if len(columns) != 1:
+            return None
+        y = columns[0] if hasattr(columns[0], "type") else y[columns[0]]
+    dtype = getattr(y, "dtype", None)
+    # of Arrow, and of Arrow in pandas
+    kind = getattr(dtype, "pyarrow_dtype", getattr(y, "type", None))
+    if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum":
+        levels = dtype.categories
+    elif getattr(kind, "ordered", False):
+        y = y.array.__arrow_array__() if dtype is not None else y
+        chunks = [chunk for chunk in getattr(y, "chunks", [y]) if len(chunk)]
+        levels = chunks[0].dictionary if chunks else ()
+        for i, chunk in enumerate(chunks):
+            if not chunk.dictionary.equals(levels):
+                raise ValueError(
+                    f"Chunk {i} of y has other levels than chunk 0, {chunk.dictionary.to_pylist()} "
+                    f"and {levels.to_pylist()}: give one dictionary for all, lowest level first.")
+    else:
+        return None
+    levels = np.asarray(levels)
+    if None in levels.tolist() or len(set(levels.tolist())) < levels.size:
+        raise ValueError(f"The levels of y are {levels.tolist()}: leave out what is twice or None.")
+    return levels
+
+
+def places(labels, classes):
+    """The index of each label in the classes, which may have any order, or -1."""
+    labels = np.asarray(labels)
+    if "O" in (labels.dtype.kind, classes.dtype.kind):
+        where = {label: i for i, label in enumerate(classes.tolist())}
+        return np.array([where.get(label, -1) for label in labels.tolist()], dtype=np.intp)
+    order = np.argsort(classes, kind="stable")
+    found = np.minimum(np.searchsorted(classes, labels, sorter=order), classes.size - 1)
+    return np.where(classes[order[found]] == labels, order[found], -1)

@@ -1,6 +1,6 @@
 """Problems as plain data: what a fit minimises, whose examples it is made of, and what it leaves.
 
-They pickle, so that another process can unpickle one and solve it.
+They pickle, and another process can solve them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Blocks:
     weights : ndarray of shape (n_blocks,)
         p_b > 0, summing to one.
     total : float
-        What their sum was before.
+        The sum of the weights before they were divided by it.
     """
 
     n_examples: int
@@ -69,7 +69,7 @@ class Blocks:
         return self.kept[self.first]
 
     def spread(self, rows):
-        """A row for each example, of those of the blocks: as much of it as its weight is."""
+        """A row for each example: the row of its block times its share of the weight."""
         of_examples = np.zeros((self.n_examples, rows.shape[1]))
         of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
         return of_examples
@@ -77,7 +77,7 @@ class Blocks:
 
 @dataclass
 class Problem:
-    """What a fit minimises, and how fitted attributes are made of what the solver leaves.
+    """The objective of a fit, and fitted attributes from a solution.
 
     A subclass has `fitted`.
 
@@ -89,7 +89,7 @@ class Problem:
     common : dict
         Fitted attributes that do not depend on alpha.
     task : dict
-        What an earlier fit must have in common for this one to start from it.
+        Data that an earlier fit must share for a warm start.
     """
 
     # the `Chunks` of data that are not in memory
@@ -127,7 +127,7 @@ class Problem:
         return "these outputs" if self.owner is None else type(self.owner).__name__
 
     def said(self, *names):
-        """These parameters as they were given, "surrogate='log', cost='zero_one'"."""
+        """These parameters as in the constructor, "surrogate='log', cost='zero_one'"."""
         given = {} if self.owner is None else self.owner.get_params()
         return ", ".join(
             f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
@@ -146,7 +146,7 @@ class Problem:
             "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
 
     def scale(self):
-        """The objective at zero weights, from above: what tolerances are relative to."""
+        """An upper bound of the objective at zero weights, to which tolerances are relative."""
         return objective_at_zero(self.loss, self.features, self.weights)
 
     def fitted(self, mu, alpha):
@@ -162,14 +162,14 @@ class Problem:
         return self.fitted(solution.mu, alpha)
 
     def drop_dual(self, solution):
-        """Let go of the dual point where fitted attributes are not made of it."""
+        """Drop the dual point, unless fitted attributes depend on it."""
 
     def values(self):
         """Fitted attributes that are no arrays and depend on w, which `features` hold."""
         return {}
 
     def warm(self, solution, alpha):
-        """What a later fit with `warm_start` starts from: plain data."""
+        """Plain data from which a later fit with `warm_start` starts."""
         owner = np.full(self.blocks.n_examples, -1)
         owner[self.blocks.kept] = self.blocks.block_of
         return dict(
@@ -182,8 +182,8 @@ class Problem:
     def start(self, state, alpha):
         """The `State` to start from, by what `warm` gave, or None where it does not fit.
 
-        For a smaller alpha the dual point is drawn towards phi(y) so that w stays what it was; for
-        a larger one it is kept, and w shrinks. An example that had no weight starts from phi(y).
+        For a smaller alpha the dual point moves towards phi(y), and w stays equal. For a larger
+        alpha it stays, and w shrinks. Examples without a weight start from phi(y).
         """
         loss, found = self.loss, state["state"]
         fits = (

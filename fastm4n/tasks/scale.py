@@ -1,4 +1,4 @@
-"""What a warning says of a column of X that is far out of the scale of the others."""
+"""Advice on columns of X of very different scale, for warnings."""
 
 import numpy as np
 from scipy import sparse
@@ -70,7 +70,7 @@ def column_sizes(X):
 
 
 def column_out_of_scale(sizes):
-    """The largest column and how many times the others' median it is; None below OUT_OF_SCALE."""
+    """The largest column and its ratio to the others' median, None below OUT_OF_SCALE."""
     used = np.flatnonzero(sizes)
     if used.size < 2:
         return None

@@ -54,6 +54,7 @@ from fastm4n.tasks.pieces import (
     rows_again,
 )
 from fastm4n.tasks.problem import Blocks, Problem
+from fastm4n.tasks.transitions import as_transitions
 
 
 def _same_pairs(one, other):
@@ -106,7 +107,7 @@ class ChainProblem(Problem):
         }
 
     def start(self, state, alpha):
-        """As of `Problem`; rows of features that were left out, or not there, then are zero."""
+        """As in `Problem`. Weights of columns that were left out are zero."""
         start = super().start(state, alpha)
         then, now = state.get("columns"), self.columns
         old, new = state.get("pairs"), self.features.pairs()
@@ -132,12 +133,12 @@ class ChainProblem(Problem):
         return start
 
     def n_behind(self):
-        """Rows of weights behind those of features."""
+        """Number of rows of weights after the features."""
         return self.features.live()["weights"][0].shape[0] - self.features.behind
 
 
 def penalise(features, resolved):
-    """Give a map of chains, and that of the transitions' features, the penalty of the weights."""
+    """Set the penalty of a map of chains, and of the map of transition features."""
     if resolved is None:
         return
     R, edges, n_ngrams = features.n_labels, features.edges, features.n_ngrams
@@ -162,6 +163,10 @@ class SequenceTask(Task):
     auto_alpha = 1.0
     reads_chunks = True
     vectorizer = None
+
+    @property
+    def _scored(self):
+        return as_transitions(self.transitions)
 
     def read(self, pieces, census=None):
         """The data with features instead of attributes."""
@@ -188,6 +193,9 @@ class SequenceTask(Task):
             before = before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
 
+    def container(self, X):
+        return Sequences.from_list(X)
+
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
 
@@ -200,7 +208,7 @@ class SequenceTask(Task):
         return X, y
 
     def shared(self, X):
-        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        """X, validated for several fits at a time, and fitted attributes."""
         X, vectorizer = learnt(X, None)
         X = as_features(X, None)
         values = without_zeros(X.values)
@@ -224,18 +232,20 @@ class SequenceTask(Task):
 
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        if self.order > 1 and isinstance(self.penalty, Group):
+        scored = self._scored
+        if scored.order > 1 and isinstance(self.penalty, Group):
             raise ValueError(
-                f"penalty={self.penalty!r} needs order=1, got order={self.order}: n-grams of "
-                "labels are in no group.")
+                f"penalty={self.penalty!r} needs transitions of order=1 (got {scored.order}): "
+                "n-grams of labels are in no group.")
         families, missing = {"coef": (R, d)}, {}
         for present, names, shape, why in (
             (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
-            (self.fit_start_end, ("start_coef", "end_coef"), (R,), "fit_start_end"),
-            (self.fit_transitions, ("transition_coef",), (R, R), "fit_transitions"),
+            (scored.start_end, ("start_coef", "end_coef"), (R,), "start_end of transitions"),
+            (scored.pairs, ("transition_coef",), (R, R), "pairs of transitions"),
             (selected is not None, ("transition_feature_coef",),
-             (0 if selected is None else selected.size, R, R), "transition_features"),
-            (self.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),), "order"),
+             (0 if selected is None else selected.size, R, R), "features of transitions"),
+            (scored.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),),
+             "order of transitions"),
         ):
             to, value = families, shape
             if not present:
@@ -245,14 +255,14 @@ class SequenceTask(Task):
         return resolve_penalty(self.penalty, families, missing, sample)
 
     def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data; for one alpha columns may be left out by it."""
+        """The `Problem` of these data. With one_alpha, columns may be left out by alpha."""
         if pieces.in_memory:
             return self._in_memory(*pieces, census, one_alpha)
         return SequenceChunks(self, pieces, census).made()
 
     def _in_memory(self, X, y, sample_weight, lengths, allowed, census, one_alpha):
         X = as_features(X, lengths)
-        selected = selected_columns(self.transition_features, X.values.shape[1])
+        selected = selected_columns(self._scored.features, X.values.shape[1])
         labels = as_labels(y, X, lengths)
         weights = as_weights(sample_weight, len(X), "sequence")
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
@@ -291,7 +301,8 @@ class SequenceTask(Task):
         loss = self.loss(outputs)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),
-            self.fit_start_end, self.fit_transitions, edge_values, n_ngrams=within.n_ngrams, **held,
+            self._scored.start_end, self._scored.pairs, edge_values, n_ngrams=within.n_ngrams,
+            **held,
         )
         penalise(features, resolved)
         common = {
@@ -299,10 +310,10 @@ class SequenceTask(Task):
             "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
         if selected is not None:
             common["transition_features_"] = selected
-        if self.order > 1:
+        if self._scored.order > 1:
             common["ngrams_"] = within.ngrams
         task = {
-            "surrogate": self.surrogate, "cost_scale": self.cost_scale, "lengths": X.lengths,
+            "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
         return ChainProblem(
@@ -313,7 +324,7 @@ class SequenceTask(Task):
             return (
                 "sequences of one position have no transitions; fit their tokens by "
                 "MulticlassClassifier")
-        if self.surrogate == "log" and self.states != "observed":
+        if self.surrogate.name == "log" and self.states != "observed":
             return (
                 "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
                 "labels")
@@ -423,12 +434,12 @@ class SequenceChunks(Chunked):
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
 
     def _look(self, start, stop, data_bytes):
-        """Validate sequences, put their labels aside and note their sizes."""
+        """Validate sequences, store their labels, and record sizes."""
         check_readable(self.X[start:stop])
         X, numbers = self._piece(start, stop)
         if self.n_columns is None:
             self.n_columns = X.values.shape[1]
-            self.selected = selected_columns(self.task.transition_features, self.n_columns)
+            self.selected = selected_columns(self.task._scored.features, self.n_columns)
         whole = self.X[start:stop]
         first = self.X.own_number(start)
         labels = np.empty(whole.n_tokens, dtype=object)
@@ -451,7 +462,7 @@ class SequenceChunks(Chunked):
         return self.rank[self.labels.read(*self.starts[[first, last]])]
 
     def _look_for_pairs(self, start, stop):
-        """Note which weights there are."""
+        """Add to the masks of observed weights."""
         X, numbers = self._piece(start, stop)
         if numbers.size:
             codes = self._codes(*self.before[[start, stop]])
@@ -470,7 +481,7 @@ class SequenceChunks(Chunked):
         return n_bytes(X.values)
 
     def _values(self, values):
-        """Features of positions, and those of transitions if they have any."""
+        """Features of positions, and of transitions if there are any."""
         values = without_zeros(values)
         if self.selected is None:
             return values, None
@@ -491,8 +502,9 @@ class SequenceChunks(Chunked):
     def _features(self, values, edge_values, blocks, layout, **shared):
         task, starts = self.task, self.starts[blocks]
         return ChainFeatures(
-            values, starts - starts[0], layout, float(task.fit_intercept), task.fit_start_end,
-            task.fit_transitions, edge_values, used=self.used, edge_used=self.edge_used, **shared)
+            values, starts - starts[0], layout, float(task.fit_intercept),
+            task._scored.start_end, task._scored.pairs, edge_values, used=self.used,
+            edge_used=self.edge_used, **shared)
 
     def open(self, c):
         blocks = self.blocks(c)
@@ -520,7 +532,7 @@ class SequenceChunks(Chunked):
         return *self._values(X.values), None
 
     def _kept(self, c, kept):
-        """The same from what was kept, and what norms are made of."""
+        """As `_made`, from stored arrays, with norms."""
         values = from_arrays("values", kept)
         if values is None:
             X, start, stop = self.X.place(*self.examples[[c, c + 1]])

@@ -10,6 +10,7 @@ from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.base import Census, Task, parameters_of, rows_in_common
 from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_examples
@@ -34,7 +35,7 @@ class VectorProblem(Problem):
     free_intercept : float, default=None
         The value of the constant feature where the intercept is not penalised.
     centre : ndarray of shape (n_features,), default=None
-        What has been taken from all rows of X.
+        The mean subtracted from all rows of X.
     """
 
     free_intercept: float = None
@@ -57,7 +58,7 @@ class VectorProblem(Problem):
         return self.fitted(solution.mu, alpha, solution.intercepts)
 
     def _scored(self, numbers):
-        """Of the numbers of all blocks those whose scores depend on x, a row for each block."""
+        """The numbers whose scores depend on x, a row for each block."""
         return numbers.reshape(self.weights.size, -1)
 
 
@@ -97,12 +98,12 @@ class VectorTask(Task):
         vars(self.bare).update(parameters_of(estimator))
 
     def noted(self):
-        """What validation has noted of X, as fitted attributes."""
+        """Fitted attributes from the validation of X."""
         names = "n_features_in_", "feature_names_in_"
         return {name: vars(self.bare)[name] for name in names if name in vars(self.bare)}
 
     def shared(self, X):
-        """X, checked, in a form that several fits can use at a time, and what it has noted."""
+        """X, validated for several fits at a time, and fitted attributes."""
         X = validated(self.bare, X)
         if self.kernel not in ("linear", "precomputed"):
             X = frozen_copy(X)  # the one that the fitted estimators keep
@@ -152,7 +153,7 @@ class VectorTask(Task):
         return isinstance(self.fit_intercept, str)
 
     def _constant(self):
-        """Value of the constant feature whose weight is the intercept; 0 without one."""
+        """Value of the constant feature, whose weight is the intercept. 0 without one."""
         return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
 
     def _coef_shape(self, n_scores, n_features):
@@ -181,7 +182,7 @@ class VectorTask(Task):
         return layout.max_size
 
     def _arranged(self, features, layout, common):
-        """A map of those scores, as one of all that the layout has."""
+        """The map of all scores of the layout, made of a map of the scores that depend on x."""
         return features
 
     def _features(self, X, samples, p, n_labels):
@@ -211,14 +212,15 @@ class VectorTask(Task):
                 kernel_params=self.kernel_params,
             )
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha, self.cache_size,
+            self.kernel, parameters, points, n_labels, intercept, self.alpha,
+            as_solver(self.solver).kernel_cache_size,
             self.tol)
         return features, parameters, intercept
 
     def _blocks(self, X, kept, keys, weights):
-        """Blocks of the samples kept, merged where X and keys are equal.
+        """Blocks of the samples kept. Samples of equal X and key are merged.
 
-        A Gram matrix tells nothing of which samples are.
+        With a Gram matrix none are merged.
         """
         if self.kernel == "precomputed":
             every = np.arange(kept.size)

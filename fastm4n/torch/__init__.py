@@ -1,8 +1,8 @@
 """Structured losses as PyTorch layers: ``pip install "fastm4n[torch]"``.
 
 Max-margin, max-min and log losses of single labels, sequences, permutations, trees and graphs,
-from the compiled kernels of `fastm4n.losses` and `fastm4n.inference`.  ``import fastm4n`` does not
-import PyTorch; this module does.
+from the compiled kernels of `fastm4n.losses` and `fastm4n.inference`. ``import fastm4n`` does not
+import PyTorch, but this module does.
 """
 
 try:

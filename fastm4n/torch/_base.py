@@ -217,15 +217,17 @@ class StructuredLoss(nn.Module):
 # ------------------------------------------------------------------------- operators
 
 
-def operator(name, shapes, *, cpu_only=False, autocast=False):
+def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
     """Decorator that registers a function as the operator ``fastm4n::name``.
 
-    `shapes` makes results of the right shapes while values are unknown.
+    `shapes` makes results of the right shapes while values are unknown. The annotations of the
+    function, or of `like`, define the types.
     """
     def register(function):
         op = torch.library.custom_op(
             f"fastm4n::{name}", function, mutates_args=(),
-            device_types="cpu" if cpu_only else None)
+            device_types="cpu" if cpu_only else None,
+            schema=torch.library.infer_schema(like or function, mutates_args=()))
         op.register_fake(shapes)
         if autocast:
             for device in ("cpu", "cuda"):
@@ -312,14 +314,9 @@ def loss_operator(name, n_axes):
                 slope.to(scores.dtype).reshape(scores.shape),
                 torch.stack([value, upper]).reshape(2, *shape))
 
-        op = torch.library.custom_op(
-            f"fastm4n::{name}", kernel, mutates_args=(), device_types="cpu",
-            schema=torch.library.infer_schema(function, mutates_args=()))
+        op = operator(name, shapes, cpu_only=True, autocast=True, like=function)(kernel)
         op.register_kernel("cuda", by_way_of_host(kernel))
-        op.register_fake(shapes)
         op.register_autograd(backward, setup_context=setup_context)
-        for device in ("cpu", "cuda"):
-            op.register_autocast(device, torch.float32)
         return op
 
     return register

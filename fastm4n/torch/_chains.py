@@ -12,18 +12,8 @@ from torch import Tensor, nn
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.tasks.chain_predictions import forbidden_transitions
+from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
-from fastm4n.torch._base import (
-    REDUCTIONS,
-    WHOLES,
-    StructuredLoss,
-    as_cost,
-    as_labels,
-    as_mask,
-    as_scores,
-    check_device,
-    check_options,
-)
 from fastm4n.torch._chain_numerics import POLICIES, Options
 
 __all__ = ["ChainLoss", "CRF", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
@@ -70,7 +60,7 @@ class _Batch(NamedTuple):
 def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
     unary = emissions
     if type(unary) is not Tensor or unary.dtype is not torch.float32 or unary.dim() != 3:
-        unary = as_scores("emissions", emissions, (3,))
+        unary = base.as_scores("emissions", emissions, (3,))
     R = unary.shape[2]
     if R == 0:
         raise ValueError("emissions have no labels: their last axis is of length 0.")
@@ -93,14 +83,14 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
                 raise ValueError(f"{name} must have shape ({R},), got {tuple(scores.shape)}.")
         ends.append(scores)
     if mask is not None:
-        mask = as_mask("mask", mask, emissions.shape[:2], unary)
+        mask = base.as_mask("mask", mask, emissions.shape[:2], unary)
         if lengths is not None:
             raise ValueError("pass either mask or lengths, not both.")
         if not batch_first:
             mask = mask.transpose(0, 1)
     elif lengths is not None:
         lengths = torch.as_tensor(lengths)
-        if lengths.shape != (B,) or lengths.dtype not in WHOLES:
+        if lengths.shape != (B,) or lengths.dtype not in base.WHOLES:
             raise ValueError(
                 f"lengths must be {B} integers, one for each sequence, got shape "
                 f"{tuple(lengths.shape)} of {lengths.dtype}.")
@@ -112,7 +102,7 @@ def _as_like(name, scores, unary):
     """Scores in the dtype of emissions, on their device."""
     if not isinstance(scores, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(scores).__name__}.")
-    check_device(name, scores, unary)
+    base.check_device(name, scores, unary)
     if scores.dtype is not unary.dtype:
         if not scores.dtype.is_floating_point:
             raise TypeError(f"{name} must be of a floating dtype, got {scores.dtype}.")
@@ -122,13 +112,13 @@ def _as_like(name, scores, unary):
 
 def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_first):
     """Tags and allowed labels, sequence first."""
-    tags = as_labels("tags", tags, emissions.shape[:2], batch.unary)
+    tags = base.as_labels("tags", tags, emissions.shape[:2], batch.unary)
     if allowed is not None:
         if surrogate != "log" or cost_augmented:
             raise ValueError(
                 "allowed_labels needs surrogate='log' without cost_augmented (got "
                 f"{surrogate!r}, cost_augmented={cost_augmented!r}).")
-        allowed = as_mask("allowed_labels", allowed, emissions.shape, batch.unary)
+        allowed = base.as_mask("allowed_labels", allowed, emissions.shape, batch.unary)
         allowed = (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
     return tags if batch_first else tags.transpose(0, 1), allowed
 
@@ -228,12 +218,12 @@ def chain_loss(
     >>> round(chain_loss(emissions, torch.tensor([[0, 1, 1]]), transitions).item(), 4)
     2.0794
     """
-    check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
+    base.check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
     check_choice("device_policy", device_policy, POLICIES)
     batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
     tags, allowed_labels = _as_truth(
         emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first)
-    cost = as_cost(cost, emissions.shape[2])
+    cost = base.as_cost(cost, emissions.shape[2])
     return _loss(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
         reduction, Options(
@@ -328,7 +318,7 @@ def _decoded(batch, k, batch_first, policy):
         tags if batch_first else tags.transpose(0, 1), scores, lengths, not batch_first)
 
 
-class ChainLoss(StructuredLoss):
+class ChainLoss(base.StructuredLoss):
     """Loss of sequences of labels, with transition scores as parameters.
 
     The last layer of a network that scores the labels at each position. It has the loss of a CRF,
@@ -650,7 +640,7 @@ class CRF(ChainLoss):
         -------
         log_likelihood : Tensor of shape () or (B,)
         """
-        check_choice("reduction", reduction, REDUCTIONS)
+        check_choice("reduction", reduction, base.REDUCTIONS)
         given = self._with_tags(emissions, tags, mask, None, None, None)
         return -_loss(*given, reduction, self._options())
 

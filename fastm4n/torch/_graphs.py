@@ -23,20 +23,7 @@ from torch import Tensor
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs.choice import INFERENCES
 from fastm4n.surrogates._graph_batches import GraphBatch, Names
-from fastm4n.torch._base import (
-    TWICE,
-    StructuredLoss,
-    as_cost,
-    as_labels,
-    as_mask,
-    as_scores,
-    check_device,
-    check_options,
-    given_cost,
-    operator,
-    reduced,
-    refuse_forward_mode,
-)
+from fastm4n.torch import _base as base
 
 NAMES = Names("unary", "tags")
 
@@ -78,7 +65,7 @@ def _each(pairwise, n):
     return (n, *pairwise.shape) if pairwise.dim() in (0, 2) else tuple(pairwise.shape)
 
 
-@operator("graph_loss", lambda unary, edges, pairwise, tags, sizes, *rest: (
+@base.operator("graph_loss", lambda unary, edges, pairwise, tags, sizes, *rest: (
     unary.new_empty(sizes.shape), unary.new_empty(sizes.shape), unary.new_empty(unary.shape),
     unary.new_empty(_each(pairwise, sizes.shape[0]))), cpu_only=True, autocast=True)
 def loss_op(
@@ -89,13 +76,14 @@ def loss_op(
     """Value and upper bound of each graph's loss, and the gradients of the values."""
     return _like(unary, *_batch(unary, edges, pairwise, sizes).losses(
         _array(tags), allowed=_array(allowed), surrogate=surrogate,
-        cost=_array(as_cost(cost, unary.shape[1])),
+        cost=_array(base.as_cost(cost, unary.shape[1])),
         cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
         inference=inference, attractive=attractive, tol=tol, n_jobs=torch.get_num_threads()))
 
 
-@operator("graph_loss_backward", lambda of_loss, d_unary, d_pairwise, unary, edges, pairwise, *rest:
-          _empty(unary, pairwise), cpu_only=True)
+@base.operator(
+    "graph_loss_backward", lambda of_loss, d_unary, d_pairwise, unary, edges, pairwise, *rest:
+    _empty(unary, pairwise), cpu_only=True)
 def loss_backward_op(
         of_loss: Tensor, d_unary: Tensor, d_pairwise: Tensor, unary: Tensor, edges: Tensor,
         pairwise: Tensor, tags: Tensor, sizes: Tensor, allowed: Optional[Tensor], cost: Tensor,
@@ -110,8 +98,8 @@ def loss_backward_op(
     return of_nodes, d_pairwise * of_edges.reshape(-1, *[1] * (pairwise.dim() - 1))
 
 
-@operator("graph_loss_tangent", lambda h_unary, h_pairwise, of_loss, *rest:
-          _empty(of_loss, h_unary, h_pairwise), cpu_only=True)
+@base.operator("graph_loss_tangent", lambda h_unary, h_pairwise, of_loss, *rest:
+               _empty(of_loss, h_unary, h_pairwise), cpu_only=True)
 def loss_tangent_op(
         h_unary: Tensor, h_pairwise: Tensor, of_loss: Tensor, d_unary: Tensor, d_pairwise: Tensor,
         unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor,
@@ -139,7 +127,7 @@ def loss_tangent_op(
     except ValueError:
         if batch.graph_with_cycle is None:
             raise
-        raise RuntimeError(f"{TWICE}. Graph {batch.graph_with_cycle} has a cycle.") from None
+        raise RuntimeError(f"{base.TWICE}. Graph {batch.graph_with_cycle} has a cycle.") from None
     return _like(unary, along, of_nodes, of_pairs.sum(axis=0) if batch.is_shared else of_pairs)
 
 
@@ -163,7 +151,7 @@ def _save_loss_backward(ctx, inputs, output):
 def _loss_backward_backward(ctx, h_unary, h_pairwise):
     given = ctx.options
     if given.surrogate != "log":
-        raise RuntimeError(f"{TWICE}, got surrogate={given.surrogate!r}.")
+        raise RuntimeError(f"{base.TWICE}, got surrogate={given.surrogate!r}.")
     of_loss, of_unary, of_pairwise = loss_tangent_op(
         h_unary, h_pairwise, *ctx.saved_tensors, given.cost_scale, given.cost_augmented,
         given.temperature)
@@ -175,7 +163,7 @@ loss_op.register_autograd(_loss_backward, setup_context=_save_loss)
 loss_backward_op.register_autograd(_loss_backward_backward, setup_context=_save_loss_backward)
 
 
-@operator("graph_marginals", lambda unary, edges, pairwise, *rest: (
+@base.operator("graph_marginals", lambda unary, edges, pairwise, *rest: (
     unary.new_empty(unary.shape), unary.new_empty(_each(pairwise, edges.shape[0]))),
     cpu_only=True, autocast=True)
 def marginals_op(
@@ -186,8 +174,9 @@ def marginals_op(
         temperature=temperature, inference=inference, tol=tol, n_jobs=torch.get_num_threads()))
 
 
-@operator("graph_marginals_tangent", lambda h_unary, h_pairwise, unary, edges, pairwise, *rest:
-          _empty(unary, pairwise), cpu_only=True)
+@base.operator(
+    "graph_marginals_tangent", lambda h_unary, h_pairwise, unary, edges, pairwise, *rest:
+    _empty(unary, pairwise), cpu_only=True)
 def marginals_tangent_op(
         h_unary: Tensor, h_pairwise: Tensor, unary: Tensor, edges: Tensor, pairwise: Tensor,
         sizes: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -218,8 +207,8 @@ def _marginals_backward(ctx, h_unary, h_pairwise):
 marginals_op.register_autograd(_marginals_backward, setup_context=_save_marginals)
 
 
-@operator("graph_decode", lambda unary, *rest: unary.new_empty(unary.shape[0], dtype=torch.int64),
-          cpu_only=True, autocast=True)
+@base.operator("graph_decode", lambda unary, *rest: unary.new_empty(
+    unary.shape[0], dtype=torch.int64), cpu_only=True, autocast=True)
 def decode_op(
         unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor, inference: str,
         attractive: bool) -> Tensor:
@@ -240,12 +229,12 @@ def _as_edges(edges, unary):
         raise ValueError(
             "edges must have shape (n_edges, 2), a row for each edge, got "
             f"{tuple(edges.shape)}.{remedy if edges.dim() == 2 and edges.shape[0] == 2 else ''}")
-    return as_labels("edges", edges, getattr(edges, "shape", ()), unary)
+    return base.as_labels("edges", edges, getattr(edges, "shape", ()), unary)
 
 
 def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
     """The graphs and scores, on the CPU in the form of the operators."""
-    given, unary = unary, as_scores("unary", unary, (2,))
+    given, unary = unary, base.as_scores("unary", unary, (2,))
     edges = _as_edges(edges, given)
     n, k = unary.shape
     if n_labels is not None and k != n_labels:
@@ -253,18 +242,18 @@ def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
     if k == 0:
         raise ValueError(f"unary must have at least one column, got shape {tuple(unary.shape)}.")
     m = edges.shape[0]
-    pairwise = as_scores("pairwise", pairwise, (0, 1, 2, 3))
+    pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
     if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
         raise ValueError(
             f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
             f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}.")
-    check_device("pairwise", pairwise, unary)
+    base.check_device("pairwise", pairwise, unary)
     dtype = torch.promote_types(unary.dtype, pairwise.dtype)
     if sizes is None:
         sizes = torch.full((1 if n > 0 else 0,), n, dtype=torch.int64, device=unary.device)
     elif isinstance(sizes, Tensor) and sizes.dim() != 1:
         raise ValueError(f"sizes must have shape (n_graphs,), got {tuple(sizes.shape)}.")
-    sizes = as_labels("sizes", sizes, getattr(sizes, "shape", ()), unary)
+    sizes = base.as_labels("sizes", sizes, getattr(sizes, "shape", ()), unary)
     return _on_cpu(unary.to(dtype), edges, pairwise.to(dtype), sizes)
 
 
@@ -293,27 +282,27 @@ def _losses(graphs, tags, allowed, cost, options, n_labels=None):
     if allowed is not None:
         if options.surrogate != "log":
             raise ValueError(f"allowed needs surrogate='log' (got {options.surrogate!r}).")
-        allowed = as_mask("allowed", allowed, unary.shape, unary)
+        allowed = base.as_mask("allowed", allowed, unary.shape, unary)
         if tags is None:
             tags = torch.full(unary.shape[:1], -1, dtype=torch.int64, device=unary.device)
-    tags, allowed = _on_cpu(as_labels("tags", tags, unary.shape[:1], unary), allowed)
-    refuse_forward_mode(scores, pairwise)
+    tags, allowed = _on_cpu(base.as_labels("tags", tags, unary.shape[:1], unary), allowed)
+    base.refuse_forward_mode(scores, pairwise)
     value, upper, _, _ = loss_op(
         scores, edges, pairwise, tags, sizes, allowed, cost, *options)
     return value.to(unary.device), upper.to(unary.device)
 
 
 def _functional(graphs, tags, allowed, cost, reduction, options):
-    check_options(
+    base.check_options(
         options.surrogate, reduction, options.temperature, options.cost_augmented,
         options.cost_scale, options.tol)
-    unary = as_scores("unary", graphs[0], (2,))
+    unary = base.as_scores("unary", graphs[0], (2,))
     k = unary.shape[1]
     _check_graph_options(k, options)
-    cost = given_cost(cost, k)  # the operator checks its values
-    cost = as_cost(None, k) if cost is None else _on_cpu(cost)[0]
+    cost = base.given_cost(cost, k)  # the operator checks its values
+    cost = base.as_cost(None, k) if cost is None else _on_cpu(cost)[0]
     value, _ = _losses(graphs, tags, allowed, cost, options)
-    return reduced(value, reduction, unary.shape[0])
+    return base.reduced(value, reduction, unary.shape[0])
 
 
 # -------------------------------------------------------------------------- functions
@@ -395,7 +384,7 @@ def tree_loss(
 # ----------------------------------------------------------------------------- layers
 
 
-class GraphLoss(StructuredLoss):
+class GraphLoss(base.StructuredLoss):
     """Loss of labelled graphs, for the scores from a network.
 
     A labelling y of a graph scores s(y), the sum over nodes of ``unary[i, y_i]`` and over edges of
@@ -545,7 +534,7 @@ class GraphLoss(StructuredLoss):
             A scalar, or of shape (n_graphs,) with reduction="none".
         """
         value, _ = self._losses(unary, edges, pairwise, tags, sizes, allowed)
-        return reduced(value, self.reduction, unary.shape[0])
+        return base.reduced(value, self.reduction, unary.shape[0])
 
     def certificate(
         self, unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor,
@@ -614,7 +603,7 @@ class GraphLoss(StructuredLoss):
         """
         self._check_has("marginals", "log")
         graphs = _as_graphs(unary, edges, pairwise, sizes, self.n_labels)
-        refuse_forward_mode(graphs[0], graphs[2])
+        base.refuse_forward_mode(graphs[0], graphs[2])
         nodes, pairs = marginals_op(
             *graphs, self.temperature, self.options.inference, self.tol)
         return nodes.to(unary.device), pairs.to(unary.device)

@@ -1,26 +1,26 @@
-"""Inference on padded batches of chains in tensor operations alone, on whatever device they lie.
+"""Inference on padded batches of chains with tensor operations only, on any device.
 
 The compiled kernels of `fastm4n.inference` run on the CPU. This module has the same recursions for
-scores that stay on a GPU, where the time of a chain is that of launching small kernels: the loops
-over positions have as few operations as possible, and everything else is done for all positions
-at once. A labelling y of the positions first..last of its row scores
+scores on a GPU, where launches of small kernels take most of the time. The loops over positions
+have as few operations as possible. Everything else runs for all positions at once. The score of a
+labelling y of the positions first..last of its row is
 
     sum_t unary[t, y_t] + sum_t pairwise[y_t, y_{t+1}].
 
 All functions take
 
     unary : Tensor of shape (B, T, R), float32 or float64
-        Scores of the labels at each position, finite or -inf, which forbids a label. What stands
-        at padding is ignored, NaN included.
+        Scores of the labels at each position, finite or -inf, which forbids a label. Padding is
+        ignored, even NaN.
     pairwise : Tensor of shape (R, R) or (B, T - 1, R, R)
         Scores of transitions, source label first: one matrix for all, or one for each pair of
-        neighbouring positions, of which those at padding are ignored.
+        neighbouring positions. Padding is ignored.
     first, last : LongTensor of shape (B,)
-        First and last position of each sequence; last < first where it is empty.
+        First and last position of each sequence, with last < first if it is empty.
 
-They do not check their arguments, record no gradients, and do not wait for the device, except that
-`sum_product` and `log_tangent` ask once whether a sequence needs log space. Those two compute in
-float64, which some devices lack.
+They do not check their arguments and record no gradients. Only `sum_product` and `log_tangent` wait
+for the device, once, to see whether a sequence needs log space. Both compute in float64, which some
+devices lack.
 """
 
 from typing import NamedTuple
@@ -29,25 +29,25 @@ import torch
 
 NEVER = -float("inf")
 
-# Scores further apart than this, at one position and one transition together, take the recursions
-# in log space: exp of the difference must stay far from underflow
+# scores further apart than this, at one position and one transition together, need log space:
+# exp of the difference must stay far from underflow
 WIDE = 300.0
-# A positive message below this might vanish at the next position, and with it, through forbidden
-# scores, all that is left of the paths. Where nothing is forbidden, messages are > exp(-WIDE)
+# a smaller positive message might vanish at the next position, and with it all allowed paths.
+# Without forbidden scores messages are > exp(-WIDE)
 SMALL = 1e-150
-# Least sum of products of forward and backward messages: what underflows beside it is rounding
+# least sum of products of forward and backward messages: terms that underflow are rounding
 LEAST = 1e-270
-# In float32 the scores of paths are made relative to the best after so many positions, as by the
-# compiled kernel, whose ties are found in this way: scores that have grown would leave few digits
+# float32 scores of paths become relative to the best after this many positions, or they would lose
+# digits. The compiled kernel does the same, with the same ties
 SHIFT = 32
 
 
 class _Messages(NamedTuple):
-    """Forward-backward in probability space: what marginals and their derivatives are made of.
+    """Forward-backward in probability space, for marginals and their derivatives.
 
-    `e` and `P` are exponentials of scores relative to the largest of their row or matrix, and
-    `messages`, scaled, leave out the position itself, forward ones first. Marginals are
-    proportional to messages[0] e messages[1], those of an edge to
+    `e` and `P` are exponentials of scores relative to the largest of their row or matrix. The
+    scaled `messages` exclude the position itself, and forward messages come first. Marginals are
+    proportional to messages[0] e messages[1], and marginals of an edge to
     messages[0, t, i] e[t, i] P[i, j] e[t + 1, j] messages[1, t + 1, j].
     """
 
@@ -55,19 +55,19 @@ class _Messages(NamedTuple):
     within: torch.Tensor  # (B, T - 1): edges between two positions that are not padding
     P: torch.Tensor  # (R, R) or (B, T - 1, R, R)
     steps: torch.Tensor  # (T, 2, B, R): the messages in the order of the loop
-    order: torch.Tensor  # (T * 2 * B,): where the loop finds its rows among those of (2, B, T)
-    back: torch.Tensor  # (2 * B * T,): where positions find theirs among those of (T, 2, B)
+    order: torch.Tensor  # (T * 2 * B,): indices of the loop's rows among those of (2, B, T)
+    back: torch.Tensor  # (2 * B * T,): indices of the positions' rows among those of (T, 2, B)
     messages: torch.Tensor  # (2, B, T, R)
     sides: torch.Tensor  # (2, B, T, R): messages times e
-    total: torch.Tensor  # (B, T, 1): sum of sides[0], by which the next message is divided
+    total: torch.Tensor  # (B, T, 1): sum of sides[0], the divisor of the next message
     product: torch.Tensor  # (B, T, R): messages[0] e messages[1]
     joint: torch.Tensor  # (B, T, 1): its sum
     good: torch.Tensor  # (B,): nothing was lost
-    zero: torch.Tensor  # (): a number on the device, which takes an operation to get there
+    zero: torch.Tensor  # (): made once, because it takes an operation
     log_z: torch.Tensor  # (B,)
 
     def use(self, mask):
-        """mask, (B, n), without the sequences of which something was lost; (B, n, 1)."""
+        """mask, (B, n), without the sequences with lost digits: (B, n, 1)."""
         return (mask & self.good[:, None])[..., None]
 
     def nodes(self, use):
@@ -75,28 +75,28 @@ class _Messages(NamedTuple):
         return torch.where(use, self.product / self.joint, self.zero)
 
     def left(self, use):
-        """Forward messages times e of the first positions, as many as use has, of sum one."""
+        """Forward messages times e at the first positions of `use`, of sum one."""
         n = use.shape[1]
         return torch.where(use, self.sides[0, :, :n] / self.total[:, :n], self.zero)
 
     def right(self, use):
-        """Backward ones of the last positions.
+        """Backward messages times e at the last positions.
 
-        They are such that left[t, i] P[i, j] right[t + 1, j] is the marginal of an edge.
+        The marginal of an edge is left[t, i] P[i, j] right[t + 1, j].
         """
         begin = self.sides.shape[2] - use.shape[1]
         return torch.where(use, self.sides[1, :, begin:] / self.joint[:, begin:], self.zero)
 
 
 def masks(first, last, T):
-    """Which positions (B, T), and which edges (B, T - 1), belong to the sequences."""
+    """Masks of the positions (B, T) and edges (B, T - 1) of the sequences."""
     t = torch.arange(T, device=first.device)
     inside = (t >= first[:, None]) & (t <= last[:, None])
     return inside, inside[:, 1:] & inside[:, :-1]
 
 
 def _rows(index, T):
-    """Rows of a flat (B T, ...) tensor from positions (..., B), which may lie outside."""
+    """Rows of a flat (B T, ...) tensor from positions (..., B), clamped to 0 ... T - 1."""
     start = torch.arange(index.shape[-1], device=index.device) * T
     return index.clamp(0, max(0, T - 1)) + start
 
@@ -104,7 +104,7 @@ def _rows(index, T):
 def _exponentials(scores, dims, all_dims):
     """exp(scores - top), top, and the largest distance of a finite score from it over all_dims.
 
-    top is the maximum over dims, and the least finite number where all scores are -inf.
+    top is the maximum over dims, or the least finite number if all scores are -inf.
     """
     top = scores.amax(dims, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     below = scores - top
@@ -115,10 +115,10 @@ def _exponentials(scores, dims, all_dims):
 def _messages(unary, pairwise, first, last):
     """Both recursions of forward-backward in one loop, for T > 0.
 
-    The sequences begin at the same step of the loop, forward ones with their first position and
-    backward ones with their last, so that padding comes after all else and disturbs nothing. Where
-    matrices differ, positions stay where they are: matrices of ones at padding make the messages
-    of all labels equal, as they are at the ends of a sequence.
+    All sequences begin at the same step, with their first position forward and with their last
+    backward. Padding comes last and has no effect. If matrices differ, positions do not move.
+    Matrices of ones at padding then make the messages of all labels equal, as at the ends of a
+    sequence.
     """
     B, T, R = unary.shape
     shared = pairwise.dim() == 2
@@ -147,8 +147,8 @@ def _messages(unary, pairwise, first, last):
     b = torch.arange(B, device=device)
     order = torch.stack((_rows(begin + t[:, None], T), _rows(end - t[:, None], T)), 1)
     factors = e.reshape(B * T, R).index_select(0, order.view(-1)).view(T, 2, B, R)
-    # what is behind the labels is the sum of the last message, by which the new one is divided: a
-    # column of ones in the matrix finds it without an operation of its own
+    # the column after the labels is the sum of the last message, the divisor of the new one: a
+    # column of ones in the matrix computes it without an operation of its own
     steps = torch.ones((T, 2, B, R + 1), dtype=torch.float64, device=device)
     one = steps[0, 0, 0, 0]
     rows, labels, sums = steps.unbind(0), steps[..., :R].unbind(0), steps[..., R:].unbind(0)
@@ -197,24 +197,24 @@ def sum_product(unary, pairwise, first, last, edges):
     Parameters
     ----------
     unary, pairwise, first, last
-        As the module says.
+        See the module.
     edges : {"sum", "total", "full", None}
-        Which marginals of transitions: summed over the edges of each sequence, summed over the
-        batch, all of them, or none.
+        Marginals of transitions: summed over the edges of each sequence, summed over the batch,
+        all of them, or none.
 
     Returns
     -------
     log_z : Tensor of shape (B,), float64
-        In nats; 0 for an empty sequence, -inf where no labelling has a finite score.
+        In nats. 0 for an empty sequence, -inf if no labelling has a finite score.
     nodes : Tensor of shape (B, T, R), of unary's dtype
-        Marginals of the labels; zeros at padding, and where log_z is -inf.
+        Marginals of the labels, zero at padding and if log_z is -inf.
     edges : Tensor of shape (B, R, R), (R, R) or (B, T - 1, R, R), of unary's dtype, or None
 
     Notes
     -----
-    O(B T R^2) time, O(B T R + B R^2) memory beside that of the matrices given and returned. Three
-    operations a position for one shared matrix, five otherwise: both directions are one batch, and
-    the sum that scales a message is one more column of the product that makes the next.
+    O(B T R^2) time, and O(B T R + B R^2) memory in addition to the arguments and results. Three
+    operations per position for one shared matrix, five otherwise. Both directions are one batch,
+    and the scale of a message is one more column of the product for the next.
     """
     B, T, R = unary.shape
     if T == 0 or B == 0:
@@ -226,14 +226,14 @@ def sum_product(unary, pairwise, first, last, edges):
         use = m.use(m.within)
         found = _edges(m.left(use), m.P, m.right(use), edges).to(unary.dtype)
     log_z = m.log_z
-    # the one question to the device
+    # the only wait for the device
     if not bool(m.good.all()):
         log_z = _replace_lost(unary, pairwise, first, last, m.good, edges, log_z, nodes, found)
     return log_z, nodes, found
 
 
 def _nothing(unary, edges):
-    """What `sum_product` returns where there is not one position."""
+    """Result of `sum_product` without positions."""
     B, T, R = unary.shape
     shapes = {"sum": (B, R, R), "total": (R, R), "full": (B, max(0, T - 1), R, R)}
     return (
@@ -252,7 +252,7 @@ def _edges(left, P, right, edges):
 
 
 def _replace_lost(unary, pairwise, first, last, good, edges, log_z, nodes, found):
-    """Put the results in log space where probability space loses something; returns log_z."""
+    """Replace results that lose digits by those in log space; return log_z."""
     lost = (~good).nonzero()[:, 0]
     chains = _LogChains(unary, pairwise, first[lost], last[lost], lost)
     log_z = log_z.index_copy(0, lost, chains.log_z)
@@ -279,8 +279,8 @@ def _replace_lost(unary, pairwise, first, last, good, edges, log_z, nodes, found
 class _LogChains:
     """Forward-backward in log space and in float64 for chosen rows: exact for any scores.
 
-    Sequences are moved to begin at step 0, and tensors have steps first, (T, n, ...). Messages are
-    kept relative to their largest entry, so that large scores lose no digits.
+    Sequences begin at step 0, and tensors have steps first, (T, n, ...). Messages are relative to
+    their largest entry, and so large scores lose no digits.
     """
 
     def __init__(self, unary, pairwise, first, last, chosen):
@@ -299,24 +299,24 @@ class _LogChains:
         self.nodes = torch.where(self.inside & self.alive, nodes, 0.0)
 
     def steps(self, values):
-        """The chosen of (B, T, R) numbers, step by step, with zeros at padding."""
+        """The chosen rows of (B, T, R) numbers, step by step, with zeros at padding."""
         R = values.shape[-1]
         values = values.reshape(-1, R).index_select(0, self.rows).view(*self.inside.shape[:2], R)
         return torch.where(self.inside, values, 0.0).double()
 
     def by_rows(self, pairwise):
-        """(R, R) in float64, or rows of matrices, of which `matrices` chooses."""
+        """(R, R) in float64, or rows of matrices for `matrices`."""
         return pairwise.double() if pairwise.dim() == 2 else pairwise.flatten(0, 1)
 
     def matrices(self, s, of):
-        """What `by_rows` returned for the transitions from step s to the next; zeros at padding."""
+        """The matrices of `by_rows` from step s to the next, zeros at padding."""
         if of.dim() == 2:
             return of
         chosen = of.index_select(0, self.edge_rows[s])
         return torch.where(self.inside[s + 1][..., None], chosen, 0.0).double()
 
     def in_place(self, steps, fewer=0):
-        """(T - fewer, n, ...), step by step, as rows of positions or edges; zeros at padding."""
+        """(T - fewer, n, ...), step by step, as rows of positions or edges, zeros at padding."""
         t = torch.arange(len(steps), device=steps.device)
         inside = (t >= self.first[:, None]) & (t <= self.last[:, None] - fewer)
         at = (t - self.first[:, None]).clamp(min=0)
@@ -333,7 +333,7 @@ class _LogChains:
                 terms = f[s - 1][:, :, None] + self.matrices(s - 1, self.pair)
                 x = torch.logsumexp(terms, 1) + x
             torch.amax(x, -1, keepdim=True, out=tops[s])
-            # a row of -inf less the least number stays one
+            # a row of -inf minus the least number stays one
             torch.sub(x, tops[s].clamp(min=least), out=f[s])
         end = (self.last - self.first).clamp(min=0)[None, :, None].expand(1, -1, f.shape[-1])
         log_z = torch.logsumexp(f.gather(0, end)[0], -1)
@@ -345,23 +345,23 @@ class _LogChains:
         least = torch.finfo(b.dtype).min
         for s in range(len(b) - 2, -1, -1):
             terms = self.matrices(s, self.pair) + self.unary[s + 1][:, None] + b[s + 1][:, None]
-            # what cannot be reached sends nothing back: it might be the largest
+            # unreachable labels send nothing back: they might be the largest
             x = torch.where(self.forward[s] > NEVER, torch.logsumexp(terms, 2), NEVER)
             x = x - x.amax(-1, keepdim=True).clamp(min=least)
             b[s] = torch.where(self.inside[s + 1], x, 0.0)
 
     def edges(self, s):
-        """Marginals of the edges from step s to the next, (n, R, R); zeros where there is none."""
+        """Marginals of the edges from step s to the next, (n, R, R), zeros without an edge."""
         terms = self.forward[s][:, :, None] + self.matrices(s, self.pair)
         terms = terms + self.unary[s + 1][:, None] + self.backward[s + 1][:, None]
         some = self.inside[s + 1] & self.alive
         return torch.where(some, torch.softmax(terms.flatten(1), -1), 0.0).view(terms.shape)
 
     def tangent(self, d_unary, d_pairwise):
-        """Derivatives of the marginals, (n, T, R), and of those of edges, both in float64.
+        """Derivatives of the marginals of positions, (n, T, R), and of edges, both in float64.
 
-        From the marginals of edges: what is expected of the direction before and behind a
-        position, given its label, less the mean.
+        They come from the marginals of edges: the expectation of the direction before and behind a
+        position, given its label, minus its mean.
         """
         d, D = self.steps(d_unary), self.by_rows(d_pairwise)
         before, behind = torch.empty_like(d), torch.zeros_like(d)
@@ -390,36 +390,36 @@ class _LogChains:
 
 
 def _over(x, y):
-    """x / y, and x where y is 0."""
+    """x / y, and x if y is 0."""
     return x / torch.where(y > 0, y, 1.0)
 
 
 def _centred(x, weights):
-    """x less its mean under weights that sum to one, or are zero."""
+    """x minus its mean under weights that sum to one, or are zero."""
     return x - (weights * x).sum(-1, keepdim=True)
 
 
 @torch.no_grad()
 def viterbi(unary, pairwise, first, last):
-    """The labellings of largest score.
+    """Labellings of largest score.
 
     Parameters
     ----------
     unary, pairwise, first, last
-        As the module says.
+        See the module.
 
     Returns
     -------
     paths : LongTensor of shape (B, T)
-        Ties go to the lower label, from the last position back; zeros at padding.
+        Ties go to the lower label, from the last position back. Zeros at padding.
     scores : Tensor of shape (B,), float64
-        0 for an empty sequence, -inf where no labelling has a finite score.
+        0 for an empty sequence, -inf if no labelling has a finite score.
 
     Notes
     -----
-    O(B T R^2) time, O(B T R + B R^2) memory; in float32 where both scores are, so that ties are
-    those of the compiled kernel. Three operations a position, four where matrices differ; the path
-    is read off the back-pointers by O(log T) compositions of all of them.
+    O(B T R^2) time, O(B T R + B R^2) memory. Computes in float32 if both scores are float32, with
+    the ties of the compiled kernel. Three operations per position, four if matrices differ. The
+    path comes from O(log T) compositions of all back-pointers.
     """
     B, T, R = unary.shape
     if T == 0 or B == 0:
@@ -432,7 +432,7 @@ def viterbi(unary, pairwise, first, last):
     s = torch.arange(T, device=unary.device)[:, None]
     each = scores.reshape(B * T, R).index_select(0, _rows(first + s, T).view(-1)).view(T, B, R)
     each = each.unbind(0)
-    # position 0 has the places of pointers, too: they are those of the last position
+    # position 0 has places of pointers, too: they belong to the last position
     deltas = torch.empty((T, B, R), dtype=dtype, device=unary.device)
     pointers = torch.empty((T, B, R), dtype=torch.long, device=unary.device)
     delta, sources = deltas.unbind(0), [delta.unsqueeze(1) for delta in deltas.unbind(0)]
@@ -458,7 +458,7 @@ def viterbi(unary, pairwise, first, last):
 
     end = (last - first).clamp(0, T - 1)
     final = deltas.gather(0, end[None, :, None].expand(1, B, R))[0].max(-1).indices
-    # behind its end a sequence keeps its label
+    # after its end a sequence does not change its label
     labels = torch.arange(R, device=unary.device)
     path = _compose(torch.where((s[:-1] < end)[..., None], pointers[:-1], labels))
     path = path.gather(2, final[None, :, None].expand(T - 1, B, 1))[..., 0]
@@ -492,13 +492,13 @@ def log_tangent(unary, pairwise, first, last, d_unary, d_pairwise):
     """Derivatives of the marginals of `sum_product` along a direction of scores.
 
     With d/dx the derivative along the direction, these are d/dx E phi = Cov(phi) direction, the
-    product of the Hessian of log_z and the direction; it is symmetric, so that the same function
+    product of the Hessian of log_z and the direction. The Hessian is symmetric: the same function
     multiplies vectors from the left.
 
     Parameters
     ----------
     unary, pairwise, first, last
-        As the module says; a labelling of finite score exists.
+        See the module. A labelling of finite score exists.
     d_unary : Tensor of the shape of unary
         The direction, finite except at padding, where it is ignored.
     d_pairwise : Tensor of the shape of pairwise, or None for zeros
@@ -508,14 +508,14 @@ def log_tangent(unary, pairwise, first, last, d_unary, d_pairwise):
     d_nodes : Tensor of shape (B, T, R), of unary's dtype
         Zeros at padding.
     d_edges : Tensor of shape (B, R, R), of unary's dtype
-        Summed over the edges of each sequence, for one shared matrix; of shape (B, T - 1, R, R)
-        where matrices differ.
+        Summed over the edges of each sequence, for one shared matrix. Of shape (B, T - 1, R, R)
+        if matrices differ.
 
     Notes
     -----
-    About twice the time and memory of `sum_product`, in float64. What is added up are expectations
-    of the direction given a label, less their means, as in `fastm4n.inference.chain_tangent`.
-    Three operations a position more for one shared matrix, four otherwise.
+    About twice the time and memory of `sum_product`, in float64. The terms are expectations of the
+    direction given a label, minus their means, as in `fastm4n.inference.chain_tangent`. Three
+    further operations per position for one shared matrix, four otherwise.
     """
     B, T, R = unary.shape
     shared = pairwise.dim() == 2
@@ -532,9 +532,9 @@ def log_tangent(unary, pairwise, first, last, d_unary, d_pairwise):
     nodes, left, right = m.nodes(use), m.left(use), m.right(use)
     ahead = torch.where(use, m.sides[1] / m.sides[1].sum(-1, keepdim=True), m.zero)
 
-    # own[0, :, t]: what a position and the transition to it add to the expectation, given the label
-    # at t, of all up to t; own[1, :, t]: a position and the transition from it. As these have mean
-    # zero, so have all that the loop makes of them
+    # own[0, :, t]: terms of a position and the transition to it in the expectation of everything up
+    # to t, given the label at t. own[1, :, t]: terms of a position and the transition from it. They
+    # have mean zero, and so have all results of the loop
     own = d.repeat(2, 1, 1, 1)
     arriving = left[:, :-1] @ PD if shared else _rows_times(left[:, :-1], PD)
     leaving = ahead[:, 1:] @ PD.T if shared else _rows_times(ahead[:, 1:], PD.transpose(-1, -2))

@@ -17,23 +17,7 @@ from fastm4n.base.threads import in_threads
 from fastm4n.inference.assignment import assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.losses import permutation_losses
-from fastm4n.torch._base import (
-    WHOLES,
-    StructuredLoss,
-    as_cost,
-    as_labels,
-    as_scores,
-    by_way_of_host,
-    check_finite,
-    check_options,
-    given_cost,
-    holds,
-    loss_operator,
-    operator,
-    reduced,
-    refuse_forward_mode,
-    refuse_where,
-)
+from fastm4n.torch import _base as base
 
 __all__ = ["PermutationLoss", "assignment", "permutation_loss", "sinkhorn"]
 
@@ -44,18 +28,18 @@ ASSIGNMENT_COST = 8.0
 # The losses
 
 
-@loss_operator("permutation_loss", n_axes=2)
+@base.loss_operator("permutation_loss", n_axes=2)
 def _permutation_op(
         scores: Tensor, places: Tensor, cost: Optional[Tensor], surrogate: str, cost_scale: str,
         cost_augmented: bool, temperature: float, tol: float) -> Tuple[Tensor, Tensor, Tensor]:
     B, M = places.shape
-    check_finite("scores", scores, "scores must be finite.")
+    base.check_finite("scores", scores, "scores must be finite.")
     wrong = (places.sort(1).values != torch.arange(M)).any(1)
     if wrong.any():
         b = int(wrong.nonzero()[0])
         raise ValueError(
             f"places[{b}] is {places[b].tolist()}: it must be a permutation of 0 ... {M - 1}.")
-    costs = as_cost(cost, M).numpy()
+    costs = base.as_cost(cost, M).numpy()
     if B == 0:
         return None
     return permutation_losses(
@@ -66,7 +50,7 @@ def _permutation_op(
 
 def _as_square(scores, surrogate=None):
     """Scores (B, M, M) in float32 or float64, with M >= 1, and at most 20 items for "log"."""
-    scores = as_scores("scores", scores, (3,))
+    scores = base.as_scores("scores", scores, (3,))
     M = scores.shape[2]
     if scores.shape[1] != M or M == 0:
         raise ValueError(f"scores must have shape (B, M, M), got {tuple(scores.shape)}.")
@@ -80,9 +64,9 @@ def _as_square(scores, surrogate=None):
 def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temperature, tol):
     """Results of the operator, with checked options."""
     scores = _as_square(scores, surrogate)
-    places = as_labels("places", places, scores.shape[:2], scores)
-    cost = given_cost(cost, scores.shape[2])
-    refuse_forward_mode(scores)
+    places = base.as_labels("places", places, scores.shape[:2], scores)
+    cost = base.given_cost(cost, scores.shape[2])
+    base.refuse_forward_mode(scores)
     return _permutation_op(
         scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol)
 
@@ -116,15 +100,15 @@ def permutation_loss(
     >>> permutation_loss(torch.zeros(1, 3, 3), torch.tensor([[2, 0, 1]]), surrogate="max_margin")
     tensor(3.)
     """
-    check_options(
+    base.check_options(
         surrogate, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol=True)
     losses = _outputs(
         scores, places, surrogate, cost, cost_scale, bool(cost_augmented), float(temperature),
         float(tol))[0]
-    return reduced(losses, reduction, places.numel())
+    return base.reduced(losses, reduction, places.numel())
 
 
-class PermutationLoss(StructuredLoss):
+class PermutationLoss(base.StructuredLoss):
     """Loss of permutations of M items.
 
     With the permutation matrix Y of the true places, the scores S and a concave function h of
@@ -204,7 +188,7 @@ class PermutationLoss(StructuredLoss):
         loss : Tensor
         """
         losses = self._outputs(scores, places, self.cost_augmented)[0]
-        return reduced(losses, self.reduction, places.numel())
+        return base.reduced(losses, self.reduction, places.numel())
 
     def decode(self, scores: Tensor) -> Tensor:
         """Positions of all items in the permutation of highest score, by linear assignment.
@@ -337,7 +321,7 @@ def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor,
         forbidden = "-inf" if maximize else "inf"
         bad = cost.isnan() | (cost == -float(forbidden))
         if bad.any():
-            refuse_where(
+            base.refuse_where(
                 bad, name, cost, f"{name} must be finite, or {forbidden} for a forbidden pair.")
         which = f"[{min(failed)}]" if cost.dim() == 3 else ""
         raise ValueError(f"{name}{which} forbids every assignment.")
@@ -347,8 +331,8 @@ def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor,
         for part in (rows, columns))
 
 
-_assignment_op = operator("assignment", _assignment_shapes, cpu_only=True)(_assignment_kernel)
-_assignment_op.register_kernel("cuda", by_way_of_host(_assignment_kernel))
+_assignment_op = base.operator("assignment", _assignment_shapes, cpu_only=True)(_assignment_kernel)
+_assignment_op.register_kernel("cuda", base.by_way_of_host(_assignment_kernel))
 
 
 def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
@@ -389,9 +373,9 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     >>> rows.tolist(), columns.tolist()
     ([0, 1], [1, 0])
     """
-    if isinstance(cost, torch.Tensor) and cost.dtype in WHOLES:
+    if isinstance(cost, torch.Tensor) and cost.dtype in base.WHOLES:
         cost = cost.double()
-    return _assignment_op(as_scores("cost", cost, (2, 3)).detach(), bool(maximize), "cost")
+    return _assignment_op(base.as_scores("cost", cost, (2, 3)).detach(), bool(maximize), "cost")
 
 
 # Sinkhorn scaling
@@ -443,16 +427,16 @@ def sinkhorn(
     check_number("temperature", temperature, low=0)
     check_number("n_iter", n_iter, low=0, integer=True)
     check_number("tol", tol, low=0, strict=False)
-    dtype, scores = getattr(scores, "dtype", None), as_scores("scores", scores)
+    dtype, scores = getattr(scores, "dtype", None), base.as_scores("scores", scores)
     if scores.dim() < 2 or scores.shape[-1] != scores.shape[-2]:
         raise ValueError(f"scores must have shape (..., M, M), got {tuple(scores.shape)}.")
     if scores.numel() == 0:
         return scores.to(dtype)
     seen = scores.detach()
-    if holds(~(seen.max() < torch.inf)):
-        refuse_where(seen.isnan() | (seen == torch.inf), "scores", seen,
+    if base.holds(~(seen.max() < torch.inf)):
+        base.refuse_where(seen.isnan() | (seen == torch.inf), "scores", seen,
                      "scores must be finite, or -inf for a forbidden pair.")
-    if holds((seen.amax(-1).min() == -torch.inf) | (seen.amax(-2).min() == -torch.inf)):
+    if base.holds((seen.amax(-1).min() == -torch.inf) | (seen.amax(-2).min() == -torch.inf)):
         raise ValueError("scores forbids every assignment: a row or column is all -inf.")
     logits = scores / temperature
     column = torch.zeros_like(logits[..., :1, :])
@@ -461,7 +445,7 @@ def sinkhorn(
         column = -(logits + row).logsumexp(-2, keepdim=True)
         # the sums of rows are exp(row - next)
         after = -(logits + column).logsumexp(-1, keepdim=True)
-        if tol and holds(((row - after).detach().exp() - 1).abs().sum((-2, -1)).max() <= tol):
+        if tol and base.holds(((row - after).detach().exp() - 1).abs().sum((-2, -1)).max() <= tol):
             break
         row = after
     else:

@@ -14,35 +14,20 @@ from torch.nn.functional import cross_entropy
 
 from fastm4n.base.checks import check_number
 from fastm4n.losses import simplex_losses
-from fastm4n.torch._base import (
-    StructuredLoss,
-    as_cost,
-    as_labels,
-    as_mask,
-    as_scores,
-    check_finite,
-    check_labels,
-    check_options,
-    given_cost,
-    holds,
-    loss_operator,
-    reduced,
-    refuse_forward_mode,
-    refuse_where,
-)
+from fastm4n.torch import _base as base
 
 __all__ = ["SimplexLoss", "simplex_loss"]
 
 
-@loss_operator("simplex_loss", n_axes=1)
+@base.loss_operator("simplex_loss", n_axes=1)
 def _simplex_op(
         scores: Tensor, target: Tensor, cost: Optional[Tensor],
         surrogate: str) -> Tuple[Tensor, Tensor, Tensor]:
     k = scores.shape[-1]
-    check_finite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
-    check_labels("target", target, k, ". Unknown labels need surrogate='log'"
-                 if holds((target == -1).any()) else "")
-    costs = as_cost(cost, k).numpy()
+    base.check_finite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
+    base.check_labels("target", target, k, ". Unknown labels need surrogate='log'"
+                 if base.holds((target == -1).any()) else "")
+    costs = base.as_cost(cost, k).numpy()
     if target.numel() == 0:
         return None
     return simplex_losses(
@@ -52,7 +37,7 @@ def _simplex_op(
 
 def _as_examples(scores):
     """Scores (..., k) in float32 or float64, with k >= 1."""
-    scores = as_scores("scores", scores)
+    scores = base.as_scores("scores", scores)
     if scores.dim() == 0:
         raise ValueError("scores must have shape (..., k), got one number.")
     if scores.shape[-1] == 0:
@@ -66,10 +51,10 @@ def _check_scores(scores):
         return
     # a maximum is NaN if one of the numbers is, and then no comparison is true
     low, high = scores.detach().amax(-1).aminmax()
-    if holds(~((low > -torch.inf) & (high < torch.inf))):
+    if base.holds(~((low > -torch.inf) & (high < torch.inf))):
         bad = scores.isnan() | (scores == torch.inf)
         if bad.any():
-            refuse_where(
+            base.refuse_where(
                 bad, "scores", scores, "scores must be finite, or -inf for a forbidden label.")
         _refuse_example((scores == -torch.inf).all(-1), "scores{} forbids all labels with -inf.")
 
@@ -83,10 +68,10 @@ def _as_truth(scores, target, allowed, surrogate, cost_augmented):
     if (target is None) == (allowed is None):
         raise ValueError("pass either target or allowed, not both.")
     if target is not None:
-        return as_labels("target", target, scores.shape[:-1], scores), None
+        return base.as_labels("target", target, scores.shape[:-1], scores), None
     if surrogate != "log" or cost_augmented:
         raise ValueError("allowed needs surrogate='log' without cost_augmented.")
-    return None, as_mask("allowed", allowed, scores.shape, scores)
+    return None, base.as_mask("allowed", allowed, scores.shape, scores)
 
 
 def _log_losses(scores, target, allowed, cost, temperature):
@@ -95,7 +80,7 @@ def _log_losses(scores, target, allowed, cost, temperature):
     if allowed is not None:
         right = scores.masked_fill(~allowed, -torch.inf)
         top = right.detach().amax(-1, keepdim=True)
-        if top.numel() and holds(top.min() == -torch.inf):
+        if top.numel() and base.holds(top.min() == -torch.inf):
             _refuse_example(
                 top[..., 0] == -torch.inf, "allowed{} contains no label of finite score.")
         # relative to the right labels, which keeps their digits
@@ -104,16 +89,16 @@ def _log_losses(scores, target, allowed, cost, temperature):
             - ((right - top) / temperature).logsumexp(-1))
     k = scores.shape[-1]
     if cost is None:
-        check_labels("target", target, k, ", or -1 if unknown", low=-1)
+        base.check_labels("target", target, k, ", or -1 if unknown", low=-1)
         tempered = scores
     else:
-        check_labels("target", target, k, ". cost_augmented needs known labels")
+        base.check_labels("target", target, k, ". cost_augmented needs known labels")
         tempered = scores + cost.to(scores)[target]
     tempered = tempered if temperature == 1.0 else tempered / temperature
     losses = cross_entropy(
         tempered.reshape(-1, k), target.reshape(-1), ignore_index=-1,
         reduction="none").reshape(target.shape)
-    if losses.numel() and holds(losses.detach().max() == torch.inf):
+    if losses.numel() and base.holds(losses.detach().max() == torch.inf):
         own = scores.gather(-1, target.clamp_min(0).unsqueeze(-1))[..., 0]
         forbidden = (own == -torch.inf) & (target >= 0)
         if forbidden.any():
@@ -126,14 +111,14 @@ def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperatur
     scores = _as_examples(scores)
     target, allowed = _as_truth(scores, target, allowed, surrogate, cost_augmented)
     k = scores.shape[-1]
-    cost = given_cost(cost, k)
+    cost = base.given_cost(cost, k)
     if surrogate != "log":
-        refuse_forward_mode(scores)
+        base.refuse_forward_mode(scores)
         return _simplex_op(scores, target, cost, surrogate)[0]
     if not cost_augmented:
         cost = None
     elif cost is None or not torch.compiler.is_compiling():  # tracing has no values to check
-        cost = as_cost(cost, k)
+        cost = base.as_cost(cost, k)
     return _log_losses(scores, target, allowed, cost, temperature)
 
 
@@ -166,12 +151,12 @@ def simplex_loss(
     >>> simplex_loss(scores, torch.tensor([0, 1]), surrogate="max_min", reduction="none")
     tensor([0.0000, 0.6667])
     """
-    check_options(surrogate, reduction, temperature, cost_augmented)
+    base.check_options(surrogate, reduction, temperature, cost_augmented)
     losses = _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature)
-    return reduced(losses, reduction, losses.numel())
+    return base.reduced(losses, reduction, losses.numel())
 
 
-class SimplexLoss(StructuredLoss):
+class SimplexLoss(base.StructuredLoss):
     """Loss of single labels, one of k.
 
     With the true label y, the scores s and a concave function h of distributions mu over labels,
@@ -242,7 +227,7 @@ class SimplexLoss(StructuredLoss):
         loss : Tensor
         """
         losses = self._each(scores, target, allowed, self.cost_augmented)
-        return reduced(losses, self.reduction, losses.numel())
+        return base.reduced(losses, self.reduction, losses.numel())
 
     def _each(self, scores, target, allowed, cost_augmented):
         return _losses(
@@ -311,7 +296,7 @@ class SimplexLoss(StructuredLoss):
         # mu does not depend on the truth, 0 here
         scores = scores.detach().double()
         target = torch.zeros(scores.shape[:-1], dtype=torch.int64, device=scores.device)
-        cost = given_cost(self.cost, scores.shape[-1])
+        cost = base.given_cost(self.cost, scores.shape[-1])
         marginals = _simplex_op(scores, target, cost, self.surrogate)[1]
         marginals[..., 0] += 1.0
         return marginals.to(given.dtype)
@@ -370,5 +355,5 @@ class SimplexLoss(StructuredLoss):
             losses = self._each(scores, target, allowed, self.cost_augmented)
             return losses, losses.clone()
         target, _ = _as_truth(scores, target, allowed, self.surrogate, self.cost_augmented)
-        cost = given_cost(self.cost, scores.shape[-1])
+        cost = base.given_cost(self.cost, scores.shape[-1])
         return _simplex_op(scores, target, cost, self.surrogate)[2].unbind()

@@ -1,4 +1,4 @@
-"""Arrays and CSR matrices in npy files, of which only what is asked for is read."""
+"""Arrays and CSR matrices in npy files, read by ranges of rows."""
 
 import errno
 import mmap
@@ -14,18 +14,17 @@ try:
 except ImportError:  # Windows
     resource = None
 
-# what indices of 32 bits can count
+# the largest number of 32-bit indices
 MOST = 2**31 - 1
 
 
 def damaged(path, why):
-    """The error of a file that is not what it should be."""
-    return ValueError(
-        f"{path} is damaged: {why}. Write the folder anew from the data it was made of.")
+    """The error of a file that is not as meta.json describes it."""
+    return ValueError(f"{path} is damaged: {why}. Write the folder again from its data.")
 
 
 def leaves_room(n_bytes):
-    """Whether a map of so many bytes takes little of what the process may address."""
+    """Whether a map of so many bytes takes little of the address space."""
     if resource is None:
         return True
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -40,10 +39,10 @@ class StoredArray:
     ----------
     path : path
     shape : tuple of int
-        What it must have.
     dtype : dtype
+        Those that the file must have.
     check : callable, default=None
-        Called whenever the file has been opened, to refuse one of another folder of this name.
+        Called after each opening of the file. It refuses a file of another folder of this name.
     """
 
     def __init__(self, path, shape, dtype, check=lambda: None):
@@ -55,14 +54,14 @@ class StoredArray:
 
     @contextmanager
     def opened(self):
-        """The file, where its rows begin, after it was checked."""
+        """The file, checked, at the beginning of its rows."""
         with ExitStack() as stack:
             try:
                 file = stack.enter_context(open(self.path, "rb"))
             except FileNotFoundError:
                 self._check()
                 raise damaged(self.path, "it is missing") from None
-            # not before: the folder may be replaced in between
+            # after opening: the folder may be replaced in between
             self._check()
             try:
                 header = npy_header(file)
@@ -71,19 +70,18 @@ class StoredArray:
             if header != (self.shape, False, self.dtype):
                 raise damaged(
                     self.path, f"it holds {header[2]} of shape {header[0]}, but the folder's "
-                    f"meta.json says {self.dtype} of shape {self.shape}")
+                    f"meta.json has {self.dtype} of shape {self.shape}")
             size = file.tell() + self.shape[0] * self._row
             found = os.fstat(file.fileno()).st_size
             if found != size:
-                raise damaged(
-                    self.path, f"it has {found} bytes where {size} were expected"
-                    + (" (it was cut short)" if found < size else ""))
+                short = " (it was cut short)" if found < size else ""
+                raise damaged(self.path, f"it has {found} bytes instead of {size}{short}")
             yield file
 
     def rows(self, start, stop):
         """Rows start ... stop - 1, mapped: a read-only view."""
         if self._whole is None:
-            # else each range is mapped when it is asked for
+            # False: each range is mapped by itself
             self._whole = (
                 leaves_room(self.shape[0] * self._row) and self._mapped(0, self.shape[0]))
         if self._whole is False:
@@ -91,7 +89,7 @@ class StoredArray:
         return self._whole[start:stop]
 
     def map_ranges(self):
-        """Map each range when it is asked for from now on, and not all rows at once."""
+        """Map each range of rows by itself from here on, instead of all rows at once."""
         self._whole = False
 
     def n_bytes(self, start, stop):
@@ -114,13 +112,13 @@ class StoredArray:
                     raise
                 raise MemoryError(
                     f"{self.path}: the address space of this process is too small for the "
-                    f"{(stop - start) * self._row} bytes of rows {start} to {stop - 1}. Take "
+                    f"{self.n_bytes(start, stop)} bytes of rows {start} to {stop - 1}. Take "
                     "slices of fewer rows, X[a:b].") from error
         # not a subclass: indexing a memory map would give a memory map of the result
         return mapped.view(np.ndarray)
 
     def check(self, start, stop, finite=True):
-        """Refuse what is no string, or no finite number, in rows start ... stop - 1."""
+        """Refuse invalid strings and numbers that are not finite in rows start ... stop - 1."""
         if self.dtype.kind == "U":
             for first, rows in self.pieces(start, stop):
                 try:
@@ -139,7 +137,7 @@ class StoredArray:
                     "features must be finite.")
 
     def pieces(self, start, stop):
-        """Rows start ... stop - 1 by pieces, and where each begins."""
+        """Rows start ... stop - 1 by pieces, each with its first row."""
         step = max(1, mmap.ALLOCATIONGRANULARITY * 256 // max(1, self._row))
         for first in range(start, stop, step):
             yield first, self.rows(first, min(first + step, stop))
@@ -189,7 +187,7 @@ class StoredCSR:
     def rows(self, start, stop):
         """Rows start ... stop - 1 as a CSR matrix, whose data and indices are mapped.
 
-        Only indptr is read, and checked: `check` looks at the columns.
+        This reads and checks indptr alone. `check` reads the columns.
         """
         indptr = self.indptr.rows(start, stop + 1)
         self._check_indptr(indptr, start)
@@ -199,8 +197,8 @@ class StoredCSR:
             indptr = (indptr - first).astype(self.indices.dtype, copy=False)
         parts = self.data.rows(first, last), self.indices.rows(first, last), indptr
         shape = (stop - start, self.shape[1])
-        # the constructor would copy what is a small part of a file, and read 64-bit indices to see
-        # whether they fit in 32 bits
+        # the constructor would copy a small part of a file, and read 64-bit indices to see whether
+        # they fit in 32 bits
         matrix = self.make(shape, dtype=self.dtype)
         matrix.data, matrix.indices, matrix.indptr = parts
         return matrix
@@ -215,7 +213,7 @@ class StoredCSR:
                 f"{self.data.shape[0]} entries")
 
     def check(self, start, stop, finite=True):
-        """Refuse what is no matrix in rows start ... stop - 1, and numbers that are not finite."""
+        """Refuse invalid columns and numbers that are not finite in rows start ... stop - 1."""
         indptr = self.indptr.rows(start, stop + 1)
         self._check_indptr(indptr, start)
         for first, columns in self.indices.pieces(int(indptr[0]), int(indptr[-1])):

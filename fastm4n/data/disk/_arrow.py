@@ -15,12 +15,12 @@ def _pyarrow():
         import pyarrow
     except ImportError as error:
         raise ImportError(
-            'Arrow and Parquet are read by pyarrow: pip install "fastm4n[arrow]".') from error
+            'Arrow and Parquet need pyarrow: pip install "fastm4n[arrow]".') from error
     return pyarrow
 
 
 def arrow_batches(make, source, features, labels, n_features):
-    """A name for the source, and its batches of rows as containers that `make` makes.
+    """A name for the source, and its batches of rows as containers of the class `make`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _opened(pa, path):
 
 
 def _checked(pa, name, batches):
-    """Record batches of a file, whose offsets and texts pyarrow alone would take on trust."""
+    """Record batches of a file, with offsets and texts checked, which pyarrow would trust."""
     try:
         for batch in batches:
             batch.validate(full=True)
@@ -101,13 +101,13 @@ def _checked(pa, name, batches):
 
 
 def _columns(features, labels, n_features):
-    """Names of the columns: a pair, whose first may be a pair itself, and whose second None."""
+    """Names of the columns of features, one or a pair, and of labels, or None."""
     if not isinstance(features, str):
         features = tuple(features)
         if len(features) != 2 or not all(isinstance(name, str) for name in features):
             raise TypeError(
-                "features must be the name of a column, or the two names of the columns of indices "
-                f"and values, got {features!r}.")
+                "features must be the name of a column, or a pair of names, of indices and of "
+                f"values; got {features!r}.")
     if labels is not None and not isinstance(labels, str):
         raise TypeError(f"labels must be the name of a column or None, got {labels!r}.")
     if n_features is not None and (
@@ -181,18 +181,18 @@ class _Batch:
                 i, f"{X.lengths[i]} positions in {features!r} and {y.lengths[i]} labels in "
                 f"{labels!r}.")
         if y.values.ndim != 1:
-            raise ValueError(f"{self.where}: {labels!r} must hold one label for each position.")
+            raise ValueError(f"{self.where}: {labels!r} must have one label for each position.")
 
     def _is_list(self, kind):
         types = self.types
         return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
     def _unfolded(self, lists, name, noun, outer):
-        """What lists hold end to end, and the offsets; outer are those of the level above."""
+        """The items of lists end to end, and the offsets. `outer` are those one level above."""
         if not (self._is_list(lists.type) or self.types.is_map(lists.type)):
             raise ValueError(
-                f"{self.where}: the column {name!r} must hold lists, a list for each sequence; it "
-                f"is of {lists.type}.")
+                f"{self.where}: the column {name!r} must have a list for each sequence, got "
+                f"{lists.type}.")
         self._refuse_nulls(lists, name, noun, outer)
         if self.types.is_fixed_size_list(lists.type):
             return lists.flatten(), np.arange(len(lists) + 1) * lists.type.list_size
@@ -207,18 +207,18 @@ class _Batch:
         if array.null_count:
             place = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]
             raise self.error(
-                self._row(place, *outer), f"{noun} is null in the column {name!r}. Fill it, or "
-                "leave the row out.")
+                self._row(place, *outer),
+                f"{noun} is null in the column {name!r}. Fill it in, or drop the row.")
 
     def _row(self, place, *outer):
-        """The row of the batch of an element: offsets are those of each level, outermost first."""
+        """The batch row of an element. `outer` are the offsets of each level, outermost first."""
         for offsets in reversed(outer):
             if offsets is not None:
                 place = np.searchsorted(offsets, place, side="right") - 1
         return int(place)
 
     def _flat(self, array, name, *outer):
-        """Numbers or strings as an array of NumPy; not copied if they are numbers."""
+        """Numbers or strings as a NumPy array. Numbers are not copied."""
         types, kind = self.types, array.type
         encoded = types.is_dictionary(kind)
         if encoded and (array.dictionary.null_count or not self._is_string(kind.value_type)):
@@ -231,7 +231,7 @@ class _Batch:
             return known[array.indices.to_numpy(zero_copy_only=False)]
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise ValueError(
-                f"{self.where}: the column {name!r} holds {kind}; numbers and strings are read.")
+                f"{self.where}: the column {name!r} must have numbers or strings, got {kind}.")
         return array.to_numpy(zero_copy_only=not types.is_boolean(kind))
 
     def _is_string(self, kind):
@@ -241,21 +241,21 @@ class _Batch:
     def _matrix(self, values, row_offsets, name, offsets):
         lengths = np.diff(row_offsets)
         if not len(lengths):
-            return np.empty(0)  # no position: nothing is known of columns
+            return np.empty(0)  # the columns are unknown
         wrong = np.flatnonzero(lengths != lengths[0])
         if len(wrong):
             raise self.error(
                 self._row(wrong[0], offsets), f"a position has {lengths[wrong[0]]} features in the "
-                f"column {name!r}, those before it have {lengths[0]}. Sparse features are lists of "
-                "index and value.")
+                f"column {name!r}, the first has {lengths[0]}. Sparse features are lists of index "
+                "and value.")
         return values.reshape(len(lengths), lengths[0])
 
     def _fields(self, entries, name):
         """The indices and the values of a struct array."""
         if entries.type.num_fields != 2:
             raise ValueError(
-                f"{self.where}: the column {name!r} holds {entries.type}; sparse features are "
-                "structs of two fields, index and value.")
+                f"{self.where}: the column {name!r} must have structs of index and value, got "
+                f"{entries.type}.")
         return entries.field(0), entries.field(1)
 
     def _of_two(self, of_indices, of_values, n_features):
@@ -268,29 +268,28 @@ class _Batch:
         for one, two, outer in ((offsets, other, ()), (indptr, other_indptr, (offsets,))):
             if not np.array_equal(one, two):
                 different = np.flatnonzero(np.diff(one) != np.diff(two))[0]
-                raise self.error(
-                    self._row(different, *outer), f"{names} are not of the same lengths.")
+                raise self.error(self._row(different, *outer), f"{names} differ in length.")
         return self._csr(of_indices, n_features, offsets, indptr, indices, values)
 
     def _csr(self, name, n_features, offsets, indptr, indices, values):
         if not self.types.is_integer(indices.type):
             raise ValueError(
-                f"{self.where}: indices in the column {name!r} must be integers; they are "
-                f"{indices.type}.")
+                f"{self.where}: indices in {name!r} must be integers, got {indices.type}.")
         values = self._flat(values, name, offsets, indptr)
         indices = self._flat(indices, name, offsets, indptr)
         top = int(indices.max()) + 1 if len(indices) else 0  # they may be unsigned
         wrong = np.flatnonzero((indices < 0) | (indices >= (n_features or top)))
         if len(wrong):
+            last = f" = {n_features - 1}" if n_features else ""
             raise self.error(
-                self._row(wrong[0], offsets, indptr), f"there is an index {indices[wrong[0]]} in "
-                f"the column {name!r}; indices go from 0 to n_features - 1"
-                + (f" = {n_features - 1}." if n_features else "."))
+                self._row(wrong[0], offsets, indptr),
+                f"{name!r} has the index {indices[wrong[0]]}; indices go from 0 to n_features - 1"
+                f"{last}.")
         if top > MOST_FEATURES and n_features is None:
             raise self.error(
-                self._row(indices.argmax(), offsets, indptr), f"there is an index {top - 1} in the "
-                f"column {name!r}, above {MOST_FEATURES}, and a model has a weight for each number "
-                "up to it. Number the features anew, or pass n_features.")
+                self._row(indices.argmax(), offsets, indptr),
+                f"{name!r} has the index {top - 1}, above {MOST_FEATURES}. Renumber the features, "
+                "or pass n_features.")
         n = n_features or max(top, 1)
         small = max(n, len(indices), len(indptr)) < 2**31
         dtype = np.int32 if small else np.int64

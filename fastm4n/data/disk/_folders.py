@@ -1,9 +1,9 @@
 """Folders of arrays on disk: written batch by batch, opened without being read.
 
-A folder holds npy files and ``meta.json``, which names what they are. A matrix NAME is the file
-``NAME.npy`` if it is dense; a CSR matrix is ``NAME.data.npy``, ``NAME.indices.npy`` and
-``NAME.indptr.npy``. Offsets and indptr have 64 bits; indices have 32 as long as 32 bits do for all
-of a matrix, columns and entries, which is what scipy asks for.
+A folder contains npy files and ``meta.json``, which describes them. A dense matrix NAME is the
+file ``NAME.npy``. A CSR matrix is the files ``NAME.data.npy``, ``NAME.indices.npy`` and
+``NAME.indptr.npy``. Offsets and indptr have 64 bits. Indices have 32 bits, as SciPy requires,
+unless columns or entries need more.
 """
 
 import errno
@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from fastm4n.base.atomic import left_aside, replacing_folder, resolved
 from fastm4n.base.checks import check_flag
+from fastm4n.base.npz import n_bytes
 from fastm4n.data._ragged import Indexed
 from fastm4n.data.disk._arrays import MOST, StoredArray, StoredCSR, damaged
 
@@ -50,6 +51,11 @@ class _ArrayFile:
         self._file = open(path, "xb")
         self._write_header()
 
+    def _pieces(self, n_rows):
+        """Ranges of rows that are copied at once."""
+        step = max(1, _PIECE // max(1, n_bytes(self.tail, self.dtype)))
+        return ((start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
     def _write_header(self):
         # the header has room for any number of rows
         np.lib.format.write_array_header_1_0(self._file, {
@@ -58,34 +64,29 @@ class _ArrayFile:
 
     @property
     def n_bytes(self):
-        return self.n_rows * self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64))
+        return self.n_rows * n_bytes(self.tail, self.dtype)
 
     def append(self, array):
-        """Add rows."""
-        row = max(1, self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64)))
-        step = max(1, _PIECE // row)
-        for start in range(0, len(array), step):
-            piece = np.ascontiguousarray(array[start : start + step], dtype=self.dtype)
+        for start, stop in self._pieces(len(array)):
+            piece = np.ascontiguousarray(array[start:stop], dtype=self.dtype)
             piece = piece.reshape(-1).view(np.uint8)
             self._file.write(piece)
             self.crc = zlib.crc32(piece, self.crc)
         self.n_rows += len(array)
 
     def rewrite(self, dtype, change=lambda rows: rows):
-        """Write all rows anew: in a wider dtype, or changed."""
+        """Replace all rows: by those of a wider dtype, or changed ones."""
         self.close()
         before = self.path.with_suffix(".before")
         os.rename(self.path, before)
         old = StoredArray(before, (self.n_rows, *self.tail), self.dtype)
         self.__init__(self.path, dtype, self.tail)
-        row = max(1, self.dtype.itemsize * int(np.prod(self.tail, dtype=np.int64)))
-        step = max(1, _PIECE // row)
-        for start in range(0, old.shape[0], step):
-            self.append(change(old.rows(start, min(start + step, old.shape[0]))))
+        for start, stop in self._pieces(old.shape[0]):
+            self.append(change(old.rows(start, stop)))
         before.unlink()
 
     def close(self):
-        """Have the rows, and their number, on disk."""
+        """Flush the rows and their number to disk."""
         self._file.seek(0)
         self._write_header()
         self._file.flush()
@@ -93,11 +94,8 @@ class _ArrayFile:
         self._file.close()
 
     def abandon(self):
-        # what cannot be written any more is not worth an error of its own
-        try:
+        with suppress(OSError):  # another error is on its way
             self._file.close()
-        except OSError:
-            pass
 
 
 class FolderWriter:
@@ -106,20 +104,19 @@ class FolderWriter:
     Parameters
     ----------
     folder : path
-        It is there and empty.
+        An empty folder.
 
     Attributes
     ----------
     matrices : dict
-        What meta.json has of each matrix.
+        The entries of meta.json.
     """
 
     def __init__(self, folder):
         self.folder = folder
-        self._files = {}  # npy files by name
-        self.matrices = {}
-        self._first = {}  # where each began, for errors
-        self._ends = {}  # the last of the offsets, by name
+        self._files, self.matrices = {}, {}
+        self._first = {}  # the batch in which each matrix began, for errors
+        self._ends = {}  # the last offset, by name
 
     @property
     def n_bytes(self):
@@ -134,13 +131,13 @@ class FolderWriter:
         name : str
         values : ndarray of 1 or 2 dimensions, or CSR matrix
         noun, place : str
-            What they are and where they are from, for errors: "X" and "batch 3".
+            Names of the rows and of their batch for errors: "X" and "Batch 3".
         grows : bool
             Whether a sparse matrix has as many columns as the widest batch.
         """
         if not sp.issparse(values) and values.ndim == 1 and not len(values):
-            return  # of no positions: says nothing of columns or of a dtype
-        given = _described(values, f"{place[0].upper()}{place[1:]}: {noun}")
+            return  # neither columns nor a dtype are known
+        given = _described(values, f"{place}: {noun}")
         if name not in self.matrices:
             self.matrices[name], self._first[name] = given, place
             self._begin(name, given)
@@ -152,30 +149,28 @@ class FolderWriter:
             self._append_csr(name, known, values)
             return
         file = self._files[name]
-        if np.dtype(given["dtype"]).kind in "US" and (
-            np.dtype(given["dtype"]).itemsize > file.dtype.itemsize
-        ):
-            file.rewrite(given["dtype"])
+        dtype = np.dtype(given["dtype"])
+        if dtype.kind in "US" and dtype.itemsize > file.dtype.itemsize:
+            file.rewrite(dtype)
             known["dtype"] = given["dtype"]
         file.append(values)
 
     def append_if_none(self, name, values):
-        """Have a matrix of the rows of `values` where no batch has had any row."""
+        """Add a matrix of the rows of `values` unless a batch had rows."""
         if name not in self.matrices:
             self.matrices[name] = given = _described(values, name)
             self._begin(name, given)
 
     def append_file(self, name, array):
-        """Add rows to a file that is no matrix: of one dimension and one dtype."""
+        """Add numbers to a vector that is no matrix."""
         if name not in self._files:
-            self._files[name] = _ArrayFile(self.folder / f"{name}.npy", array.dtype)
+            self._open(name, array.dtype)
         self._files[name].append(array)
 
     def append_lengths(self, name, lengths):
         """Add segments of these lengths to the offsets called `name`."""
         if name not in self._files:
-            self._files[name] = _ArrayFile(self.folder / f"{name}.npy", np.int64)
-            self._files[name].append(np.zeros(1, dtype=np.int64))
+            self.append_file(name, np.zeros(1, dtype=np.int64))
             self._ends[name] = 0
         offsets = self._ends[name] + np.cumsum(lengths, dtype=np.int64)
         self._files[name].append(offsets)
@@ -183,41 +178,40 @@ class FolderWriter:
             self._ends[name] = int(offsets[-1])
 
     def rewrite(self, name, dtype, change):
-        """Write a file anew, its rows changed by a function of them; None keeps the dtype."""
+        """Replace the rows of a file by a function of them. None keeps the dtype."""
         file = self._files[name]
         file.rewrite(file.dtype if dtype is None else dtype, change)
         if name in self.matrices:
             self.matrices[name]["dtype"] = np.lib.format.dtype_to_descr(self._files[name].dtype)
 
+    def _open(self, name, dtype, tail=()):
+        self._files[name] = _ArrayFile(self.folder / f"{name}.npy", dtype, tail)
+
     def _begin(self, name, given):
         if not given["sparse"]:
-            self._files[name] = _ArrayFile(
-                self.folder / f"{name}.npy", given["dtype"], given["shape"][1:])
+            self._open(name, given["dtype"], given["shape"][1:])
             return
         wide = given["shape"][1] > MOST
         dtypes = given["dtype"], np.int64 if wide else np.int32, np.int64
         for part, dtype in zip(_PARTS, dtypes, strict=True):
-            self._files[f"{name}.{part}"] = _ArrayFile(self.folder / f"{name}.{part}.npy", dtype)
+            self._open(f"{name}.{part}", dtype)
         self._files[f"{name}.indptr"].append(np.zeros(1, dtype=np.int64))
 
     def _check(self, name, known, given, noun, place):
-        first = self._first[name]
-        for what, ours, theirs in (
-            ("is", _kind(known), _kind(given)), ("has", _width(known), _width(given)),
-        ):
+        first = self._first[name].lower()
+        for verb, describe in (("is", _kind), ("has", _width)):
+            ours, theirs = describe(known), describe(given)
             if ours != theirs:
                 raise ValueError(
-                    f"{place[0].upper()}{place[1:]}: {noun} {what} {theirs}, but in {first} it "
-                    f"{what} {ours}; all batches must have the same."
-                )
+                    f"{place}: {noun} {verb} {theirs}, but in {first} it {verb} {ours}. All "
+                    "batches must have the same.")
         ours, theirs = np.dtype(known["dtype"]), np.dtype(given["dtype"])
         if ours.kind in "US" and theirs.kind == ours.kind:
             return  # strings may be of any length
         if not np.can_cast(theirs, ours) or (ours.kind in "biu") != (theirs.kind in "biu"):
             raise ValueError(
-                f"{place[0].upper()}{place[1:]}: {noun} is of {theirs}, but in {first} it is of "
-                f"{ours}, which does not hold it; convert all batches to one dtype."
-            )
+                f"{place}: {noun} has dtype {theirs}, which does not fit into {ours} of {first}. "
+                "Convert all batches to one dtype.")
 
     def _append_csr(self, name, known, matrix):
         data, indices, indptr = (self._files[f"{name}.{part}"] for part in _PARTS)
@@ -228,7 +222,7 @@ class FolderWriter:
             data.n_rows + matrix.nnz, indptr.n_rows + matrix.shape[0], known["shape"][1])
         if indices.dtype.itemsize == 4 and max(counts) > MOST:
             indices.rewrite(np.int64)
-        # what slices of arrays share with others
+        # arrays of a slice may be longer than the slice
         first, last = int(matrix.indptr[0]), int(matrix.indptr[-1])
         step = _PIECE // 8
         for start in range(1, len(matrix.indptr), step):
@@ -238,7 +232,7 @@ class FolderWriter:
         indices.append(matrix.indices[first:last])
 
     def finish(self, kind, **more):
-        """Write meta.json, when all files are on disk."""
+        """Write meta.json, after all files."""
         for file in self._files.values():
             file.close()
         for name, column in self.matrices.items():
@@ -265,11 +259,11 @@ class FolderWriter:
 
 
 def _described(values, what):
-    """What meta.json says of rows; refuses what no file can hold."""
+    """The entry of meta.json for a matrix of such rows."""
     if values.dtype.kind not in "biufUS":
         raise ValueError(
-            f"{what} is of {values.dtype}: folders hold numbers and strings. Make labels of other "
-            "kinds, or of several kinds, strings or integers.")
+            f"{what} has dtype {values.dtype}; folders store numbers and strings. Convert "
+            "labels of other types, or of several types, to strings or integers.")
     sparse = False
     if sp.issparse(values):
         sparse = "array" if isinstance(values, sp.sparray) else "matrix"
@@ -288,14 +282,14 @@ def _width(described):
 
 @contextmanager
 def writing_folder(path, overwrite, total=None):
-    """A `FolderWriter`, whose folder is at `path` when the block ends well.
+    """A `FolderWriter` whose folder moves to `path` when the block ends without an error.
 
     Parameters
     ----------
     path : str or path
     overwrite : bool
     total : int, default=None
-        Bytes that will be written, where that is known.
+        Bytes that will be written, if known.
     """
     check_flag("overwrite", overwrite)
     writer = None
@@ -309,7 +303,7 @@ def writing_folder(path, overwrite, total=None):
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         if writer is not None:
-            writer.abandon()  # files that are open take space, though they have no name any more
+            writer.abandon()  # open files take space even after their removal
         raise OSError(error.errno, _no_space(path, error, writer, total), str(path)) from error
     finally:
         if writer is not None:
@@ -319,66 +313,60 @@ def writing_folder(path, overwrite, total=None):
 def _no_space(path, error, writer, total):
     written = writer.n_bytes if writer is not None else 0
     free = shutil.disk_usage(resolved(path).parent).free
-    needed = (
-        f"it needs {total} bytes" if total is not None
-        else f"{written} bytes were written and there was more to come")
+    needed = f"it needs {total} bytes" if total is not None else f"{written} bytes were written"
     return (
         f"{error.strerror or os.strerror(error.errno)}: {needed}, and {free} are free there. "
-        "Nothing was left behind, and what was there before is as it was. Free as much, or give a "
-        "folder on another disk")
+        "Nothing was changed. Free as much, or choose a folder on another disk")
 
 
 def _check_replaceable(path):
-    """Refuse to replace what is no folder of arrays."""
+    """Refuse to replace anything that is not a folder of arrays."""
     try:
         _read_meta(path)
     except (ValueError, OSError):
         raise FileExistsError(
-            f"{path} is there and is no folder of fastm4n: overwrite=True does not replace it. "
-            "Give another name, or remove it."
-        ) from None
+            f"{path} is no folder of fastm4n: overwrite=True does not replace it. Choose another "
+            "name, or remove it.") from None
 
 
 def _read_meta(path):
-    """meta.json of a folder, as a dict, of any version, and its bytes."""
+    """The meta.json of a folder, of any version: a dict, and the bytes."""
     text = (path / META).read_bytes()
     try:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path / META} is damaged: {error}") from error
     if not isinstance(meta, dict) or meta.get("format") != "fastm4n folder":
-        raise ValueError(f"{path / META} is not of a folder of fastm4n.")
+        raise ValueError(f"{path / META} belongs to no folder of fastm4n.")
     return meta, text
 
 
 def _check_same(path, text):
-    """Refuse a folder whose meta.json, and so what is in it, has changed."""
+    """Refuse a folder whose meta.json, and hence whose arrays, have changed."""
     try:
         is_same = (path / META).read_bytes() == text
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"{path} does not exist any more, or is no folder of fastm4n.") from None
     if not is_same:
-        raise ValueError(
-            f"{path} has other contents than when it was opened: it was written anew since. Open "
-            "it again, and leave what was opened before.")
+        raise ValueError(f"{path} was overwritten after it was opened. Open it again.")
 
 
 def _count(value):
-    """An item of a shape."""
+    """An entry of a shape."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"{value!r:.80} is no count")
     return value
 
 
 def _fingerprint(meta):
-    """The same for folders of the same contents."""
+    """The same text for folders of the same contents."""
     described = json.dumps([meta["matrices"], meta["files"]], sort_keys=True).encode()
     sums = sum(file["crc32"] for file in meta["files"].values())
     return f"{zlib.crc32(described):08x}{sums & 0xFFFFFFFF:08x}"
 
 
-# what opens a folder of each kind
+# the function that opens a folder of each kind
 _OPENS = {
     "sequences": "fastm4n.Sequences.open", "graphs": "fastm4n.Graphs.open",
     "rows": "fastm4n.datasets.open_rows",
@@ -386,19 +374,20 @@ _OPENS = {
 
 
 class Folder:
-    """A folder of arrays, opened: nothing is read of them but where they begin.
+    """A folder of arrays, opened. Only the headers of its files have been read.
 
     Parameters
     ----------
     path : str or path
     kind : str
-        What it must hold: "sequences", "graphs" or "rows".
+        The kind it must be: "sequences", "graphs" or "rows".
 
     Attributes
     ----------
     path : path
         Absolute.
     meta : dict
+    files : dict of StoredArray
     matrices : dict of StoredArray or StoredCSR
     fingerprint : str
         The same for folders of the same contents.
@@ -409,44 +398,42 @@ class Folder:
         if not self.path.is_dir():
             aside = left_aside(self.path)
             remedy = "" if aside is None else (
-                f" Its former contents are in {aside}, as replacing them was interrupted: rename "
+                f" Its former contents are in {aside}, as replacing them was interrupted. Rename "
                 "that folder.")
             what = "is no folder" if self.path.exists() else "does not exist"
             raise FileNotFoundError(f"{path} {what}.{remedy}")
         if not (self.path / META).is_file():
+            raise ValueError(f"{path} is no folder of fastm4n: it has no {META}.")
+        self.meta, text = _read_meta(self.path)
+        found = self.meta.get("kind")
+        if self.meta.get("version") != VERSION:
             raise ValueError(
-                f"{path} is no folder of fastm4n: it has no {META}. Folders are written by save "
-                "and from_batches.")
-        meta, text = _read_meta(self.path)
-        if meta.get("version") != VERSION:
-            raise ValueError(
-                f"{path} is of version {meta.get('version')!r} of the format, and this fastm4n "
-                f"reads version {VERSION}: write it anew, or read it with the release that wrote "
-                "it.")
-        if meta.get("kind") != kind:
-            opens = _OPENS.get(str(meta.get("kind")))
-            raise ValueError(
-                f"{path} holds {meta.get('kind')!r}, not {kind!r}"
-                + (f": open it with {opens}." if opens else "."))
-        self.meta = meta
+                f"{path} has version {self.meta.get('version')!r} of the format; this fastm4n "
+                f"reads version {VERSION}. Read it with the release that wrote it.")
+        if found != kind:
+            opens = _OPENS.get(str(found))
+            remedy = f": open it with {opens}." if opens else "."
+            raise ValueError(f"{path} holds {found!r}, not {kind!r}{remedy}")
         # no method: the arrays would keep this object until garbage is collected
         self._check_same = partial(_check_same, self.path, text)
         try:
-            self._open_files(meta)
-            self.fingerprint = _fingerprint(meta)
+            self._open_files(self.meta)
+            self.fingerprint = _fingerprint(self.meta)
         except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-            raise damaged(
-                self.path / META, f"it does not say what the files hold: {error!r}") from error
+            raise self._damaged(f"it does not describe the files: {error!r}") from error
+
+    def _damaged(self, why):
+        return damaged(self.path / META, why)
 
     def check_fingerprint(self, fingerprint):
-        """Refuse another folder than the one that a pickle was made of."""
+        """Refuse a folder other than the one of a pickle."""
         if self.fingerprint != fingerprint:
             raise ValueError(
-                f"{self.path} has other contents than it had when what was opened from it was "
-                "pickled: such pickles hold the path of the folder.")
+                f"{self.path} has other contents than it had when it was pickled. A pickle "
+                "contains the path of the folder, not its arrays.")
 
     def check_unchanged(self):
-        """Refuse it where it has gone, or has other contents or sizes than when it was opened."""
+        """Refuse the folder if it is gone, or if its contents or sizes have changed."""
         self._check_same()
         for file in self.files.values():
             with file.opened():
@@ -456,14 +443,13 @@ class Folder:
         self.files = {}
         for name, file in meta["files"].items():
             if not name or os.sep in name or not set(name) <= set(_NAMES):
-                raise damaged(self.path / META, f"{name!r} is no name of an array")
+                raise self._damaged(f"{name!r} is no name of an array")
             if not _DTYPE.fullmatch(file["dtype"]):
                 raise TypeError(f"the dtype of {name} is {file['dtype']!r:.80}")
-            shape = tuple(map(_count, file["shape"]))
-            self.files[name] = StoredArray(
-                self.path / f"{name}.npy", shape, np.dtype(file["dtype"]), self._check_same)
-            if len(self.files[name].shape) not in (1, 2):
-                raise damaged(self.files[name].path, "it has neither 1 dimension nor 2")
+            path, shape = self.path / f"{name}.npy", tuple(map(_count, file["shape"]))
+            self.files[name] = StoredArray(path, shape, np.dtype(file["dtype"]), self._check_same)
+            if len(shape) not in (1, 2):
+                raise damaged(path, "it has neither 1 dimension nor 2")
         self.matrices = {}
         for name, column in meta["matrices"].items():
             if not column["sparse"]:
@@ -474,29 +460,30 @@ class Folder:
                 self.matrices[name] = StoredCSR(*parts, _count(column["shape"][1]), make)
 
     def file(self, name):
-        """The array of this name, which must be there."""
-        if name not in self.files:
-            raise damaged(self.path / META, f"it has no array {name!r}")
-        return self.files[name]
+        """The array of this name, which must exist."""
+        return self._existing(self.files, name)
 
     def matrix(self, name):
-        """The matrix of this name, which must be there."""
-        if name not in self.matrices:
-            raise damaged(self.path / META, f"it has no array {name!r}")
-        return self.matrices[name]
+        """The matrix of this name, which must exist."""
+        return self._existing(self.matrices, name)
+
+    def _existing(self, arrays, name):
+        if name not in arrays:
+            raise self._damaged(f"it has no array {name!r}")
+        return arrays[name]
 
     def check_n_rows(self, name, n_rows):
-        """Refuse a matrix, if it is there, of another number of rows."""
+        """Refuse a matrix, if it exists, of another number of rows."""
         found = self.matrices[name].shape[0] if name in self.matrices else n_rows
         if found != n_rows:
-            raise damaged(self.path / META, f"{name} has {found} rows where {n_rows} belong")
+            raise self._damaged(f"{name} has {found} rows instead of {n_rows}")
 
     def check_same_length(self, one, other):
         if self.file(one).shape != self.file(other).shape:
-            raise damaged(self.path / META, f"{one} and {other} are not of as many items")
+            raise self._damaged(f"{one} and {other} have different numbers of items")
 
     def offsets(self, name, n_rows):
-        """Offsets, read and checked: where each item begins, of `n_rows` rows."""
+        """Offsets of items of `n_rows` rows, read and checked."""
         file = self.file(name)
         if file.dtype != np.int64 or len(file.shape) != 1 or file.shape[0] < 1:
             raise damaged(file.path, "offsets must be a vector of int64")
@@ -516,22 +503,22 @@ _NAMES = "abcdefghijklmnopqrstuvwxyz_."
 
 
 def batches_of(batches, path):
-    """Batches as pairs, whose second part is None where they are none.
+    """Batches as pairs, whose second part is None if there are no labels.
 
     Parameters
     ----------
     batches : iterable
-        Tuples of two are pairs: all are, or none is.
+        Tuples of two are pairs. Either all batches are pairs, or none is.
     path : str or path
-        The folder that is written; what comes from it is refused.
+        The folder to be written. Batches from this folder are refused.
     """
     target, pairs = resolved(path), None
     if isinstance(batches, (str, bytes, dict)) or not hasattr(batches, "__iter__"):
         raise TypeError(f"batches must be an iterable of batches, not {type(batches).__name__}.")
     if isinstance(batches, Indexed) or (isinstance(batches, tuple) and len(batches) == 2):
         raise TypeError(
-            f"batches must be an iterable of batches, and this {type(batches).__name__} is one of "
-            "them: one batch alone goes into a list, [X] or [(X, y)].")
+            f"batches must be an iterable of batches; this {type(batches).__name__} is one of "
+            "them. Put a single batch into a list, [X] or [(X, y)].")
     for k, batch in enumerate(batches):
         pair = isinstance(batch, tuple) and len(batch) == 2
         if pairs is None:
@@ -539,32 +526,31 @@ def batches_of(batches, path):
         elif pair != pairs:
             raise TypeError(
                 f"Batch {k} is {'a pair (X, y)' if pair else 'no pair'}, but batch 0 is "
-                f"{'a pair' if pairs else 'none'}; give labels with all batches or with none.")
+                f"{'a pair' if pairs else 'none'}. Give labels with all batches or with none.")
         for part in batch if pair else [batch]:
             if target in _origins(part):
                 raise ValueError(
-                    f"Batch {k} comes from {path}, the folder that is written: give another name.")
+                    f"Batch {k} comes from {path}, the folder that is written. Choose another "
+                    "name.")
         yield batch if pair else (batch, None)
     if pairs is None:
         raise ValueError("There are no batches: nothing is written.")
 
 
 def _origins(array):
-    """Folders whose files are mapped by a container, an array or a matrix, or a list of them."""
+    """Folders of the files that a container, an array or a matrix, or a list of them, maps."""
     if isinstance(array, (list, tuple)):
         return set().union(*map(_origins, array))
     folder = getattr(array, "folder", None)
     if isinstance(folder, Folder):
         return {folder.path}
-    parts = [array]
     if hasattr(array, "values") and not callable(array.values):
-        parts = [array.values]
+        array = array.values
     found = set()
-    for part in parts:
-        for one in (part.data, part.indices) if sp.issparse(part) else (part,):
-            while isinstance(one, np.ndarray):
-                filename = getattr(one, "filename", None)
-                if filename is not None:
-                    found.add(resolved(filename).parent)
-                one = one.base
+    for one in (array.data, array.indices) if sp.issparse(array) else (array,):
+        while isinstance(one, np.ndarray):
+            filename = getattr(one, "filename", None)
+            if filename is not None:
+                found.add(resolved(filename).parent)
+            one = one.base
     return found

@@ -14,7 +14,7 @@ ARRAYS = (
 
 
 def write_arrays(path, arrays):
-    """Write arrays by name, sparse ones as their parts; what is None is left out."""
+    """Write arrays by name, except None. Sparse matrices are written in parts."""
     parts = {}
     for name, array in arrays.items():
         if sp.issparse(array):
@@ -36,7 +36,7 @@ def read_arrays(path):
 
 
 def unpacked(arrays, name):
-    """An array of a file, dense or sparse; None if it has none."""
+    """An array of a file, dense or sparse, or None."""
     if f"{name}.data" not in arrays:
         return arrays.get(name)
     parts = []
@@ -47,12 +47,12 @@ def unpacked(arrays, name):
     data, indices, indptr, shape = parts
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not (
             0 <= min(shape.tolist()) <= max(shape.tolist()) < 2**63):
-        raise ValueError(f"{name}.shape is {shape!r:.80}, and no pair of counts")
+        raise ValueError(f"{name}.shape is {shape!r:.80}, no pair of counts")
     return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
 
 
 def graph_arrays(arrays):
-    """Arguments of `Graphs` that a file's arrays are."""
+    """Arguments of `Graphs` from the arrays of a file."""
     given = {name: unpacked(arrays, name) for name in ARRAYS}
     for name in ("node_features", "edges", "node_offsets", "edge_offsets"):
         if given[name] is None:

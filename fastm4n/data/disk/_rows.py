@@ -23,16 +23,16 @@ _ROWS = 1 << 16
 
 
 class Rows(Stored):
-    """Rows of a matrix on disk, which `open_rows` and `rows_from_batches` give.
+    """Rows of a matrix on disk, returned by `open_rows` and `rows_from_batches`.
 
-    It is indexed along its first axis. A slice of step 1 is on disk as well, and reads nothing; an
-    integer, integers or a mask give arrays or CSR matrices in memory. Estimators take it as they
-    take `values`. A pickle holds the path of the folder, not its contents.
+    It is indexed along its first axis. A slice of step 1 stays on disk and reads nothing. An
+    integer, integers or a mask give arrays or CSR matrices in memory. Estimators accept it like
+    `values`. A pickle contains the path of the folder, not its arrays.
 
     Attributes
     ----------
     values : ndarray or CSR matrix or array
-        All rows, mapped into memory and read-only: pages are read as they are used.
+        All rows, mapped into memory and read-only. Pages are read as they are used.
     shape : tuple (n_rows, n_columns)
     dtype : dtype
     """
@@ -96,7 +96,7 @@ class Rows(Stored):
     @classmethod
     def _append(cls, writer, batches, grows):
         for k, (X, y) in enumerate(batches):
-            append_rows(writer, X, y, f"batch {k}", grows)
+            append_rows(writer, X, y, f"Batch {k}", grows)
         if "values" not in writer.matrices:
             raise ValueError("There are no rows: nothing is written.")
         return y is not None
@@ -105,13 +105,13 @@ class Rows(Stored):
 def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
     """Open a folder of rows that :func:`rows_from_batches` has written.
 
-    Nothing is read of the rows.
+    The rows themselves are not read.
 
     Parameters
     ----------
     folder : str or path
     return_y : bool, default=False
-        Whether to return the labels that the folder has, too.
+        Whether to return the labels, too.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
     Raises
     ------
     ValueError
-        If files are missing, cut short or of another version or kind.
+        If files are missing or cut short, or if the folder has another version or kind.
     """
     return Rows.open_folder(folder, return_y)
 
@@ -130,17 +130,17 @@ def open_rows(folder: StrPath, *, return_y: bool = False) -> Any:
 def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: bool = False) -> Any:
     """Write rows to a folder, batch by batch, and open it.
 
-    No more than one batch is in memory. The folder appears when all batches are written; where
-    that fails there is none, and what was there before is as it was.
+    At most one batch is in memory. The folder appears after the last batch. A failure leaves no
+    folder, and an existing one unchanged.
 
     Parameters
     ----------
     batches : iterable
         Each batch is an array or sparse matrix of shape (n_rows, n_columns), or a tuple (X, y) of
-        that and a label for each row, numbers or strings. All have the same columns and the same
-        dtype. Sparse rows are put in canonical form.
+        rows and their labels, numbers or strings. All have the same columns and the same dtype.
+        Sparse rows are put in canonical form.
     folder : str or path
-        A name that is free, in a folder that is there.
+        A new name in an existing folder.
     overwrite : bool, default=False
         Whether to replace a folder of fastm4n of that name.
 
@@ -165,23 +165,22 @@ def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: boo
 
 
 def append_rows(writer, X, y, place, grows=False):
-    """Add a batch to the folder of a writer; y may be None."""
-    if not isinstance(X, Rows):
+    """Add a batch to the folder of a writer. y may be None."""
+    if isinstance(X, Rows):
+        for start in range(0, len(X), _ROWS):
+            writer.append("values", X[start : start + _ROWS].values, "X", place)
+    else:
         X = sp.csr_matrix(X) if sp.issparse(X) and X.format != "csr" else X
         X = X if sp.issparse(X) else np.asarray(X)
         if X.ndim != 2:
-            raise ValueError(
-                f"{place[0].upper()}{place[1:]} must have 2 dimensions; it has {X.ndim}.")
-        check_compressed(f"{place[0].upper()}{place[1:]}", X)
+            raise ValueError(f"{place} must have 2 dimensions; it has {X.ndim}.")
+        check_compressed(place, X)
         writer.append("values", X, "X", place, grows)
-    else:
-        for start in range(0, len(X), _ROWS):
-            writer.append("values", X[start : start + _ROWS].values, "X", place)
     if y is None:
         return
     y = np.asarray(y)
-    if y.ndim != 1 or len(y) != X.shape[0]:
+    if y.shape != X.shape[:1]:
         raise ValueError(
-            f"{place[0].upper()}{place[1:]}: y must have one label for each of the {X.shape[0]} "
-            f"rows, got shape {y.shape}.")
+            f"{place}: y must have one label for each of the {X.shape[0]} rows, got shape "
+            f"{y.shape}.")
     writer.append("y", y, "y", place)

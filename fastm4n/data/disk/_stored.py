@@ -1,4 +1,4 @@
-"""Containers whose arrays are in a folder: what those of rows, sequences and graphs share."""
+"""Containers with arrays in a folder: the base of rows, sequences and graphs on disk."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 class Stored(Indexed):
     """Items start ... stop - 1 of a folder. Slices are of the same folder and read nothing.
 
-    Subclasses have `_kind_of_folder`; `_columns(folder, name)`, which checks a folder and returns
-    `nouns` and `offsets`; `_append(writer, batches, grows)`, which returns whether batches are
-    pairs; and `_labels()`.
+    Subclasses define `_kind_of_folder` and `_labels()`. `_columns(folder, name)` checks a folder
+    and returns `nouns` and `offsets`. `_append(writer, batches, grows)` returns whether batches
+    are pairs.
 
     Parameters
     ----------
     folder : Folder
     nouns : dict of str to str
-        What a row of each matrix is, by the matrix's name: "node", "edge".
+        The noun for a row of each matrix: "node", "edge".
     offsets : dict of str to sequence of int
         By noun, the first row of each item of the folder, and the number of rows.
     start, stop : int
@@ -107,7 +107,7 @@ class Stored(Indexed):
         return offsets
 
     def _read(self, name):
-        """The rows of these items in a matrix, mapped; None if there is no such matrix."""
+        """The rows of these items in a matrix, mapped, or None."""
         matrix = self.folder.matrices.get(name)
         return None if matrix is None else matrix.rows(*self._range(self._nouns[name]))
 
@@ -131,8 +131,8 @@ class Stored(Indexed):
     def check(self) -> None:
         """Read all rows, and refuse those that are damaged or not finite.
 
-        Opening a folder looks at sizes only. Fits check what they read; ``X[a:b].check()`` checks
-        some of the items.
+        Opening a folder checks sizes only. Fits check the rows that they read. ``X[a:b].check()``
+        checks some of the items.
 
         Raises
         ------

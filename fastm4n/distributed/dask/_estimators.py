@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number, extended, is_number
 from fastm4n.base.docstrings import documented
-from fastm4n.distributed._members import FitMember, asked, check_divisible
+from fastm4n.distributed._rounds import RoundsSolution, solve_rounds
+from fastm4n.distributed._rounds import _MemberLost as MemberLost
+from fastm4n.distributed._rounds_file import RoundsFile
 from fastm4n.distributed.dask._fleet import ClusterGone, DaskFleet, Input
 from fastm4n.distributed.dask._inputs import Pieces, is_lazy
 from fastm4n.distributed.dask._predictions import lazy
 from fastm4n.distributed.fleets import NoMember
-from fastm4n.distributed.rounds import RoundsSolution, solve_rounds
-from fastm4n.distributed.rounds import _MemberLost as MemberLost
-from fastm4n.distributed.rounds_file import RoundsFile
+from fastm4n.distributed.partitions import FitMember, asked, check_divisible
 from fastm4n.estimators import (
     GraphTagger,
     LabelRanker,
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array
 
-# passes of a round by default; workers end them after so many times what the others took in the
-# round before, but not before so many seconds
+# default passes of a round; limit of their time, relative to the median of the round before, and at
+# least so many seconds
 PASSES, PATIENCE, LEAST_SECONDS = 3.0, 2.0, 1.0
 
 _NEW = ("client", "local_passes", "timeout")
-# what a local estimator calls the passes over all data
+# further parameters, and the default of max_iter
 _DEFAULTS = {"max_iter": 200, "client": None, "local_passes": "auto", "timeout": 60.0}
 
 
@@ -70,14 +70,14 @@ def _constructor(local):
 
 
 def usable(client):
-    """The client to use: this one, or the default one."""
+    """This client, or the default one."""
     if client is None:
         try:
             client = default_client()
         except ValueError as error:
             raise ValueError(
-                "there is no Dask client: make one, client = distributed.Client(...), which is "
-                "then the default one, or pass it as `client`.") from error
+                "there is no Dask client: make one by distributed.Client(...), or pass "
+                "`client`.") from error
     for name in ("submit", "scheduler", "status", "asynchronous"):
         if not hasattr(client, name):
             raise ValueError(
@@ -90,7 +90,7 @@ def usable(client):
 
 
 class DaskEstimator:
-    """Mixin: `fit` on partitions, which workers of a Dask cluster hold; see the subclasses."""
+    """Mixin with `fit` on partitions of the workers of a Dask cluster."""
 
     alpha_: float
     n_iter_: int
@@ -113,13 +113,13 @@ class DaskEstimator:
     # ------------------------------------------------------------------- parameters
 
     def _new_local(self):
-        """The local estimator of these parameters, not fitted."""
+        """The unfitted local estimator with these parameters."""
         return self._local_class(**{
             name: clone(value, safe=False)
             for name, value in self.get_params(deep=False).items() if name not in _NEW})
 
     def __sklearn_clone__(self) -> Self:
-        # a client is a connection, of which there are no copies
+        # a client is a connection and cannot be copied
         return type(self)(**{
             name: value if name == "client" else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()})
@@ -133,7 +133,7 @@ class DaskEstimator:
         return usable(self.client)
 
     def _checked(self):
-        """The local estimator, its parameters being those that a fit in partitions can have."""
+        """The local estimator, after a check of the parameters."""
         local = self._new_local()
         check_divisible(local)
         passes = self.local_passes
@@ -155,19 +155,19 @@ class DaskEstimator:
         Parameters
         ----------
         X : list of delayed objects or futures, dask bag, dask array or dask data frame
-            In a list, or bag, of pairs: X and y of each partition, or of each example, and y is
-            None. Rows of a dask array or data frame are examples, or positions of sequences where
-            `lengths` or `group` tell which.
+            A list of pairs (X, y) of partitions or a bag of pairs of examples, without y. Rows of a
+            dask array or data frame are examples, or positions of sequences with `lengths` or
+            `group`.
         y : like X, or str, default=None
-            Labels, where they are not in X; of a data frame also the name of a column.
+            Labels that are not in X; the name of a column for data frames.
         sample_weight : like y, default=None
             Weights of the examples of each partition.
         lengths : array-like of int, or list of them, default=None
-            Lengths of the sequences of all rows of a dask array, or of each partition. An array is
-            cut between sequences, wherever its partitions end.
+            Lengths of the sequences of all rows of a dask array, or of each partition. Partitions
+            of arrays are changed to end between sequences.
         group : like y, default=None
-            What rows of one sequence have in common, such as its number: they follow one another
-            in one partition.
+            A value of each row, equal for all rows of a sequence, such as its number. These rows
+            must be consecutive and in one partition.
 
         Returns
         -------
@@ -177,9 +177,9 @@ class DaskEstimator:
         Raises
         ------
         ValueError
-            For invalid parameters or data; it names the partition.
+            For invalid parameters or data, with the partition.
         ClusterGone
-            If nobody is left to compute. What was last certified is kept, if anything was.
+            If no worker is left. The last certified model is kept, if there is one.
 
         Warns
         -----
@@ -214,9 +214,9 @@ class DaskEstimator:
         return self
 
     def _fleet(self, client, local, sources, stack):
-        """Members that each have examples, the partitions of each, and what `census` has told.
+        """A fleet whose members all have examples, their partitions, and results of `census`.
 
-        The fleet is closed with the stack.
+        The stack closes the fleet.
         """
         left = list(range(len(sources)))
         while True:
@@ -229,15 +229,14 @@ class DaskEstimator:
             found = asked(fleet, "census")
             filled = [
                 [number for number, census, _ in member if census.n_examples] for member in found]
-            # where there are no examples at all, what the partitions say tells why
+            # errors of the summaries explain why there are no examples at all
             if all(filled) or (not any(filled) and any(found)):
                 return fleet, numbers, [part for member in found for part in member]
             fleet.close()
             left = [number for member in filled for number in member]
             if not left:
                 raise ValueError(
-                    "X has no examples: all of its partitions are empty. Look at what the data "
-                    "were filtered or split by.")
+                    "X has no examples: all of its partitions are empty. Check the filters.")
 
     def _begun(self, fleet, local, numbers, found):
         """alpha, and a problem for fitted attributes."""
@@ -246,8 +245,8 @@ class DaskEstimator:
             if ends[i] is not None and ends[i - 1] is not None and ends[i][0] == ends[i - 1][1]:
                 raise ValueError(
                     f"group {ends[i][0]!r} is in the partitions {own[i - 1]} and {own[i]}: "
-                    "sequences are not cut. Repartition the data so that each is in one partition, "
-                    "for example with set_index(group).")
+                    "repartition the data so that each sequence is in one partition, for example "
+                    "with set_index(group).")
         census = reduce(Census.merge, censuses).checked()
         for k, part in enumerate(numbers):
             fleet.factories[k] = partial(FitMember, local, part, census)
@@ -264,7 +263,7 @@ class DaskEstimator:
         return task.alpha_of(census.n_examples), asked(fleet, "template", members=[0])[0]
 
     def _solved_rounds(self, fleet, alpha, scale):
-        """The solution, and what ended it before it was one: None, or an exception."""
+        """The solution, and None or the exception that ended the rounds."""
         seed = int(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose, self.max_iter, self.tol * scale)
         by_clock = isinstance(self.local_passes, str)
@@ -275,7 +274,7 @@ class DaskEstimator:
             try:
                 if file is not None:
                     file(rounds)
-            except MemberLost as error:  # the next round finds out, and replaces it
+            except MemberLost as error:  # the next round replaces it
                 if kept is None:
                     raise NoMember(f"a worker was lost before the first round: {error}") from error
             kept = rounds
@@ -301,7 +300,7 @@ class DaskEstimator:
             progress.close()
 
     def _values(self, fleet, solution, template):
-        """What is told of all parts at the weights of the solution."""
+        """`Problem.values` of all parts at the weights of the solution."""
         if template.common.get("exact_", True):
             return {}
         try:
@@ -328,7 +327,7 @@ class DaskEstimator:
     # ---------------------------------------------------------------------- predict
 
     def to_local(self) -> Any:
-        """The fitted local estimator: it predicts, pickles and is saved without Dask.
+        """Convert to the fitted local estimator, which predicts, pickles and saves without Dask.
 
         Returns
         -------
@@ -338,7 +337,7 @@ class DaskEstimator:
         local, parameters = self._new_local(), self.get_params(deep=False)
         local.__dict__.update({
             name: value for name, value in self.__dict__.items() if name not in parameters})
-        # one number for each certificate, as files and displays have it
+        # files and displays need one number for each certificate
         local.history_ = {"pass": self.history_["round"], **self.history_}
         del local.history_["member_seconds"]
         return local
@@ -346,22 +345,22 @@ class DaskEstimator:
     def predict(
         self, X: Any, *args: Any, lengths: Any = None, group: Any = None, **options: Any,
     ) -> Any:
-        """Predictions, of the form of X: of partitions lazily.
+        """Predict in the form of X, lazily for partitions.
 
         Parameters
         ----------
         X : list of delayed objects or futures, dask bag, array or data frame, or local data
-            Examples, without labels; those of delayed objects and futures are X of a partition.
+            Examples without labels: X of a partition for delayed objects and futures.
         lengths, group
             As in `fit`.
         **options
-            Of the local estimator's `predict`.
+            Arguments of the local estimator's `predict`.
 
         Returns
         -------
         y : like X
-            Delayed objects for those, futures for futures; a bag, an array or a data frame with a
-            prediction for each example or row; the local estimator's prediction of local data.
+            Delayed objects or futures of predictions, a bag, array or data frame with one for each
+            example or row, or a local prediction.
         """
         if not is_lazy(X):
             if lengths is not None:
@@ -377,39 +376,38 @@ def _n_workers(client):
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
-# what the docstrings of all share
+# shared parts of docstrings
 _PARTS = {
     "parameters": """
 surrogate, alpha, cost, ...
-    Those of `{local}`. Not supported are {refused}``warm_start=True``, ``penalty="l1"``,
+    As of `{local}`. Not supported are {refused}``warm_start=True``, ``penalty="l1"``,
     and the fixed step.
 max_iter : int, default=200
-    Most rounds.
+    Largest number of rounds.
 client : distributed.Client, default=None
-    The cluster; the default client by default.
+    The client of the cluster, by default the default client.
 local_passes : float or "auto", default="auto"
-    Passes that each worker makes over its own examples in a round. "auto" is 3, but that a worker
-    that takes more than a second ends them after twice the median time of the workers in the round
-    before: where that happens the result depends on the clock, up to its certified gap.
+    Passes of each worker over its own examples in a round. "auto" is 3, with a time limit: after
+    one second and twice the median time in the round before, a worker ends its passes. The result
+    then depends on the clock, within the certified gap.
 timeout : float, default=60.0
-    A worker from which the scheduler has heard nothing for so many seconds counts as lost, and is
-    taken off the cluster.
+    Seconds of silence after which a worker counts as lost and is removed from the cluster.
 """,
     "attributes": """
 client_ : distributed.Client
     The client.
 relative_gap_, duality_gap_, primal_objective_, dual_objective_ : float
-    The certificate of the whole problem, as of `{local}`, also after workers were lost.
+    The certificate of the whole problem, as of `{local}`, even after losses of workers.
 n_iter_ : int
-    Rounds made.
+    Number of rounds.
 interrupted_ : bool
     Whether Ctrl-C ended the fit.
 history_ : dict of ndarray
     At each certificate "round", "primal", "dual", "gap", "seconds", "bytes" (between the
     driver and the workers), "visits", "sigma", "kappa", "step", "lost" (workers), and
-    "member_seconds" of shape (n_rounds, n_workers), by which stragglers can be told.
+    "member_seconds" of shape (n_rounds, n_workers), the times of the workers.
 coef_, ...
-    All others of `{local}`.
+    As of `{local}`.
 """,
     "notes": """
 Each worker keeps its partitions and their dual point; in a round it improves it, the others being
@@ -460,11 +458,11 @@ if TYPE_CHECKING:
     class DaskOrdinalClassifier(DaskEstimator, OrdinalClassifier): ...
     class DaskSequenceTagger(DaskEstimator, SequenceTagger): ...
 else:
-    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ``inference="soft"``, ')
+    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ')
     DaskLabelRanker = _of(LabelRanker, _KERNELS)
     DaskMatcher = _of(Matcher, _KERNELS)
     DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
-    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS + '``inference="soft"``, ')
+    DaskMultiLabelClassifier = _of(MultiLabelClassifier, _KERNELS)
     DaskOrdinalClassifier = _of(OrdinalClassifier, _KERNELS)
     DaskSequenceTagger = _of(SequenceTagger, '``states="observed"``, `order` of 2 or more, ')
     from typing import Any, Literal, Self

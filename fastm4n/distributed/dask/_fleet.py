@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-# seconds between two looks at whether workers are still there, and that an answer of the scheduler
-# is waited for
+# seconds between two checks of the workers, and limit for answers of the scheduler
 LOOK_EVERY, ANSWER_WITHIN = 1.0, 5.0
-# seconds between two looks at the scheduler's list of workers
+# seconds between two requests of the scheduler's list of workers
 LIST_EVERY = 2.0
-# seconds in which a worker must answer the driver itself, not to be asked by way of the scheduler
+# seconds for a worker to answer the driver, after which calls go through the scheduler
 DIRECT_WITHIN = 3.0
-# times that a member is made whose worker goes meanwhile
+# attempts to make a member whose worker goes meanwhile
 ATTEMPTS = 5
-# what a call of an actor raises whose worker has gone, or has lost it
+# errors of calls of an actor whose worker has gone or has lost it
 GONE = (OSError, RuntimeError, KeyError, CancelledError, FutureCancelledError)
 
 
@@ -42,7 +41,7 @@ class ClusterGone(NoMember):
 
 
 class Member:
-    """An actor: an object on a worker, whose methods the driver calls.
+    """Actor: an object on a worker whose methods the driver calls.
 
     Parameters
     ----------
@@ -53,18 +52,18 @@ class Member:
 
     def __init__(self, factory, inputs):
         self.is_stopping = False
-        # should the scheduler make the actor anew by itself, it is another member
+        # tells apart an actor that the scheduler has made again
         self.identity = uuid.uuid4().hex
         self.member = factory(*inputs)
         if hasattr(self.member, "stopping"):
             self.member.stopping = lambda: self.is_stopping
 
     def hello(self):
-        """Who it is."""
+        """The identity of this member."""
         return self.identity
 
     def call(self, identity, method, args):
-        """(whether it went well, the answer or what was raised); None for another member."""
+        """(True, answer) or (False, exception), or None for another member."""
         if identity != self.identity:
             return None
         try:
@@ -77,26 +76,26 @@ class Member:
             return False, error
 
     async def stop(self, is_on):
-        """Ask the object to end its present call; answered by the worker's loop, at once."""
+        """Request the end of the present call. The worker's loop answers at once."""
         self.is_stopping = is_on
 
 
 class Input:
-    """Data of a member that a worker gets from other workers, and not from the driver.
+    """Data of a member that a worker gets from other workers instead of the driver.
 
     Parameters
     ----------
     source : Delayed or Future
-        Computed anew as often as it is needed.
+        Computed again for each use.
     name : str
-        What errors call it.
+        Name for errors.
     """
 
     def __init__(self, source, name):
         self.source, self.name = source, name
 
     def future(self, client, address):
-        """A future of the data, which are best computed where they are needed."""
+        """A future of the data, preferably computed at this address."""
         if isinstance(self.source, Delayed):
             return client.compute(self.source, workers=[address], allow_other_workers=True)
         return self.source
@@ -163,12 +162,12 @@ class DaskFleet(Fleet):
         self.addresses = [None] * self.n_members
         self.identities = [None] * self.n_members
         self.is_direct = [False] * self.n_members
-        # calls that were interrupted, whose answers are still to come
+        # interrupted calls without an answer yet
         self.pending = [None] * self.n_members
-        # what the scheduler last said of each worker, and when that was first heard
+        # the scheduler's last report of each worker, and when it was new
         self.seen, self.silent_from, self.paused = {}, {}, set()
         self.listed_at, self.has_list = -float("inf"), False
-        # when the scheduler last answered, and when there last was a worker
+        # times of the scheduler's last answer and of the last worker
         self.answered_at = self.some_at = time.monotonic()
         try:
             self._make(range(self.n_members))
@@ -179,17 +178,17 @@ class DaskFleet(Fleet):
     # ---------------------------------------------------------------------- the cluster
 
     def _look(self, wanted=False):
-        """Raise `ClusterGone` where nobody is left; note which workers speak.
+        """Update the list of workers, and raise `ClusterGone` if none is left.
 
         Parameters
         ----------
         wanted : bool
-            Whether it is an error if there is no worker to give work to, for `timeout` seconds.
+            Whether to raise an error if no worker takes tasks for `timeout` seconds.
 
         Returns
         -------
         workers : list of str
-            Addresses of those that take tasks, and have not been silent for long.
+            Addresses of workers that take tasks and answer.
         """
         if self.client.status not in ("running", "connecting"):
             raise ClusterGone(
@@ -218,7 +217,7 @@ class DaskFleet(Fleet):
         return workers
 
     def _silence(self, address):
-        """Seconds for which the scheduler has said again and again that it heard nothing new."""
+        """Seconds since the scheduler last heard from the worker."""
         return self.answered_at - self.silent_from.get(address, float("inf"))
 
     def _note(self, workers, now):
@@ -231,7 +230,7 @@ class DaskFleet(Fleet):
             address for address, worker in workers.items() if worker["status"] != "running"}
 
     def _dismiss(self, address):
-        """Take a silent worker off the cluster: what it holds is then computed by others."""
+        """Remove a silent worker from the cluster, so that others compute its data."""
         self.seen.pop(address, None)
 
         async def remove(dask_scheduler):
@@ -243,9 +242,7 @@ class DaskFleet(Fleet):
                 self.client._run_on_scheduler, remove, callback_timeout=ANSWER_WITHIN)
 
     def _places(self, members):
-        """A worker for each of these members, those that hold most of their data first.
-
-        Workers with the fewest members are taken first where data do not tell.
+        """A worker for each of these members: the ones with the fewest members first.
         """
         self.some_at = time.monotonic()
         while not (workers := self._look(wanted=True)):
@@ -263,10 +260,10 @@ class DaskFleet(Fleet):
     # -------------------------------------------------------------------------- members
 
     def _make(self, members):
-        """Make these members; what their data say is raised.
+        """Make these members, and raise errors of their data.
 
-        Those whose worker goes meanwhile, as where a cluster is scaled down, are made again by
-        those who are there.
+        If a worker goes meanwhile, for example when a cluster is scaled down, others make its
+        members.
         """
         left = list(members)
         for _ in range(ATTEMPTS):
@@ -278,14 +275,14 @@ class DaskFleet(Fleet):
             f"member {left[0]} was lost {ATTEMPTS} times as soon as it was made: {lost[0].reason}")
 
     def _made(self, members):
-        """Make these members, all at once; the `Lost` ones among them."""
+        """Make these members at once, and return the `Lost` ones."""
         for k in members:
             self._forget(k)
         places = self._places(members)
         sources = {
             k: [part.future(self.client, places[k]) for part in self.inputs[k]] for k in members}
         for k in members:
-            # a wish, and no demand: a task that is bound to a worker that goes waits for ever
+            # only preferred: a task that is bound to a worker that goes would wait forever
             self.futures[k] = self.client.submit(
                 Member, self.factories[k], sources[k], actor=True, pure=False,
                 workers=[places[k]], allow_other_workers=True,
@@ -317,7 +314,7 @@ class DaskFleet(Fleet):
         return [answer for answer in answers if isinstance(answer, Lost)]
 
     def _find_ways(self, members):
-        """Which of these members answer the driver itself, and not by way of the scheduler."""
+        """Find out which of these members answer the driver directly."""
         for k in members:
             self.is_direct[k] = True
         calls = {k: self._asked(k, "hello") for k in members}
@@ -330,14 +327,14 @@ class DaskFleet(Fleet):
                 self.is_direct[k] = False
 
     def _dismiss_silent(self, silent):
-        """Dismiss workers that say nothing while members are made."""
+        """Dismiss workers that are silent while members are made."""
         for address in [*self.seen]:
             if self._silence(address) > self.timeout and address not in silent:
                 silent.add(address)
                 self._dismiss(address)
 
     def _failed(self, k, futures):
-        """Raise what kept member k from being made."""
+        """Raise the error that prevents member k."""
         for part, future in zip(self.inputs[k], futures, strict=True):
             part.check(future)
         future = self.futures[k]
@@ -346,9 +343,9 @@ class DaskFleet(Fleet):
             if isinstance(error, FutureCancelledError):
                 names = ", ".join(part.name for part in self.inputs[k]) or "its data"
                 raise NoMember(
-                    f"member {k} cannot be made: of {names} some is lost, as it was held by a "
-                    "worker that has gone, and cannot be computed anew. Give delayed objects or "
-                    "persisted collections, which can, and not scattered data.") from error
+                    f"member {k} cannot be made: data of {names} are lost with their worker and "
+                    "cannot be computed again. Use delayed objects or persisted collections, not "
+                    "scattered data.") from error
             raise error
         raise NoMember(f"member {k} cannot be made: it is {future.status}.")
 
@@ -363,7 +360,7 @@ class DaskFleet(Fleet):
         return [self._reason(k) is None for k in range(self.n_members)]
 
     def _reason(self, k):
-        """Why member k is lost; None where it is not."""
+        """Why member k is lost, None if it is not."""
         address = self.addresses[k]
         if address is None:
             return "it could not be made"
@@ -392,10 +389,10 @@ class DaskFleet(Fleet):
     # -------------------------------------------------------------------------- calls
 
     def _asked(self, k, function, *args):
-        """A call of an actor: a future of its answer.
+        """Call an actor, and return a future of its answer.
 
-        Not by the `Actor` of distributed, which asks again and again, without end and in the loop
-        of the client, where a worker goes at the wrong moment, and forgets some errors.
+        The `Actor` of distributed would repeat calls without end in the client's loop if a worker
+        goes at the wrong moment, and loses some errors.
         """
         message = {
             "function": function, "actor": self.futures[k].key,
@@ -436,7 +433,7 @@ class DaskFleet(Fleet):
         return results
 
     def _collect(self, members, calls):
-        """The answers to these calls, or `Lost`."""
+        """The answers to these calls, `Lost` for members without one."""
         answers = {}
         for k in itertools.cycle(members):
             if len(answers) == len(members):
@@ -450,7 +447,7 @@ class DaskFleet(Fleet):
                 try:
                     answers[k] = call.result(timeout=LOOK_EVERY)
                 except TimeoutError:
-                    if call.done():  # it has come just now, or is that of a connection
+                    if call.done():  # just now, or by an error of the connection
                         reason = _timed_out(call)
                     else:
                         self._look()
@@ -459,7 +456,7 @@ class DaskFleet(Fleet):
                         continue
                     answers[k] = Lost(k, reason)
                 except GONE as error:
-                    self.listed_at = -float("inf")  # who has gone is to be seen at once
+                    self.listed_at = -float("inf")  # check the workers at once
                     answers[k] = Lost(k, f"its worker does not answer ({error})")
             self.pending[k] = None
             if isinstance(answers[k], Lost):
@@ -472,11 +469,11 @@ class DaskFleet(Fleet):
 
 
 def _timed_out(call):
-    """A reason, if what a call that is done gave is an error of time; else None."""
+    """A reason if a finished call timed out, else None."""
     late = not call.cancelled() and isinstance(call.exception(), TimeoutError)
     return "the connection to its worker timed out" if late else None
 
 
 def is_source(value):
-    """Whether a value is computed, or will be, on the cluster."""
+    """Whether a value is computed on the cluster."""
     return isinstance(value, (Delayed, Future))

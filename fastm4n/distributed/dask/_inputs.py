@@ -1,4 +1,4 @@
-"""What fits on Dask read: partitions of examples, as objects that workers compute."""
+"""Inputs of fits on Dask: partitions of examples, as objects that workers compute."""
 
 import sys
 
@@ -37,30 +37,29 @@ def is_frame(value):
 
 
 def is_lazy(value):
-    """Whether a value is one of the forms of partitions."""
+    """Whether a value has one of the forms of partitions."""
     if is_source(value) or is_array(value) or is_bag(value) or is_frame(value):
         return True
     return isinstance(value, (list, tuple)) and len(value) > 0 and any(map(is_source, value))
 
 
 class Pieces:
-    """The partitions of X, and of what belongs to its rows.
+    """The partitions of X and of the arguments that belong to its rows.
 
     Parameters
     ----------
     task : str
         `_task` of the estimator.
     X, y, sample_weight, lengths, group
-        As in `fit`; all but X may be None.
+        As in `fit`. All except X may be None.
 
     Attributes
     ----------
     form : {"pairs", "examples", "apart", "rows", "frame"}
-        What a partition of X is: a tuple (X, y), a list of such tuples with an example each, the X
-        of it, rows of a matrix, or rows of a table.
+        Form of a partition of X: a tuple (X, y), a list of such tuples of examples, a list of
+        examples, rows of a matrix, or rows of a table.
     parts : list
-        The pieces of each partition: X, y, sample_weight, lengths, group, each something that is
-        computed, or None.
+        X, y, sample_weight, lengths and group of each partition, as lazy objects or None.
     """
 
     def __init__(self, task, X, y=None, sample_weight=None, lengths=None, group=None,
@@ -84,20 +83,19 @@ class Pieces:
                 (("y", y), ("sample_weight", sample_weight), ("group", group)))
         else:
             raise ValueError(
-                f"X must be {FORMS}; got {type(X).__name__}. For data in this process use the "
-                "estimator without Dask.")
+                f"X must be {FORMS}, got {type(X).__name__}. For local data use the estimator "
+                "without Dask.")
         if self.form in ("rows", "frame") and task in ("graphs", "matchings"):
-            raise ValueError(f"X has rows, and {task} are no rows: give delayed pairs, or a bag.")
+            raise ValueError(f"X has rows, but {task} are no rows: give delayed pairs, or a bag.")
         if self.form in ("rows", "frame") and with_labels and y is None and "y" not in self.columns:
             raise ValueError("y is missing: give the labels of the rows of X.")
         has_ends = lengths is not None or group is not None or "group" in self.columns
         if self.form in ("rows", "frame") and task == "sequences" and not has_ends:
             raise ValueError(
-                "X has rows, and nothing tells which of them are one sequence: give lengths or "
-                "group.")
+                "X has rows without the ends of sequences: give lengths or group.")
         if has_ends and (task != "sequences" or self.form not in ("rows", "frame")):
             raise ValueError(
-                "lengths and group cut rows of a dask array or data frame into sequences: leave "
+                "lengths and group are for sequences as rows of a dask array or data frame: leave "
                 "them out.")
         if lengths is not None and (group is not None or "group" in self.columns):
             raise ValueError("give lengths or group, not both.")
@@ -115,14 +113,14 @@ class Pieces:
         wrong = [i for i, part in enumerate(X) if not is_source(part)]
         if wrong:
             raise ValueError(
-                f"X[{wrong[0]}] is of type {type(X[wrong[0]]).__name__}: in a list every "
-                "partition is a delayed object or a future.")
+                f"X[{wrong[0]}] is of type {type(X[wrong[0]]).__name__}, but partitions in a list "
+                "must be delayed objects or futures.")
         self.form, self.X = "pairs", list(X)
 
     def _of_array(self, X, lengths):
-        """Rows of a dask array; sequences are never cut. Returns the lengths of each partition."""
+        """Take rows of a dask array, and return the lengths of each partition."""
         if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, rows and columns; it has {X.ndim}.")
+            raise ValueError(f"X must have two dimensions, got {X.ndim}.")
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         self.form = "rows"
@@ -149,18 +147,18 @@ class Pieces:
 
 
 def cut_between(X, lengths):
-    """A dask array whose partitions end where sequences end, and the lengths in each of them."""
+    """A dask array whose partitions end between sequences, and the lengths in each."""
     edges = np.cumsum(X.chunks[0])
     ends = np.cumsum(lengths)
     if np.isnan(edges).any():
         raise ValueError(
-            "X has partitions of unknown sizes: give lengths as a list, with the lengths of each "
-            "partition, or call X.compute_chunk_sizes().")
+            "X has partitions of unknown sizes: give a list with the lengths of each partition, or "
+            "call X.compute_chunk_sizes().")
     if (np.asarray(lengths) < 0).any() or ends[-1:].tolist() != edges[-1:].tolist():
         raise ValueError(
-            f"lengths must be at least 0 and add up to the {int(edges[-1])} rows of X; they add up "
-            f"to {int(ends[-1]) if ends.size else 0}.")
-    last = np.searchsorted(ends, edges)  # of those sequences that an edge cuts, to their end
+            f"lengths must be at least 0 and add up to the {int(edges[-1])} rows of X, got "
+            f"{int(ends[-1]) if ends.size else 0}.")
+    last = np.searchsorted(ends, edges)  # sequences cut by an edge stay whole
     last = np.unique(np.append(last[:-1] + 1, len(ends)))
     last = last[ends[last - 1] > 0]
     sizes = np.diff(ends[last - 1], prepend=0)
@@ -172,7 +170,7 @@ def cut_between(X, lengths):
 
 
 def blocks(value, name, X, n=None):
-    """The partitions of one argument, as many as X has."""
+    """The partitions of one argument, in the number of those of X."""
     if value is None:
         return [None] * n
     if is_array(value):
@@ -192,8 +190,7 @@ def blocks(value, name, X, n=None):
         found = np.split(value, np.cumsum(X.chunks[0])[:-1])
     else:
         raise ValueError(
-            f"{name} must be in partitions like X, one for each of its own; got "
-            f"{type(value).__name__}.")
+            f"{name} must have one partition for each of X, got {type(value).__name__}.")
     if n is not None and len(found) != n:
         raise ValueError(f"{name} has {len(found)} partitions, but X has {n}.")
     return found
@@ -203,9 +200,7 @@ def blocks(value, name, X, n=None):
 
 
 def assembled(task, form, columns, X, y, sample_weight, lengths, group):
-    """One partition: (X, y, sample_weight, ends), ends being the first and last group of rows.
-
-    None for an empty one, which filters and splits leave: there is nothing to learn from it.
+    """One partition (X, y, sample_weight, ends) with its first and last group; None if empty.
     """
     ends = None
     if form == "pairs" and y is None:
@@ -215,7 +210,7 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
                 f"{type(X).__name__}.")
         X, y, sample_weight = (*X, sample_weight)[:3]
         if y is None:
-            raise ValueError("y is missing: it is a pair (X, None).")
+            raise ValueError("y is missing: got a pair (X, None).")
     elif form == "examples":
         X, y = unzipped(task, list(X))
     if form == "apart":
@@ -240,7 +235,7 @@ def assembled(task, form, columns, X, y, sample_weight, lengths, group):
 
 
 def without(table, columns):
-    """A table without some of its columns, and those by what they are."""
+    """A table without some of its columns, and these columns by their use."""
     taken = {what: table[name] for what, name in columns.items()}
     return table.drop(columns=list(columns.values())), taken
 
@@ -262,8 +257,8 @@ def runs(groups):
     found, counts = np.unique(groups[starts], return_counts=True)
     if (counts > 1).any():
         raise ValueError(
-            f"group {found[np.argmax(counts > 1)].item()!r} is in two places: rows of one sequence "
-            "must follow one another.")
+            f"group {found[np.argmax(counts > 1)].item()!r} is in two places: rows of a sequence "
+            "must be consecutive.")
     return np.diff(np.append(starts, groups.size)), (groups[0].item(), groups[-1].item())
 
 
@@ -277,7 +272,7 @@ def unzipped(task, examples):
 
 
 def stacked(task, rows):
-    """Examples as rows of one matrix; those that are no rows, as a list."""
+    """Examples as rows of one matrix, or as a list if they are no rows."""
     if task in NO_ROWS or not rows:
         return rows
     if hasattr(rows[0], "tocsr"):

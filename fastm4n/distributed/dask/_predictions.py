@@ -1,4 +1,4 @@
-"""Predictions of partitions, computed by workers when they are asked for."""
+"""Lazy predictions of partitions by workers."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from fastm4n.tasks.places import n_examples
 
 
 def lazy(local, X, lengths=None, group=None, **options):
-    """`local.predict(X, **options)`, X and the result being of one form.
+    """`local.predict(X, **options)` in the form of X.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def _predicted(options, model, X):
 
 
 def _nothing(model):
-    """Predictions of no examples."""
+    """Predictions of zero examples."""
     if model._task in NO_ROWS:
         return []
     width, dtype = _form(model)
@@ -81,18 +81,18 @@ def _of_partition(options, task, form, columns, model, X, lengths, group):
 
 
 def _like(table, found):
-    """Predictions with the index of a table, where the rows are of one."""
+    """Predictions, with the index of a table if there is one."""
     if table is None:
         return found
     import pandas
 
     kind = pandas.DataFrame if found.ndim == 2 else pandas.Series
-    # strings remain what they are
+    # strings stay objects
     return kind(found, index=table.index, dtype=object if found.dtype.kind in "OUS" else None)
 
 
 def _form(local):
-    """What a prediction is made of beside rows: further dimensions, and the dtype."""
+    """Further dimensions of predictions, and their dtype."""
     if local._task == "multilabel":
         return (local.classes_.size,), np.dtype(local._dtype)
     if local._task == "rankings":

@@ -1,6 +1,6 @@
 """Members that work side by side, each on its own part of the data, and one driver.
 
-`Fleet` says what a driver asks; `InProcessFleet` and `ProcessFleet` are two of them.
+`Fleet` is the interface, with the implementations `InProcessFleet` and `ProcessFleet`.
 """
 
 from fastm4n.distributed.fleets._base import Fleet, Lost, NoMember

@@ -1,4 +1,4 @@
-"""What a driver asks of the members that work for it."""
+"""Interface between a driver and its members."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Lost(NamedTuple):
-    """In the place of a result: the member has gone, and all that it knew.
+    """Result of a member that was lost with its state.
 
     Attributes
     ----------
     member : int
     reason : str
-        In words, for warnings.
+        A phrase for warnings.
     """
 
     member: int
@@ -25,24 +25,24 @@ class Lost(NamedTuple):
 
 
 class NoMember(RuntimeError):
-    """A member is gone, and no new one could be made in its place."""
+    """A member was lost and could not be replaced."""
 
 
 class Fleet(ABC):
-    """Members side by side, each made by a factory of its own from its own source of data.
+    """Members side by side, each made by its own factory from its own source of data.
 
-    A member is any object; a factory is called without arguments where the member is to live, and
-    again for each replacement, so that it must be picklable for members that live elsewhere.
+    A member is any object. Its factory is called without arguments in the process of the member,
+    and again for each replacement. It must be picklable for members in other processes.
 
-    Members are numbered 0 ... n_members - 1, and results always come in that order, whichever
-    member answers first. What a member raises is raised by the call, that of the first member in
-    order, after all have answered: it is no loss of the member.
+    Members are numbered 0 ... n_members - 1, and results come in this order. A call raises the
+    error of the first member, in order, that raised one, after all have answered. Such a member is
+    not lost.
 
-    Where a member has an attribute `stopping` it is set, once it is made, to a callable without
-    arguments that tells whether the driver has called `stop`: a long call should look at it every
-    fraction of a second, and return early.
+    An attribute `stopping` of a member is set to a callable without arguments, which returns
+    whether the driver has called `stop`. Long calls should check it several times a second and
+    return early.
 
-    A fleet is a context manager; leaving it closes it.
+    Leaving the fleet as a context manager closes it.
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ class Fleet(ABC):
         self, method: str, *args: Any, each: Callable[[int], tuple[Any, ...]] | None = None,
         members: Sequence[int] | None = None,
     ) -> list[Any]:
-        """Call a method of the members, of all at once, and wait for the answers.
+        """Call a method of all members at once and wait for the answers.
 
         Parameters
         ----------
         method : str
         *args
-            Arguments for every member; large arrays may reach it as read-only views.
+            Arguments for every member. Large arrays may arrive as read-only views.
         each : sequence of tuples, default=None
-            Further arguments for each member that is called, behind those for all.
+            Further arguments for each of these members, after those for all.
         members : sequence of int, default=None
-            Those to call; all by default.
+            Numbers of the members, all by default.
 
         Returns
         -------
@@ -88,8 +88,8 @@ class Fleet(ABC):
         ValueError
             If the fleet is closed.
         KeyboardInterrupt
-            Some members may still be in the call: `stop` makes them end it soon. What they answer
-            to it is dropped, and the next call waits until they have.
+            Some members may still be in the call, and `stop` makes them end it soon. The next call
+            waits for their answers and drops them.
         """
         if self.is_closed:
             raise ValueError("the fleet is closed: make a new one.")
@@ -104,35 +104,35 @@ class Fleet(ABC):
 
     @abstractmethod
     def _call(self, method, members, args, each):
-        """`call_all`, its arguments being checked."""
+        """`call_all` with checked arguments."""
 
     @abstractmethod
     def alive(self) -> list[bool]:
-        """Whether each member is there, a list of bool; a member that hangs counts as there."""
+        """Whether each member exists; a member that hangs counts."""
 
     @abstractmethod
     def replace(self, k: int) -> None:
-        """Make member k anew, by its factory; whatever is left of the old one ends.
+        """Make a new member k by its factory and end the old one.
 
         Raises
         ------
         NoMember
-            If that is not possible.
+            If no new member can be made.
         """
 
     @abstractmethod
     def stop(self, is_on: bool = True) -> None:
-        """Ask members to end the calls that they are in soon; off again with is_on=False."""
+        """Request that members end their present calls soon; is_on=False withdraws it."""
 
     def close(self) -> None:
-        """End all members; nothing is left behind. A second call does nothing."""
+        """End all members. A second call has no effect."""
         if not self.is_closed:
             self.is_closed = True
             self._close()
 
     @abstractmethod
     def _close(self):
-        """`close`, the first time."""
+        """The first `close`."""
 
     def __enter__(self) -> Self:
         return self

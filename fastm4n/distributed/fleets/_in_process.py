@@ -21,11 +21,11 @@ class InProcessFleet(Fleet):
     factories : sequence of callables
         One for each member, called without arguments.
     order : int, default=None
-        Seed of the order in which members are called, which is drawn anew for each call; by
-        default that of their numbers. No result may depend on it.
+        Seed of the random order of the members in each call; by default the order of their
+        numbers. Results must not depend on it.
     on_call : callable, default=None
-        Called as on_call(fleet, method, member) before each call of a member; it may `lose`
-        members. For simulations.
+        Called as on_call(fleet, method, member) before each call of a member. It may `lose` members
+        in simulations.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class InProcessFleet(Fleet):
         return self.is_stopping
 
     def lose(self, k: int) -> None:
-        """Member k is no more, until it is replaced."""
+        """Lose member k until it is replaced."""
         self.members[k] = None
 
     def _call(self, method, members, args, each):

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-# arrays of so many bytes go to members through shared memory, and not K times through pipes
+# arrays of this many bytes go to members through shared memory instead of pipes
 LARGE = 1 << 16
-# seconds that a member has to end by itself when the fleet is closed
+# seconds for a member to end by itself when the fleet is closed
 PATIENCE = 1.0
 
 
 class _Shared:
-    """Where an array lies in the shared memory: what goes through the pipe in its place."""
+    """Place of an array in shared memory, sent through the pipe instead of the array."""
 
     def __init__(self, start, shape, dtype):
         self.start, self.shape, self.dtype = start, shape, dtype
@@ -42,7 +42,7 @@ class _Shared:
 
 @contextlib.contextmanager
 def _unbroken():
-    """Put Ctrl-C off to the end of the block: half a message would be the end of a pipe."""
+    """Delay Ctrl-C to the end of the block, as half a message would break the pipe."""
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if ours else None
     if not callable(before):  # it interrupts nothing here
@@ -59,14 +59,14 @@ def _unbroken():
 
 
 def _end_with(parent):
-    """End this process when its parent has ended, killed or not."""
+    """End this process when its parent ends, killed or not."""
     connection.wait([parent.sentinel])
     os._exit(1)
 
 
 def _serve(pipe, flag, factory):
-    """The life of a member: make it, and answer calls until the pipe closes."""
-    # Ctrl-C reaches all processes of a terminal: the driver says what to do
+    """Make a member, and answer calls until the pipe closes."""
+    # Ctrl-C reaches all processes of a terminal, and the driver handles it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -97,7 +97,7 @@ def _serve(pipe, flag, factory):
 
 
 def _send(pipe, number, answer):
-    """Send an answer, or an exception, with where it came about."""
+    """Send an answer, or an exception with its traceback."""
     failed = isinstance(answer, BaseException)
     if failed:
         where = "".join(traceback.format_exception(answer))
@@ -114,18 +114,17 @@ def _send(pipe, number, answer):
 class ProcessFleet(Fleet):
     """Members in processes of their own; large arrays reach all of them through shared memory.
 
-    Processes are spawned: a script that makes a fleet does so under
-    ``if __name__ == "__main__":``, and factories are picklable, so functions of a module, their
-    `functools.partial`, or objects with `__call__`. All processes end when the fleet is closed, or
-    when the process that made it ends in whatever way.
+    Processes are spawned: scripts must make fleets under ``if __name__ == "__main__":``. Factories
+    must be picklable: functions of a module, their `functools.partial`, or objects with `__call__`.
+    All processes end when the fleet is closed or the process that made it ends.
 
     Parameters
     ----------
     factories : sequence of callables
         One for each member, called without arguments in its process.
     timeout : float, default=None
-        Seconds after which a member that has not answered a call counts as lost, and is killed;
-        it may take longer to be made. By default it is waited for while its process is there.
+        Seconds after which a member without an answer to a call counts as lost and is killed.
+        Making a member may take longer. By default a call waits while the process lives.
     """
 
     context: Any
@@ -146,7 +145,7 @@ class ProcessFleet(Fleet):
         self.memory = None
         self.processes = [None] * self.n_members
         self.pipes = [None] * self.n_members
-        # of the last call of each member, and whether its answer is still to come
+        # number of the last call of each member, and whether it still waits for the answer
         self.numbers, self.waiting = [0] * self.n_members, [False] * self.n_members
         try:
             for k in range(self.n_members):
@@ -203,7 +202,7 @@ class ProcessFleet(Fleet):
     # -------------------------------------------------------------------------- calls
 
     def _call(self, method, members, args, each):
-        # what was left of a call that was interrupted
+        # answers to an interrupted call
         self._collect([k for k in members if self.waiting[k]], True, self.timeout)
         args = self._shared(args)
         name = None if self.memory is None else self.memory.name
@@ -213,12 +212,12 @@ class ProcessFleet(Fleet):
             if self.pipes[k] is not None:
                 with _unbroken():
                     self.waiting[k] = True
-                    with contextlib.suppress(OSError):  # it has gone: what follows tells
+                    with contextlib.suppress(OSError):  # it has gone, as `_collect` finds out
                         self.pipes[k].send_bytes(data)
         return self._collect(members, timeout=self.timeout)
 
     def _shared(self, args):
-        """The arguments, large arrays being put in shared memory; none of it is in use."""
+        """The arguments, with large arrays in shared memory, which must not be in use."""
         large = [
             type(arg) is np.ndarray and arg.nbytes >= LARGE and not arg.dtype.hasobject
             for arg in args]
@@ -269,7 +268,7 @@ class ProcessFleet(Fleet):
         return [answers.get(k) for k in members]
 
     def _received(self, k):
-        """(whether it is an exception, answer) of member k, or None for that of an earlier call."""
+        """(is an exception, answer) of member k, or None for an answer to an earlier call."""
         try:
             with _unbroken():
                 number, failed, value = pickle.loads(self.pipes[k].recv_bytes())
@@ -283,7 +282,7 @@ class ProcessFleet(Fleet):
         return failed, value
 
     def _code(self, k):
-        """How the process of member k has ended, in words."""
+        """Exit of the process of member k, as a phrase."""
         self.processes[k].join(PATIENCE)
         code = self.processes[k].exitcode
         if code is None:

@@ -1,4 +1,4 @@
-"""Factors and margins of sets of labels, with pairs of labels that have weights."""
+"""Factors and margins of sets of labels with weights of pairs."""
 
 import numpy as np
 
@@ -9,15 +9,15 @@ from fastm4n.research.theory._factors import (
     _signs,
 )
 
-# up to so many labels with pairs all sets are listed
+# number of labels with pairs up to which all sets are listed
 MOST_LISTED = 12
 
 
 class LabelSetFactors:
     """The factors of label sets: one for each label, on or off, and one for each edge.
 
-    Attributes and methods are those of `FactorFeatures`. A factor's features are those of the
-    example where its label is on, and 1 where both labels of its edge are; else they are 0.
+    Attributes and methods are as in `FactorFeatures`. The features of a factor are the features of
+    the example if its label is on, 1 if both labels of its edge are on, and 0 otherwise.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class LabelSetFactors:
             self.of_edges(edges))
 
     def reach(self):
-        """Two sets may differ in every label, and in every edge that has both labels on."""
+        """Bounds for sets that differ in every label and every edge."""
         return np.sqrt(
             self.n_labels * (_row_squares(self.values) + self.constant**2) + len(self.edges))
 
@@ -107,16 +107,16 @@ class LabelSetFactors:
 
 
 def flips(scores, Y, edges, edge_scores, cost):
-    """Costs of the sets that differ from the truth, and by how much it scores more: for each row.
+    """Costs of wrong sets, and gaps of their scores to the truth, for each row.
 
-    Of sets of one cost that which scores most is enough. Without edges, numbers of labels that are
-    wrongly off and wrongly on; with them, all sets are listed.
+    For each cost the set of highest score is enough. Without edges the numbers of labels that are
+    wrongly off and wrongly on are listed, with edges all sets.
     """
     n, k = scores.shape
     out = []
     if not len(edges):
         for row, truth in zip(scores, Y, strict=True):
-            off = np.append(0.0, np.cumsum(np.sort(row[truth == 1])))  # what the truth loses
+            off = np.append(0.0, np.cumsum(np.sort(row[truth == 1])))  # lost score
             on = np.append(0.0, np.cumsum(np.sort(-row[truth == 0])))
             gaps = np.add.outer(off, on).ravel()[1:]
             costs = np.add.outer(
@@ -125,8 +125,8 @@ def flips(scores, Y, edges, edge_scores, cost):
         return out
     if k > MOST_LISTED:
         raise NotImplementedError(
-            f"Margins of sets of {k} labels with pairs are not computed: all sets are listed, of "
-            f"{MOST_LISTED} labels at most. Without pairs (graph='none') there is no such limit.")
+            f"Margins of sets of {k} labels with pairs are not computed, only up to {MOST_LISTED} "
+            "labels: use graph='none'.")
     sets = (np.arange(2**k)[:, np.newaxis] >> np.arange(k)) & 1
     pairs = (sets[:, edges[:, 0]] * sets[:, edges[:, 1]]) @ edge_scores
     for row, truth in zip(scores, Y, strict=True):

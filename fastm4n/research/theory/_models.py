@@ -1,4 +1,4 @@
-"""What a report reads of fitted models: factors of examples, weights, labels and scores."""
+"""Inputs of reports from fitted models: factors of examples, weights, labels and scores."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -10,14 +10,14 @@ from fastm4n.tasks.chain_input import as_features, as_labels, columns_of
 from fastm4n.tasks.label_sets import read_indicator
 from fastm4n.tasks.vectors import validated
 
-# fitted attributes that tell models of these kinds from others
+# kinds of outputs by `_task`
 KINDS = {
     "sequences": "sequences", "classes": "labels", "ordered": "labels", "multilabel": "sets"}
 SUPPORTED = "SequenceTagger, MulticlassClassifier, OrdinalClassifier and MultiLabelClassifier"
 
 
 class ReadModel:
-    """A fitted model, with its examples as factors.
+    """A fitted model and the factors of its examples.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class ReadModel:
     model : estimator
         The last step of a pipeline.
     X : Sequences, ndarray or CSR
-        What it is given.
+        Its input.
     kind : {"sequences", "labels", "sets"}
     factors : FactorFeatures or LabelSetFactors
     """
@@ -48,30 +48,31 @@ class ReadModel:
             self.X = X
             self.factors = FactorFeatures(
                 X.values, X.offsets, R, constant=float(model.fit_intercept),
-                ends=model.fit_start_end, transitions=model.fit_transitions,
+                ends=model._scored.start_end, transitions=model._scored.pairs,
                 selected=None if columns is None else columns_of(X.values, columns))
         else:
             if lengths is not None:
-                raise ValueError("lengths is for sequences, and the examples are single labels.")
+                raise ValueError("lengths is for sequences, not for single labels.")
             self.X = X = validated(model, X, reset=False)
+            constant = model._task_class(model)._constant()
             if self.kind == "sets":
-                self.factors = LabelSetFactors(X, R, model.edges_, constant=model._constant())
+                self.factors = LabelSetFactors(X, R, model.edges_, constant=constant)
             else:
                 self.factors = FactorFeatures(
-                    X, np.arange(X.shape[0] + 1), R, constant=model._constant())
+                    X, np.arange(X.shape[0] + 1), R, constant=constant)
 
     @property
     def couples(self):
-        """Whether labels of an example have weights together."""
+        """Whether pairs of labels have weights."""
         if self.kind == "sequences":
-            return bool(self.model.fit_transitions)
+            return bool(self.model._scored.pairs)
         return self.kind == "sets" and len(self.model.edges_) > 0
 
     def weights(self):
         """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
         model, factors = self.model, self.factors
         coef = model.coef_
-        # the weight of the constant feature: the intercept is that times its value
+        # the intercept is the weight of the constant feature times its value
         intercept = model.intercept_ / (factors.constant or 1.0)
         if self.kind == "sets":
             edges = factors.of_edges(model.edge_coef_)
@@ -85,9 +86,7 @@ class ReadModel:
         return factors.stacked(np.asarray(coef).T, intercept, *chain, of_selected)
 
     def codes(self, y, lengths=None):
-        """Numbers of the true labels, -1 for those that the model does not know.
-
-        Of sets, 0 and 1 for all labels of an example after another.
+        """Numbers of the true labels, -1 for unknown ones; for sets 0 or 1 for each label.
         """
         model = self.model
         if self.kind == "sets":
@@ -109,7 +108,7 @@ class ReadModel:
         return np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
 
     def known_codes(self, y, lengths=None):
-        """The same, of labels that must all be known."""
+        """Numbers of the true labels, which must be known."""
         codes = self.codes(y, lengths)
         unknown = np.flatnonzero(codes < 0)
         if unknown.size:
@@ -118,50 +117,52 @@ class ReadModel:
             if self.kind == "sequences":
                 place += f" at position {int(unknown[0] - self.factors.offsets[i])}"
             raise ValueError(
-                f"{place} has a label that is not in classes_, and so has no score: margins are of "
-                "labels that the model knows. Give such examples as X_test and y_test only.")
+                f"{place} has a label that is not in classes_, and so has no score: use such "
+                "examples only as X_test and y_test.")
         return codes
 
     def distance_to_optimum(self):
-        """A bound of ||w - w*||, of the certified gap: sqrt(2 gap / alpha).
+        """A bound sqrt(2 gap / alpha) of ||w - w*|| by the certified gap.
 
         The objective is alpha-strongly convex (times 1 - l1_ratio for elastic nets), so that
-        alpha / 2 ||w - w*||^2 <= P(w) - P(w*) <= gap. Half of the square would do for w = w(mu) of
-        the dual point of the gap; solvers may return other weights, so that is not used. Infinite
-        where weights are not penalised.
+        alpha / 2 ||w - w*||^2 <= P(w) - P(w*) <= gap. The bound is infinite if weights are not
+        penalised.
         """
         alpha = self.strong_convexity()
         gap = max(float(self.model.duality_gap_), 0.0)
         with np.errstate(over="ignore"):
             return float(np.sqrt(2.0 * gap / alpha)) if alpha > 0 else np.inf
 
+    def margin_uncertainty(self):
+        """Upper bounds of how far the margin of each example is from that at the optimum."""
+        with np.errstate(invalid="ignore"):
+            return np.where(
+                self.factors.lengths > 0, self.factors.reach() * self.distance_to_optimum(), 0.0)
+
     def strong_convexity(self):
-        """a in a / 2 ||w||^2 of the objective; 0 where some weights are not penalised."""
+        """a in a / 2 ||w||^2 of the objective, 0 if some weights are not penalised."""
         model = self.model
-        if self.kind != "sequences" and model._has_free_intercept():
+        if self.kind != "sequences" and model._task_class(model)._has_free_intercept():
             return 0.0
         return model.alpha_ * (1.0 - float(getattr(as_penalty(model.penalty), "l1_ratio", 0.0)))
 
 
 def readable(model):
-    """What kind of outputs a fitted model has; an error where a report cannot read them."""
+    """The kind of outputs of a fitted model, or an error if reports do not support it."""
     kind = KINDS.get(getattr(model, "_task", None))
     if kind is None:
         raise NotImplementedError(
-            f"A {type(model).__name__} has no factors that a report can read; supported are "
-            f"{SUPPORTED}, with kernel='linear'.")
+            f"{type(model).__name__} is not supported by reports: use {SUPPORTED}, with "
+            "kernel='linear'.")
     check_is_fitted(model)
     if not hasattr(model, "coef_"):
         raise NotImplementedError(
-            f"Complexities are of weights, and kernel={model.kernel!r} has none; supported are "
-            f"{SUPPORTED}, with kernel='linear'. Use features of "
-            "sklearn.kernel_approximation.Nystroem.")
-    if getattr(model, "order", 1) not in (None, 1):
+            f"kernel={model.kernel!r} has no weights: use kernel='linear', for example with "
+            "features of sklearn.kernel_approximation.Nystroem.")
+    if kind == "sequences" and model._scored.order > 1:
         raise NotImplementedError(
-            f"Factors of label n-grams (order={model.order}) are not among those that a report can "
-            "read; supported is order=1.")
+            f"order={model._scored.order} is not supported by reports: use order=1.")
     if kind == "sets" and (model.constraints is not None or model.oracle_ == "soft"):
         raise NotImplementedError(
-            "Constraints and inference='soft' are not among what a report can read; supported are "
-            "label sets without them.")
+            "Constraints and soft constraints of label sets are not supported by reports.")
     return kind

@@ -1,8 +1,7 @@
 """Bounds of the expected loss: margin bounds with corrected constants, and of held-out losses.
 
-Each returns a `Bound`: its value, whether that says nothing (`vacuous`: not below the largest
-loss), and the terms that it is made of. Where the papers' print differs, `printed` has what it
-gives.
+Each returns a `Bound` with its value, whether it is vacuous (not below the largest loss), and its
+terms. `printed` is the value by the printed formula if that differs.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class Bound(NamedTuple):
     ----------
     value : float
     vacuous : bool
-        Whether `value` is not below the largest loss, which every model keeps to.
+        Whether `value` is not below the largest loss.
     terms : dict of str to float
-        What the value is the sum of.
+        The terms of the value.
     printed : float
-        Value with the constants as printed, NaN where nothing else is printed.
+        Value with the printed constants, NaN if they are the same.
     """
 
     value: float
@@ -65,10 +64,10 @@ def margin_bound(
         m.
     delta : float, default=0.05
     max_loss : float, default=1.0
-        M: no loss of any example may be larger.
+        M, the largest possible loss of an example.
     kind : {"add", "mult"}, default="add"
     printed_complexity : float, default=None
-        Complexity as printed, for `printed`; that has log(1 / delta), where the proof uses
+        Printed complexity for `printed`, which has log(1 / delta), although the proof uses
         McDiarmid's inequality twice.
 
     Returns
@@ -99,38 +98,38 @@ def margin_bound(
 
 
 def union(delta: float, n_choices: int, level: int | None = None) -> float:
-    """The delta of one bound of several that hold together with probability 1 - delta.
+    """The share of delta of one of several bounds that hold together.
 
     Parameters
     ----------
     delta : float
     n_choices : int
-        How many bounds there are, each as likely to fail: values of rho, norms.
+        Number of equally likely bounds: values of rho, norms.
     level : int, default=None
-        Of the norm, as `norm_level` gives it: level j has the share 2 / (3 (1 + |j|) (2 + |j|)),
-        and those of all integers sum to 1.
+        Level j of the norm by `norm_level`. Its share is 2 / (3 (1 + |j|) (2 + |j|)), which sums to
+        1 over all integers.
 
     Notes
     -----
-    The paper has bounds for all rho in (0, 1] at once "using known techniques", which take the next
-    smaller rho of a grid. That needs margin losses that do not decrease in rho, and those of
-    structured losses may: a labelling of a loss below M that scores higher than the truth counts
-    the more, the smaller rho is. So only the rho of a finite grid are bounded here.
+    The paper has bounds for all rho in (0, 1] at once "using known techniques", by the next smaller
+    rho of a grid. These need margin losses that do not decrease in rho. Structured margin losses
+    may decrease: a labelling of a loss below M that scores higher than the truth counts more for
+    smaller rho. The bounds here are for the rho of a finite grid.
     """
     share = 1.0 if level is None else 2.0 / (3.0 * (1 + abs(level)) * (2 + abs(level)))
     return delta / n_choices * share
 
 
 def norm_level(norm: float) -> int:
-    """The smallest 2^(j / 4) that is not below a norm, and j: the ball that a model is in.
+    """The smallest ball of radius 2^(j / 4) that contains a norm: its radius and j.
 
-    Balls must be chosen before the data, and the model's own norm is not: the bounds hold for all
-    these balls together, by `union`.
+    Balls must be chosen before the data, unlike the norm of the model. By `union` the bounds hold
+    for all these balls together.
     """
     if norm <= 0.0 or not math.isfinite(norm):
         return (0.0, 0) if norm == 0.0 else (math.inf, 0)
     j = math.ceil(4 * math.log2(norm))
-    while 2.0 ** (j / 4) < norm:  # where the logarithm was rounded
+    while 2.0 ** (j / 4) < norm:  # if the logarithm was rounded
         j += 1
     return 2.0 ** (j / 4), j
 
@@ -153,12 +152,12 @@ def ensemble_constant(
     delta, max_loss
         As in `margin_bound`.
     empirical : bool, default=True
-        Whether complexities are those of the sample (Theorem 14), or expected (Theorem 3).
+        Whether complexities are empirical (Theorem 14) or expected (Theorem 3).
 
     Returns
     -------
     corrected, printed : float
-        With M and 3 M before the root, as the proofs give them, and with 3 M and 9 M, as printed.
+        With M and 3 M before the root by the proofs, and with 3 M and 9 M in print.
     """
     _check(delta, n_examples, max_loss)
     check_number("rho", rho, low=0)
@@ -182,9 +181,9 @@ def clopper_pearson(
     ----------
     n_errors, n_examples : int
     delta : float, default=0.05
-        Probability that the true one is not between the bounds.
+        Probability that the bounds do not contain the true one.
     side : {"upper", "both"}, default="upper"
-        "both" puts half of delta on each side; "upper" has the lower bound 0.
+        "both" has half of delta on each side, "upper" the lower bound 0.
 
     Returns
     -------
@@ -215,13 +214,13 @@ def clopper_pearson(
 def empirical_bernstein(losses: ArrayLike, delta: float = 0.05, max_loss: float = 1.0) -> Bound:
     """Upper bound of an expected loss from held-out losses (Maurer and Pontil, 2009, Theorem 4).
 
-    mean + sqrt(2 V log(2 / delta) / n) + 7 M log(2 / delta) / (3 (n - 1)), V the sample variance:
-    far below Hoeffding's bound where losses vary little.
+    mean + sqrt(2 V log(2 / delta) / n) + 7 M log(2 / delta) / (3 (n - 1)), V the sample variance.
+    It is far below Hoeffding's bound if losses vary little.
 
     Parameters
     ----------
     losses : array-like of shape (n,)
-        Independent, each between 0 and `max_loss`; at least two.
+        At least two independent losses between 0 and `max_loss`.
     delta, max_loss : float
 
     Returns
@@ -236,7 +235,7 @@ def empirical_bernstein(losses: ArrayLike, delta: float = 0.05, max_loss: float 
     """
     losses = np.asarray(losses, dtype=np.float64).ravel()
     if losses.size < 2:
-        raise ValueError(f"losses must be of two examples at least, got {losses.size}.")
+        raise ValueError(f"losses must have at least two examples, got {losses.size}.")
     _check(delta, losses.size, max_loss)
     outside = np.flatnonzero(~((losses >= 0) & (losses <= max_loss * (1 + 1e-12))))
     if outside.size:
@@ -274,14 +273,14 @@ def excess_risk_bound(
     lipschitz, radius : float
         L of the surrogate in the scores, and B >= ||x||.
     optimum_norm : float, default=0.0
-        ||g*|| of scores of least surrogate risk, which must be among those of the model (the last
-        term is printed with ||g|| of the fit). 0 leaves it out: nobody knows it.
+        ||g*|| of the scores of least surrogate risk, which the model must contain. It is unknown,
+        and 0 leaves it out. The printed term has ||g|| of the fit.
     delta, max_loss : float
 
     Returns
     -------
     bound : Bound
-        Of the risk above the least one.
+        For the risk minus the least risk.
     """
     _check(delta, n_examples, max_loss)
     for name, value in (("alpha", alpha), ("constant", constant)):
@@ -302,7 +301,7 @@ def _check(delta, n_examples, max_loss):
 
 
 def _product(factor, complexity):
-    """Where a norm is infinite, the complexity is; none of it is 0 times that."""
+    """Product of a factor, which may be infinite, and a complexity, 0 if that is 0."""
     return 0.0 if complexity == 0.0 else float(factor * complexity)
 
 

@@ -32,12 +32,11 @@ class Estimate(NamedTuple):
     closed_form : float
         Upper bound by the exact second moments of the signed sum.
     theorem : float
-        Upper bound by r and s, as in Theorem 2 and Corollary 12, corrected; NaN where there is
-        none.
+        Upper bound by r and s, as in Theorem 2 and Corollary 12, corrected. NaN if there is none.
     printed : float
-        The same as printed, which may be below the complexity; NaN where there is none.
+        The printed bound, which may be below the complexity. NaN if there is none.
     monte_carlo, standard_error : float
-        Mean over the draws of signs, and its standard error; NaN without draws.
+        Mean over the draws of signs, and its standard error. NaN without draws.
     """
 
     closed_form: float
@@ -54,7 +53,7 @@ class Complexity:
     Attributes
     ----------
     decomposition : str
-        "parts": a factor for each label and each pair of neighbours; "positions": one for each
+        "parts" has a factor for each label and each pair of neighbours, "positions" one for each
         position, over its label and the one before.
     n_examples : int
         m.
@@ -65,7 +64,7 @@ class Complexity:
     n_weights : int
         N.
     sparsity, sparsity_row : int, str
-        s of Theorem 2, and the row of weights that it is of.
+        s of Theorem 2, and its row of weights.
     r_2, r_inf : float
         Largest norms of the features of a factor.
     norms : dict of str to Estimate
@@ -95,44 +94,47 @@ def factor_graph_complexity(
     feature_names: ArrayLike | None = None, lengths: ArrayLike | None = None,
     random_state: RandomState = None,
 ) -> dict[str, Complexity]:
-    """Empirical factor-graph complexity of the hypotheses of a model, per unit of their norm.
+    """Compute the empirical factor-graph complexity of a model, per unit of norm.
 
     R(H) = (1/m) E sup_{h in H} sum_i sum_{f in F_i} sum_{y in Y_f} sqrt|F_i| eps_ify h_f(x_i, y)
-    over independent signs eps. For linear h of a norm of at most Lambda it is Lambda times the mean
-    of the dual norm of Z / m, Z = sum sqrt|F_i| eps_ify Psi_f(x_i, y), which needs one product of
-    the features for each draw of the signs, and no linear program.
+    over independent signs eps. For linear h of norm at most Lambda it is Lambda times the mean dual
+    norm of Z / m, Z = sum sqrt|F_i| eps_ify Psi_f(x_i, y). Each draw of the signs needs one product
+    of the features.
 
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
-        Fitted, with ``kernel="linear"``, or a pipeline that ends with one; only its features and
-        labels are looked at.
-    X : examples, as `model.predict` takes them
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Only its features and
+        labels matter.
+    X : examples as for `model.predict`
     n_draws : int, default=20
-        Draws of the Monte Carlo; 0 for closed forms alone.
+        Monte Carlo draws, 0 for closed forms only.
     families : array-like of shape (n_features,), default=None
-        Family of each feature; by default there is one, "features".
+        Family of each feature, by default "features".
     weights : array-like of shape (n_features,), default=None
-        Positive beta_j: the norms "l1" and "linf" are then ``sum_j beta_j |w_j|`` and
-        ``max_j beta_j |w_j|``; constants and transitions have weight 1.
+        Positive beta_j for the norms ``sum_j beta_j |w_j|`` ("l1") and ``max_j beta_j |w_j|``
+        ("linf"). Constants and transitions have weight 1.
     feature_names : array-like of str of shape (n_features,), default=None
         Names for `sparsity_row`.
     lengths : array-like of int, default=None
-        Lengths of the sequences, where X is not cut into them.
+        Lengths of the sequences if X has rows.
     random_state : int, RandomState or None, default=None
 
     Returns
     -------
     complexities : dict of str to Complexity
-        By decomposition: "parts" and, where there are transitions, "positions". Both bound the
-        same margin losses, so the smaller may be taken.
+        By decomposition: "parts" and, with transitions, "positions". Both bound the same margin
+        losses, so that the smaller one is enough.
 
     Notes
     -----
-    With V_j = ``sum |F_i| Psi_fj^2``, the closed forms are sqrt(sum_j V_j) for "l2", which is
-    sqrt(E ||Z||^2); sqrt(2 log(2N) max_j V_j) for "l1"; sum_j sqrt(V_j) for "linf"; and
-    (1 + sqrt(2 log G)) max_g sqrt(V_g) for G groups. The last holds since ||Z_g|| has mean at most
-    sqrt(V_g) and is changed by 2 sqrt|F_i| ||Psi_fg|| at most by one sign.
+    With V_j = ``sum |F_i| Psi_fj^2``, the closed forms are
+
+    - sqrt(sum_j V_j) = sqrt(E ||Z||^2) for "l2",
+    - sqrt(2 log(2N) max_j V_j) for "l1",
+    - sum_j sqrt(V_j) for "linf",
+    - (1 + sqrt(2 log G)) max_g sqrt(V_g) for G groups, as ||Z_g|| has mean at most sqrt(V_g) and
+      one sign changes it by at most 2 sqrt|F_i| ||Psi_fg||.
 
     Examples
     --------
@@ -157,7 +159,7 @@ def complexities_of(
     read: Any, *, n_draws: int, families: ArrayLike | None, random_state: RandomState,
     weights: ArrayLike | None = None, feature_names: ArrayLike | None = None,
 ) -> dict[str, Complexity]:
-    """`factor_graph_complexity` of a model that has been read."""
+    """`factor_graph_complexity` of a `ReadModel`."""
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     return {
         name: _complexity(read.factors, name, rng, n_draws, families, weights, feature_names)
@@ -186,8 +188,7 @@ def _checked_weights(weights, n_features):
     weights = np.asarray(weights, dtype=np.float64)
     if weights.shape != (n_features,) or not (np.isfinite(weights) & (weights > 0)).all():
         raise ValueError(
-            f"weights must be {n_features} finite numbers > 0, one for each feature: a feature "
-            "that a norm does not weigh has no bounded complexity.")
+            f"weights must be {n_features} finite numbers > 0, one for each feature.")
     return weights
 
 
@@ -256,7 +257,7 @@ def _complexity(factors, decomposition, rng, n_draws, families, weights, feature
 
 
 def _dual_norms(Z, beta):
-    """Dual norms of Z, by the norm of w that they are dual to."""
+    """Dual norms of Z, by the norm of w."""
     magnitudes = np.abs(Z) / beta[:, np.newaxis]
     return {
         "l2": np.linalg.norm(Z), "l1": magnitudes.max(initial=0.0), "linf": magnitudes.sum(),
@@ -277,7 +278,7 @@ def unit_norms(W: FloatArray, beta: float = 1.0) -> FloatArray:
 
 
 def _largest_of(V, cells):
-    """Bound of E max |Z_j|, `cells` coordinates having each variance; those of variance 0 are 0."""
+    """Bound of E max |Z_j| with the variances V, each of `cells` coordinates."""
     n = cells[V > 0].sum()
     return np.sqrt(2.0 * np.log(2 * n) * V.max()) if n else 0.0
 

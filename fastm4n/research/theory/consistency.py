@@ -1,13 +1,13 @@
-"""Consistency of surrogates: whether their best scores predict what costs least.
+"""Consistency of surrogates: whether their best scores predict labels of least expected cost.
 
-With enough data and scores that can be anything, a fit minimises the surrogate's conditional risk
-s(v, p) = E_{Y ~ p} S(v, Y) at each x. A surrogate is consistent for a cost where that predicts a
-label of least expected cost, whatever p is. Everything here is exact, by linear programs over
-distributions, so that it is for few outputs.
+With enough data and arbitrary scores a fit minimises the surrogate's conditional risk s(v, p) =
+E_{Y ~ p} S(v, Y) at each x. A surrogate is consistent for a cost if the result predicts a label of
+least expected cost for every p. Everything here is exact, by linear programs over distributions,
+for few outputs.
 
-By duality the least surrogate risk of scores that predict y, that is v with v_y >= v_z, is a
-maximum over where mass may go: from p to q with q_z <= p_z for z != y. It is max h(q) for max-min,
-h being h(q) = min_t sum_z q_z cost[z, t], and for max-margin the largest cost of moving p to q.
+By duality the least surrogate risk of scores v that predict y, v_y >= v_z, is a maximum over moves
+of mass from p to q with q_z <= p_z for z != y. It is max h(q) for max-min, with h(q) = min_t sum_z
+q_z cost[z, t], and for max-margin the largest cost of moving p to q.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fastm4n.base.checks import check_choice
-from fastm4n.tasks.parameters import BOOSTED, DECODINGS, SURROGATES, cost_matrix
+from fastm4n.surrogates import SURROGATES, as_surrogate
+from fastm4n.tasks.parameters import DECODINGS, cost_matrix
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Cost, FloatArray
+    from fastm4n.surrogates._parameters import SurrogateLike
 
-# up to so many labels the constants are exact: vertices of polytopes are listed
+# number of labels up to which constants are exact, by listing vertices of polytopes
 MOST_LISTED = 5
-# prices below this are none
+# prices below this count as zero
 PRICE_TOL = 1e-9
 
 
@@ -40,11 +42,11 @@ class Consistency(NamedTuple):
     Attributes
     ----------
     consistent : bool or None
-        None where it is not known.
+        None if it is not known.
     reason : str
     constant : float
-        C of excess risk <= C times excess surrogate risk, for the max-min surrogate; NaN where none
-        is known.
+        C of excess risk <= C times excess surrogate risk, for the max-min surrogate. NaN if none is
+        known.
     """
 
     consistent: bool | None
@@ -56,7 +58,7 @@ def prices(
     p: ArrayLike, surrogate: Literal["max_min", "max_margin", "log"] = "max_min",
     cost: Cost = "zero_one", *, embedding: ArrayLike | None = None,
 ) -> FloatArray:
-    """What it costs a surrogate to predict each label, at conditional probabilities p.
+    """Compute the prices of predicting each label at conditional probabilities p.
 
     Parameters
     ----------
@@ -66,15 +68,15 @@ def prices(
     cost : str or array-like of shape (k, k), default="zero_one"
         As in `MulticlassClassifier`: rows are true labels, columns predicted ones.
     embedding : array-like of shape (k, d), default=None
-        phi(y) of each output, which scores are linear in; indicators of the outputs by default.
-        For "max_min" only.
+        phi(y) of each output, in which scores are linear. Indicators of the outputs by default. For
+        "max_min" only.
 
     Returns
     -------
     prices : ndarray of shape (k,)
-        Least conditional surrogate risk of scores under which the label is one of the highest, less
-        the least of all scores. A consistent surrogate has 0 for some label of least expected cost
-        only, and a positive price for each other one.
+        Least conditional surrogate risk of scores with the label among the highest, minus the least
+        risk of all scores. For a consistent surrogate labels with price 0 have the least expected
+        cost.
 
     Examples
     --------
@@ -99,25 +101,25 @@ def prices(
 
 
 def calibration_constant(cost: Cost, *, embedding: ArrayLike | None = None) -> float:
-    """The least C of excess risk <= C times excess surrogate risk, for the max-min surrogate.
+    """The least C of excess risk <= C times excess surrogate risk of the max-min surrogate.
 
     The calibration function of Nowak-Vila et al. (2020, Definition C.3) is then at least eps / C.
-    For a prediction y' where y is best, the excess risk is linear in p and the excess surrogate
-    risk concave, so that their ratio is largest at a vertex of the p for which y is best: all of
-    them are listed.
+    For a prediction y' instead of the best y, the excess risk is linear in p, and the excess
+    surrogate risk is concave. Their ratio is largest at a vertex of the set of p for which y is
+    best. The function lists all vertices.
 
     Parameters
     ----------
     cost : array-like of shape (k, k)
-        Above 0 but on the diagonal.
+        Above 0 except on the diagonal.
     embedding : array-like of shape (k, d), default=None
         As in `prices`.
 
     Returns
     -------
     constant : float
-        Infinite where some best scores predict a label that does not cost least, as they may where
-        a label of least expected cost has probability 0.
+        Infinite if some best scores predict a wrong label. This happens if a label of least
+        expected cost can have probability 0.
 
     Examples
     --------
@@ -141,11 +143,11 @@ def calibration_constant(cost: Cost, *, embedding: ArrayLike | None = None) -> f
 
 
 def calibration_function(cost: Cost, eps: float, *, embedding: ArrayLike | None = None) -> float:
-    """The calibration function zeta(eps) of the max-min surrogate, exactly.
+    """The exact calibration function zeta(eps) of the max-min surrogate.
 
-    The least excess surrogate risk of scores whose prediction has an excess risk of at least eps,
-    over all distributions and scores: for each pair of outputs a concave function over a polytope,
-    and so least at a vertex.
+    It is the least excess surrogate risk of scores whose prediction has an excess risk of at least
+    eps, over all distributions and scores. For each pair of outputs it is a concave function over a
+    polytope, which is least at a vertex.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ def calibration_function(cost: Cost, eps: float, *, embedding: ArrayLike | None 
     Returns
     -------
     zeta : float
-        Infinite where no prediction is that bad.
+        Infinite if no prediction has such an excess risk.
     """
     cost = np.asarray(cost, dtype=np.float64)
     cost = _costs(cost, len(cost))
@@ -175,7 +177,7 @@ def calibration_function(cost: Cost, eps: float, *, embedding: ArrayLike | None 
 
 
 def printed_constant(cost: Cost) -> float:
-    """C of Proposition C.10 of Nowak-Vila et al. (2020), or infinity where it says nothing.
+    """C of Proposition C.10 of Nowak-Vila et al. (2020), infinite if it does not apply.
 
     For symmetric costs with ``sum_{t != y, z} |L(t, y) - L(t, z)| <= q L(y, z)``, q < 1, it is
     (k - q) / (1 - q): k for 0-1 costs.
@@ -183,7 +185,7 @@ def printed_constant(cost: Cost) -> float:
     Parameters
     ----------
     cost : array-like of shape (k, k)
-        Costs of predicting each label where each other one is true.
+        Cost of each predicted label (column) for each true one (row).
     """
     cost = np.asarray(cost, dtype=np.float64)
     k = len(cost)
@@ -202,7 +204,7 @@ def is_tree_distance(cost: Cost) -> bool:
     Parameters
     ----------
     cost : array-like of shape (k, k)
-        Costs of predicting each label where each other one is true.
+        Cost of each predicted label (column) for each true one (row).
     """
     cost = np.asarray(cost, dtype=np.float64)
     k = len(cost)
@@ -223,29 +225,28 @@ def is_tree_distance(cost: Cost) -> bool:
 
 
 def consistency(
-    surrogate: Literal["max_min", "max_margin", "log", "boost"], cost: Cost, *,
-    decode: Literal["map", "min_risk"] = "map", sequences: bool = False, transitions: bool = True,
-    loss: Literal["mean", "sum", "zero_one"] = "mean", cost_augmented: bool = False,
+    surrogate: SurrogateLike, cost: Cost, *, decode: Literal["map", "min_risk"] = "map",
+    sequences: bool = False, transitions: bool = True,
+    loss: Literal["mean", "sum", "zero_one"] = "mean",
 ) -> Consistency:
     """Whether a surrogate is consistent for a cost, and why.
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log", "boost"}
+    surrogate : {"max_min", "max_margin", "log"}, object of fastm4n.surrogates or `Boost`
+        With ``Log(cost_augmented=True)``, the softmax-margin, the best scores under 0-1 costs have
+        the order of the probabilities: the derivatives of the conditional risk are zero if p_y is
+        a multiple of u_y (E sum u - (E - 1) u_y), u being the exponentials of the scores over the
+        temperature and E that of the cost. Of two labels it is larger for the larger u_y.
     cost : array-like of shape (k, k)
-        What the surrogate is given.
+        Cost in the surrogate.
     decode : {"map", "min_risk"}, default="map"
     sequences : bool, default=False
-        Whether outputs are several labels, with this cost for each: sequences, or sets.
+        Whether outputs have several labels, with this cost for each: sequences, or sets.
     transitions : bool, default=True
         Whether pairs of labels of an output have scores.
     loss : {"mean", "sum", "zero_one"}, default="mean"
-        The loss that predictions are judged by: that cost, or whether all is right.
-    cost_augmented : bool, default=False
-        Whether "log" has the costs in it (the softmax-margin). At 0-1 costs its best scores have
-        the order of the probabilities: the derivatives of the conditional risk are zero where p_y
-        is a multiple of u_y (E sum u - (E - 1) u_y), u being the exponentials of the scores over
-        the temperature and E that of the cost, and of two labels that is larger where u_y is.
+        Loss of predictions: the cost, or 0-1 loss of whole outputs.
 
     Returns
     -------
@@ -260,27 +261,28 @@ def consistency(
     >>> consistency("max_min", 1 - np.eye(3)).consistent
     True
     """
-    check_choice("surrogate", surrogate, BOOSTED)
+    given = as_surrogate(surrogate)
+    is_log, augmented = given.name == "log", getattr(given, "cost_augmented", False)
     check_choice("decode", decode, DECODINGS)
     cost = np.asarray(cost, dtype=np.float64)
     cost = _costs(cost, len(cost))
     k = len(cost)
     off = cost[~np.eye(k, dtype=bool)]
     if loss == "zero_one" and not sequences and not np.allclose(off, off[0]):
-        if surrogate == "log" and decode == "map" and not cost_augmented:
+        if is_log and decode == "map" and not augmented:
             return Consistency(True, "the most probable label is predicted")
         return Consistency(False, "the fit is for its cost, and the loss is another")
-    if surrogate == "boost":
+    if given.name == "boost":
         return _of_boost(off, sequences)
     whole = sequences and loss == "zero_one"
-    if surrogate == "log" and cost_augmented:
+    if augmented:
         return _of_softmax_margin(cost, decode, whole, sequences and transitions)
-    if surrogate == "log":
+    if is_log:
         return _of_log(off, decode, sequences, whole, k, np.allclose(cost, cost.T))
     if whole:
         return Consistency(
             False, "the surrogate is of the cost of single labels, and the whole is judged")
-    if surrogate == "max_min":
+    if given.name == "max_min":
         return _of_max_min(cost, decode)
     return _of_max_margin(cost, sequences and transitions)
 
@@ -367,9 +369,9 @@ def _of_max_margin(cost, coupled):
 
 
 def _counterexample(cost):
-    """Probabilities where max-margin is as well off with a wrong label; None if none is found."""
+    """Probabilities at which max-margin may predict a wrong label, None if none is found."""
     k = len(cost)
-    if k > 2 and _is_zero_one(cost):  # whatever the number of labels
+    if k > 2 and _is_zero_one(cost):  # for any number of labels
         p = np.zeros(k)
         p[:3] = 0.4, 0.3, 0.3
         return p
@@ -394,7 +396,7 @@ def _counterexample(cost):
 
 
 def _game(p, cost, y, embedding=None):
-    """max_q h(q) over q that is p with mass moved to y; `embedding` says which q are the same."""
+    """max_q h(q) over moves q of mass of p to y, with equal q by `embedding`."""
     k = p.size
     if embedding is None:
         # variables q, value: value <= sum_z q_z cost[z, t] for all t

@@ -1,4 +1,4 @@
-"""Liu's example: a structural SVM has no preference where no label has more than half."""
+"""Liu's example: structural SVMs have no preference if no label has probability above 1/2."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from fastm4n.base.checks import check_number
 from fastm4n.estimators import MulticlassClassifier, SequenceTagger
 from fastm4n.research.theory.consistency import prices
+from fastm4n.tasks.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class LiuFit(NamedTuple):
-    """One surrogate's fit to labels that are random.
+    """Fit of one surrogate to random labels.
 
     Attributes
     ----------
     surrogate : str
     predicted : int
-        Number of the label that is predicted, at the first position of sequences.
+        Number of the predicted label, at the first position of sequences.
     scores : ndarray of shape (n_labels,)
-        Of the labels there, their mean being 0.
+        Scores of the labels there, minus their mean.
     risk, least_risk : float
-        Expected 0-1 loss of a position under the prediction, and of the best one.
+        Expected 0-1 loss of a position for the prediction and for the best label.
     prices : ndarray of shape (n_labels,)
-        What it costs the surrogate to predict each label: see `fastm4n.research.theory.prices`.
+        Prices of the labels: see `fastm4n.research.theory.prices`.
     gap : float
         Certified duality gap of the fit.
     """
@@ -48,17 +49,17 @@ def liu_example(
     p: ArrayLike = (0.3, 0.3, 0.4), *, n_positions: int = 1, alpha: float = 1e-4,
     surrogates: Sequence[str] = ("max_margin", "max_min", "log"),
 ) -> list[LiuFit]:
-    """Fit labels that are drawn from p, whatever the features are, with 0-1 costs.
+    """Fit labels that are drawn from p independently of features, with 0-1 costs.
 
-    The data are all labellings with their probabilities as weights, so that nothing is left to
-    chance: one feature that is always 1, and no intercept.
+    The data are all labellings with their probabilities as weights, without sampling, with one
+    constant feature and no intercept.
 
     Parameters
     ----------
     p : array-like of shape (k,), default=(0.3, 0.3, 0.4)
         Probabilities of the labels. Ties are predicted as the first label.
     n_positions : int, default=1
-        Where it is above 1, sequences of so many independent labels are fitted by `SequenceTagger`.
+        Above 1, a `SequenceTagger` fits sequences of this many independent labels.
     alpha : float, default=1e-4
     surrogates : sequence of str, default=("max_margin", "max_min", "log")
 
@@ -68,9 +69,8 @@ def liu_example(
 
     Notes
     -----
-    The max-margin surrogate is least at scores of zero where no label has more than half (Liu,
-    2007): it cannot tell the most probable label from the others. The max-min surrogate and the
-    log-loss can.
+    If no label has probability above 1/2, the max-margin surrogate is least at zero scores (Liu,
+    2007), and does not find the most probable label. The max-min surrogate and the log-loss do.
 
     Examples
     --------
@@ -95,7 +95,8 @@ def liu_example(
             predicted = int(model.predict([[1.0]])[0])
             scores = model.coef_[:, 0]
         else:
-            model = SequenceTagger(surrogate, fit_intercept=False, fit_start_end=False, **options)
+            model = SequenceTagger(
+                surrogate, fit_intercept=False, transitions=Transitions(start_end=False), **options)
             ones = np.ones((n_positions, 1))
             model.fit([ones] * len(weights), list(labellings), weights)
             predicted = int(model.predict([ones])[0][0])

@@ -29,21 +29,22 @@ MOST_LEVELS = 64
 
 
 class Margins:
-    """Margins of examples, and what margin losses need of all their labellings.
+    """Margins of examples, and the data of their margin losses.
 
-    Of each example there is a list of (cost, gap): for each loss that labellings can have, by how
-    much the truth scores more than the best of them. Margin losses are maxima over the list,
-    exactly, whatever rho. Where costs are no small multiples of one number, additive losses come of
-    one cost-augmented decoding for each rho instead, and there are no multiplicative ones.
+    Each example has a list of (cost, gap): the gap is the score of the truth minus the best score
+    of the labellings with this cost. Margin losses are exact maxima over the list for any rho. If
+    costs are not small multiples of one number, additive losses need one cost-augmented decoding
+    for each rho instead, and there are no multiplicative ones.
 
     Attributes
     ----------
     margin : ndarray of shape (n_examples,)
-        Score of the truth less that of the best other labelling; infinite for empty sequences.
+        Score of the truth minus the score of the best other labelling, infinite for empty
+        sequences.
     loss : ndarray of shape (n_examples,)
-        Loss of the labelling of the highest score; of those that tie, the worst.
+        Loss of the labelling of the highest score, the worst one in ties.
     max_loss : float
-        M: the largest loss of any labelling, of sequences as long as the longest of these.
+        M, the largest loss of any labelling of the longest sequence.
     """
 
     margin: FloatArray
@@ -63,7 +64,7 @@ class Margins:
         return self._augmented is None
 
     def _largest(self, values):
-        # empty sequences have no labelling but the truth
+        # empty sequences have only the true labelling
         out = np.full(self.margin.size, -np.inf)
         filled = np.flatnonzero(np.diff(self._starts) > 0)
         if filled.size:
@@ -96,7 +97,7 @@ class Margins:
         if self._augmented is not None:
             raise ValueError(
                 "Multiplicative margin losses of sequences need costs that are whole multiples of "
-                f"the smallest one, {MOST_LEVELS} times at most.")
+                f"the smallest one, at most {MOST_LEVELS} times as large.")
         with np.errstate(over="ignore"):
             return self._largest(self._costs * (1.0 - self._gaps / rho))
 
@@ -110,7 +111,7 @@ class Margins:
         rho : float
         kind : {"add", "mult"}, default="add"
         change : float or ndarray of shape (n_examples,), default=0.0
-            Number that is added to all differences of scores from the truth's.
+            Added to all differences of scores from the score of the truth.
         """
         if np.ndim(change) == 0 and change == 0.0:
             each = self.additive(rho) if kind == "add" else self.multiplicative(rho)
@@ -132,12 +133,12 @@ def margins(
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
-        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions are those of
-        the highest score; `decode` and `allowed_transitions` are not looked at.
-    X, y : examples and their labels, as `model.fit` takes them
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one. Predictions have the
+        highest score, whatever `decode` and `allowed_transitions` are.
+    X, y : examples and their labels as for `model.fit`
     loss : {"mean", "sum", "zero_one"}, default="mean"
-        Costs of the positions of a sequence, or the labels of a set, averaged or added, or 1 for
-        all that are not right as a whole. For single labels the first two are the same.
+        Mean or sum of the costs of positions of a sequence or labels of a set, or 1 for each wrong
+        example. For single labels the first two are the same.
     lengths : array-like of int, default=None
 
     Returns
@@ -159,13 +160,13 @@ def margins(
 
 
 def margins_of(read: Any, codes: Any, loss: str) -> Any:
-    """`margins` of a model that has been read."""
+    """`margins` of a `ReadModel`."""
     check_choice("loss", loss, LOSSES)
     cost = read.model.cost_matrix_
     R = cost.shape[0]
     if not (cost[~np.eye(R, dtype=bool)] > 0).all() or np.diagonal(cost).any():
         raise ValueError(
-            "cost must be 0 for the truth and above 0 for all other labels: margin bounds are of "
+            "cost must be 0 for the truth and above 0 for all other labels: margin bounds need "
             "losses that are 0 for the truth only.")
     of = {"sequences": _of_chains, "labels": _of_labels, "sets": _of_sets}
     return of[read.kind](read, codes, loss)
@@ -290,7 +291,7 @@ def _path_score(unary, pairwise, path):
 
 
 def _best_by_level(unary, pairwise, truth, levels):
-    """Score of the truth less that of the best labelling of each cost 1, 2, ... in units.
+    """Score of the truth minus the best score of the labellings of cost 1, 2, ... in units.
 
     A Viterbi recursion over (position, cost so far, label): O(T C R^2) for costs up to C. Infinite
     for costs that no labelling has.

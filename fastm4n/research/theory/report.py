@@ -22,6 +22,7 @@ from fastm4n.research.theory.bounds import (
 from fastm4n.research.theory.complexity import checked_families, complexities_of, unit_norms
 from fastm4n.research.theory.consistency import consistency
 from fastm4n.research.theory.margins import margins_of
+from fastm4n.surrogates import surrogate_name
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -35,17 +36,17 @@ if TYPE_CHECKING:
     from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
     from fastm4n.research.displays import MarginDisplay
 
-# of scores, not of their share of a norm: it must be chosen before the data
+# margins of scores, chosen before the data
 RHO = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-# norms of the bounds, and their complexities' names
+# norms of the bounds
 BOUND_NORMS = ("l2", "l1")
 
 
 @dataclass(repr=False)
 class ComplexityReport:
-    """What theory says of a fit; see `complexity_report`.
+    """Theoretical properties of a fit; see `complexity_report`.
 
-    Printed, it is a table; `to_dict` has all numbers, `plot` the margins.
+    It prints as tables. `to_dict` returns all numbers, and `plot` draws the margins.
 
     Attributes
     ----------
@@ -55,22 +56,22 @@ class ComplexityReport:
     complexities : dict of str to Complexity
         By decomposition into factors, per unit of norm.
     families : list of dict
-        One for each family of weights: number, non-zeros, norms, shares of them, mean score that it
-        gives the true labellings, complexities.
+        For each family of weights: number, non-zeros, norms and their shares, complexities, and
+        mean part of the true labellings' scores.
     bounds : list of dict
-        One for each norm, margin loss and rho: "empirical" margin loss, that at the optimum between
-        "empirical_low" and "empirical_high", the terms of the bound, its "value", the one as
-        "printed", the "estimate" by Monte Carlo, and whether it is "vacuous".
+        For each norm, margin loss and rho: the "empirical" margin loss, its bounds "empirical_low"
+        and "empirical_high" at the optimum, the terms and the "value" of the bound, the "printed"
+        value, a Monte Carlo "estimate", and whether the bound is "vacuous".
     margins : ndarray of shape (n_examples,)
-        Score of the truth less that of the best other labelling.
+        Score of the truth minus the score of the best other labelling.
     margin_uncertainty : ndarray of shape (n_examples,)
-        By how much each margin can differ from that of the optimum, by the certified gap.
+        Bounds of the changes of the margins at the optimum, by the certified gap.
     held_out : dict or None
         Loss of held-out examples with its bounds.
     consistency : Consistency
     excess_risk : dict or None
-        Of "max_min": a bound of the risk above the least one, in units of the fit's own cost, but
-        for its last term, which nobody knows: `excess_risk_bound` without `optimum_norm`.
+        For "max_min" a bound of the risk minus the least risk, in units of the cost: that of
+        `excess_risk_bound` without the unknown `optimum_norm`.
     """
 
     summary: dict[str, Any]
@@ -91,9 +92,9 @@ class ComplexityReport:
         return report_text(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers, as dicts, lists, strings and numbers, for JSON.
+        """Convert to dicts, lists, strings and numbers for JSON.
 
-        None stands for those that are infinite, and where there is none.
+        None stands for infinite and missing numbers.
         """
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
@@ -103,7 +104,7 @@ class ComplexityReport:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; those of a new figure by default.
+            Axes to plot on, by default a new figure.
         **kwargs
             Passed to `MarginDisplay.plot`.
 
@@ -124,33 +125,33 @@ def complexity_report(
     lengths: ArrayLike | None = None, lengths_test: ArrayLike | None = None,
     random_state: RandomState = None,
 ) -> ComplexityReport:
-    """What theory says of a fitted model: complexity, margins, bounds, consistency.
+    """Report complexity, margins, bounds and consistency of a fitted model.
 
     Parameters
     ----------
     model : SequenceTagger, MulticlassClassifier, OrdinalClassifier or MultiLabelClassifier
-        Fitted, with ``kernel="linear"``; or a pipeline that ends with one.
-    X, y : the examples that it was fitted to
+        Fitted, with ``kernel="linear"``, or a pipeline that ends with one.
+    X, y : the training examples
     X_test, y_test : default=None
-        Held-out examples, which the fit and its choice must not have seen.
+        Held-out examples, used neither in the fit nor in the choice of its parameters.
     loss : {"mean", "sum", "zero_one"}, default="mean"
-        What is bounded: the costs of the positions of a sequence, or the labels of a set, averaged
-        or added, or 1 for each that is not right as a whole. For single labels the first two are
-        the cost. For "sum" the longest of the sequences given must be the longest there can be.
+        Loss of the bounds: the mean or the sum of the costs of positions of a sequence or labels of
+        a set, or 1 for each wrong example. For single labels the first two are the cost. "sum"
+        requires that no sequence is longer than those in the data.
     rho : array-like of float, default=(0.1, 0.3, 1, 3, 10, 30, 100)
-        Margins, in units of scores. Bounds hold for all together, and for a grid that was chosen
-        before the data were seen.
+        Margins, in units of scores. The bounds hold for all of them together. Choose the grid
+        before you see the data.
     delta : float, default=0.05
-        All margin bounds hold together with probability 1 - delta; so do the held-out ones, each.
+        All margin bounds together, and each held-out bound, hold with probability 1 - delta.
     n_draws : int, default=20
-        Draws of signs for Monte Carlo estimates; 0 for none.
+        Draws of signs for Monte Carlo estimates.
     families : array-like of shape (n_features,), or of rows, default=None
         Family of each feature.
     feature_names : array-like of str of shape (n_features,), default=None
     lengths, lengths_test : array-like of int, default=None
-        Lengths of the sequences, where X and X_test are not cut into them.
+        Lengths of the sequences if X and X_test are rows.
     random_state : int, RandomState or None, default=None
-        Of the signs.
+        Seed of the signs.
 
     Returns
     -------
@@ -158,16 +159,16 @@ def complexity_report(
 
     See Also
     --------
-    factor_graph_complexity : The complexities alone, of more norms.
+    factor_graph_complexity : Complexities for more norms.
 
     Notes
     -----
-    Sample weights are not looked at: the examples are taken for independent draws. Margin bounds of
-    structured models are nearly always vacuous; complexities still rank families of features. Act
-    upon the held-out bound.
+    Sample weights are ignored, as if the examples were independent draws. Margin bounds of
+    structured models are nearly always vacuous, but complexities still rank families of features.
+    Rely on the held-out bound.
 
-    The certified gap bounds ||w - w*|| by sqrt(2 gap / alpha), and so how far the margins, and the
-    empirical margin losses, are from those of the optimum.
+    The certified gap bounds ||w - w*|| by sqrt(2 gap / alpha). This also bounds the distance of the
+    margins and of the empirical margin losses to those of the optimum.
 
     Examples
     --------
@@ -204,9 +205,7 @@ def complexity_report(
         feature_names=feature_names)
     W = read.weights()
     norms = unit_norms(W)
-    distance = read.distance_to_optimum()
-    with np.errstate(invalid="ignore"):
-        uncertainty = np.where(factors.lengths > 0, factors.reach() * distance, 0.0)
+    distance, uncertainty = read.distance_to_optimum(), read.margin_uncertainty()
     summary = {
         "model": repr_of(model), "n_examples": factors.n_examples, "loss": loss,
         "max_loss": found.max_loss, "delta": float(delta), "training_loss": _mean(found.loss),
@@ -216,7 +215,7 @@ def complexity_report(
     }
     answer = consistency(
         model.surrogate, model.cost_matrix_, decode=model.decode, sequences=read.kind != "labels",
-        transitions=read.couples, loss=loss, cost_augmented=bool(model.cost_augmented))
+        transitions=read.couples, loss=loss)
     return ComplexityReport(
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
@@ -228,7 +227,7 @@ def complexity_report(
 def _checked_rho(rho):
     rho = np.atleast_1d(np.asarray(rho, dtype=np.float64))
     if rho.ndim != 1 or not rho.size or not (np.isfinite(rho) & (rho > 0)).all():
-        raise ValueError("rho must be finite numbers > 0, one or more.")
+        raise ValueError("rho must be one or more finite numbers > 0.")
     return np.unique(rho)
 
 
@@ -241,7 +240,7 @@ def _mean(values):
 
 
 def _families(read, W, codes, families, complexities):
-    """Rows of what each family of weights has."""
+    """Rows of the properties of each family of weights."""
     of_row = np.array(read.factors.row_families(families))
     scores = (W * read.factors.truth_sums(codes)).sum(axis=1) / max(read.factors.n_examples, 1)
     totals = unit_norms(W)
@@ -263,7 +262,7 @@ def _families(read, W, codes, families, complexities):
 
 
 def _bounds(found, complexities, norms, rho, delta, uncertainty):
-    """Rows of margin bounds, which hold together."""
+    """Rows of margin bounds that hold together."""
     rows = []
     kinds = KINDS if found.has_multiplicative else KINDS[:1]
     m = next(iter(complexities.values())).n_examples
@@ -275,12 +274,11 @@ def _bounds(found, complexities, norms, rho, delta, uncertainty):
     for norm in BOUND_NORMS:
         radius, level = norm_level(norms[norm])
         estimates = [each.norms[norm] for each in complexities.values()]
-        # an upper bound, so the least of several is one
+        # the smallest of several upper bounds is one
         per_unit = min(each.closed_form for each in estimates)
         monte_carlo = min(each.monte_carlo for each in estimates)
         printed = min(each.printed for each in estimates)
-        # norms and rho are chosen among these; both margin losses come of the same deviations
-        # of a set of functions only if each has its own share
+        # a union bound over norms, rho and margin losses, each with its own share of delta
         share = union(delta, rho.size * len(kinds) * len(BOUND_NORMS), level)
         for (kind, each), (loss, low, high) in empirical.items():
             bound = margin_bound(
@@ -303,14 +301,14 @@ def _bounds(found, complexities, norms, rho, delta, uncertainty):
 
 
 def _excess_risk(read, constant, delta):
-    """The bound by the comparison inequality, of the max-min surrogate."""
+    """The bound of the max-min surrogate by the comparison inequality."""
     model, alpha = read.model, read.strong_convexity()
-    if model.surrogate != "max_min" or not np.isfinite(constant) or alpha == 0.0:
+    if surrogate_name(model.surrogate) != "max_min" or not np.isfinite(constant) or alpha == 0.0:
         return None
     largest = float(model.cost_matrix_.max())
-    if getattr(model, "cost_scale", "mean") == "sum":
+    if getattr(model, "cost_scale", "sum") == "sum":
         largest *= max(1, int(read.factors.lengths.max()))
-    # a surrogate's derivative in w is a difference of features of (mixtures of) labellings
+    # derivatives in w are differences of features of (mixtures of) labellings
     bound = excess_risk_bound(
         max(float(model.duality_gap_), 0.0), alpha=alpha, n_examples=read.factors.n_examples,
         constant=constant, lipschitz=1.0, radius=float(read.factors.reach().max()), delta=delta,

@@ -18,8 +18,7 @@ from fastm4n.surrogates._base cimport Log, Surrogate
 from fastm4n.features import LinearFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates import MaxMargin
-from fastm4n.surrogates._base import MaxMin
+from fastm4n.surrogates._base import MaxMargin, MaxMin
 
 
 # Passes of exact steps over single labels under max-margin, with sparse linear features.

@@ -156,8 +156,8 @@ class Certifier:
         engine = self.engine
         point, raw = self.certify()
         first, certificate = raw, self._offered(point, raw, tol)
-        # what is returned is certified without the rounding that updates leave in w: dual points
-        # are all that is returned of kernels, and atoms are scaled
+        # the returned w is certified without the rounding of updates: of kernels dual points are
+        # returned, and atoms are scaled
         has_rounding = engine.features.weight_norm() is None or engine.sets is not None
         allowed = 0 if has_rounding else FRESH_PASSES
         done = certificate.gap <= tol
@@ -200,7 +200,7 @@ class Certifier:
         self.updated_passes = 0
         kept = None
         if best is not None and self.by_dual:
-            # what was certified is not what dual points give: begin anew
+            # certificates differ from those of dual points: restart
             if best.kept is not None:
                 kept = best.kept, best.concave
             best.forget()
@@ -315,7 +315,7 @@ class Certifier:
 MOST_STEPS, FLAT = 200, 1e-12
 # ridge relative to the diagonal: planes may be combinations of others (rounding)
 RIDGE = 1e-12
-# what there is of each point beside itself
+# numbers of each point
 _COLUMNS = "heights", "entropies", "shares", "unused"
 
 
@@ -429,7 +429,7 @@ def largest(heights, matrix, start):
     c /= c.sum()
     active = list(np.flatnonzero(c > 0.0))
     for _ in range(MOST_STEPS):
-        # Newton's step, the sum being kept
+        # Newton's step with a constant sum
         k = len(active)
         system = np.zeros((k + 1, k + 1))
         system[:k, :k] = full[np.ix_(active, active)]

@@ -138,8 +138,7 @@ def solve_blocks(
     """`solve` with a monitor."""
     averaging = step_kind(step, surrogate) == Step.FIXED
     is_told = not keep_dual and start is None and dual_on_demand(surrogate, features, step, cache)
-    engine = begin(
-        surrogate, features, weights, alpha, start, seed, averaging, is_told=is_told)
+    engine = begin(surrogate, features, weights, alpha, start, seed, averaging, is_told=is_told)
     return solve_engine(
         engine, monitor, is_warm=start is not None, step=step, cache=cache, keep_dual=keep_dual,
         **options)

@@ -12,7 +12,7 @@ from fastm4n.features import LinearFeatures
 from fastm4n.solvers.base import Solver, pass_work
 from fastm4n.solvers.blocks.block_coordinate import solve_blocks
 from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
-from fastm4n.surrogates import Log, MaxMinMirrorProx
+from fastm4n.surrogates import LogLoss, MirrorProxLoss
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -76,7 +76,7 @@ def is_out_of_scale(problem, alpha):
 def is_coarse(problem):
     """Whether steps of whole blocks are too coarse: for few and long outputs."""
     loss = problem.loss
-    layout, is_smooth = loss.outputs.layout, isinstance(loss, Log)
+    layout, is_smooth = loss.outputs.layout, isinstance(loss, LogLoss)
     length = layout.n_parts_of_all / max(1, layout.n_blocks)
     if length < LONG or layout.n_blocks > (FEW_SMOOTH if is_smooth else FEW) * length:
         return False
@@ -132,6 +132,11 @@ class BlockFrankWolfe(Solver):
         method of [1]_, for comparison. The certified gap does not depend on it.
     oracle_iter : int, default=None
         Iterations of mirror prox. By default 20, and for sequences 10 times their length.
+    kernel_cache_size : float, default=2048
+        Memory for kernel values in MiB. The Gram matrix of fewer than 1,000 examples, or with
+        ``tol`` below 1e-5, is kept if it fits (8 n^2 bytes). Otherwise rows are computed as needed,
+        and this much of them is cached, for larger data in single precision. Certificates use
+        kernel values in double precision. `Matcher` always keeps the whole matrix.
 
     See Also
     --------
@@ -169,6 +174,7 @@ class BlockFrankWolfe(Solver):
         sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
         cache: int | None = None, cache_F: float = 0.25, cache_nu: float = 0.01,
         oracle: Literal["exact", "mirror_prox"] = "exact", oracle_iter: int | None = None,
+        kernel_cache_size: float = 2048,
     ) -> None:
         self.step = step
         self.sampling = sampling
@@ -178,6 +184,7 @@ class BlockFrankWolfe(Solver):
         self.cache_nu = cache_nu
         self.oracle = oracle
         self.oracle_iter = oracle_iter
+        self.kernel_cache_size = kernel_cache_size
 
     def check(self):
         """Refuse invalid options.
@@ -191,6 +198,7 @@ class BlockFrankWolfe(Solver):
         check_choice("sampling", self.sampling, SAMPLINGS)
         check_choice("oracle", self.oracle, ORACLES)
         check_flag("accelerate", self.accelerate)
+        check_number("kernel_cache_size", self.kernel_cache_size, low=0)
         if self.cache is not None:
             check_number("cache", self.cache, low=0, integer=True)
         for name in ("cache_F", "cache_nu"):
@@ -207,14 +215,14 @@ class BlockFrankWolfe(Solver):
     def refusal(self, problem):
         """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
-        if self.oracle == "mirror_prox" and not isinstance(loss, MaxMinMirrorProx):
+        if self.oracle == "mirror_prox" and not isinstance(loss, MirrorProxLoss):
             return f"oracle='mirror_prox' needs surrogate='max_min', got {surrogate}."
         if loss.is_smooth and (self.step in ("pairwise", "away") or self.cache):
             what = f"cache={self.cache!r}" if self.cache else f"step={self.step!r}"
             return (
                 f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
                 "cache.")
-        # visits of rounds over partitions are line searches, whatever the step
+        # visits of rounds over partitions are always line searches
         if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
             return (
                 "step='exact' needs a closed-form step, which "

@@ -236,8 +236,7 @@ class Driver:
         but that kernel maps do the steps that they have put off.
         """
         certifier = self.certifier
-        numbers = (
-            self.n_passes, certifier.updated_passes, self.is_running, certifier.zero_known)
+        numbers = self.n_passes, certifier.updated_passes, self.is_running, certifier.zero_known
         state = {
             "run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state()),
             **flat("schedule", self.schedule.state())}

@@ -224,7 +224,7 @@ class AutoPolicy:
                 self.trial = None
                 self.next_trial = MORE_PASSES * self.n_passes
         elif self.rejected is not None and since >= JUDGED_PASSES:
-            # gaps fall ever more slowly: what was tried may be better than what is left
+            # gaps fall ever more slowly: the policy that was tried may be better after all
             name, slope = self.rejected
             self.rejected = None
             if self._slope(self.changed, last, (self.name, name)) < slope:
@@ -336,7 +336,7 @@ class MomentumChoice:
     """
 
     def __init__(self, engine, accelerate, keep_best, is_whole):
-        self.engine, self.is_whole, self.work = engine, is_whole, 0.0
+        self.engine, self.is_whole, self.overhead = engine, is_whole, 0.0
         self.regime = None
         is_smooth = engine.surrogate.is_smooth
         if not accelerate or engine.averaging:
@@ -344,9 +344,9 @@ class MomentumChoice:
         elif engine.features.weight_norm() is None:
             self.regime = "kernel" if keep_best else None
         else:
-            self.work = cost_of_vectors(engine)
+            self.overhead = cost_of_vectors(engine)
             self.regime = (
-                "smooth" if is_smooth else "expensive" if self.work > LITTLE else "eager")
+                "smooth" if is_smooth else "expensive" if self.overhead > LITTLE else "eager")
         self.has_accelerated = False
         self.last_dual, self.changed_at, self.gap_then = -np.inf, 0, np.inf
         self.begin()
@@ -405,7 +405,7 @@ class MomentumChoice:
         rate = np.log(self.gap_then / gap) / since
         self.changed_at, self.gap_then = n_passes, gap
         still = np.log(gap / tol) if tol > 0.0 else np.inf
-        return still > MANY_PASSES * (1.0 + self.work) * rate
+        return still > MANY_PASSES * (1.0 + self.overhead) * rate
 
     def kappa(self):
         """Strength of the centre for the next passes; 0 if momentum does not pay."""
@@ -509,8 +509,7 @@ class Schedule:
         if not self.has_newton or self.is_newton:
             return False
         # a pass by gaps has used up some of those that it went by
-        is_fair = (
-            self.is_sweep or self.sampling != "gap" or stale > SWEEP_BELOW * self.at_refresh)
+        is_fair = self.is_sweep or self.sampling != "gap" or stale > SWEEP_BELOW * self.at_refresh
         if is_fair and is_time_for_newton(self.engine, n_passes, stale, tol):
             self.is_newton, self.name = True, "semismooth"
             return True

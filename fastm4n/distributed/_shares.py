@@ -1,4 +1,4 @@
-"""How far to go along a direction in which workers have moved: searches along the dual."""
+"""Line searches of the dual along the sum of the workers' changes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.distributed.worker import Vectors
+    from fastm4n.distributed._worker import Vectors
 
-# values of a line search, and halvings of one on a derivative
+# evaluations of a line search, and halvings of one by a derivative
 TRIALS, BISECTIONS = 8, 12
 
 
 class Omega:
     """The penalty of a flat vector: Omega, its conjugate, and the divergence of two points."""
-
-    vectors: Vectors
-    penalties: Any
 
     def __init__(self, vectors: Vectors, penalties: Any) -> None:
         self.vectors, self.penalties = vectors, penalties
@@ -53,7 +50,7 @@ class Omega:
             lambda penalty, *three: penalty.divergence(*three), self._prox(at), z, self._prox(z))
 
     def _sum(self, function, *vectors):
-        """The sum over the arrays; one without a penalty has ||w||^2 / 2."""
+        """The sum over the arrays, with ||w||^2 / 2 for those without a penalty."""
         total = 0.0
         views = [self.vectors.views(vector) for vector in vectors]
         for name in self.vectors.shapes:
@@ -61,7 +58,7 @@ class Omega:
         return total
 
     def slope(self, z: FloatArray, direction: FloatArray) -> float:
-        """<prox(z), direction>: the derivative of Omega* along it."""
+        """<prox(z), direction>, the derivative of Omega* along the direction."""
         return inner_product(self._prox(z) if self.penalties else z, direction)
 
 
@@ -71,7 +68,7 @@ def best_share(
 ) -> float:
     """The s in [0, most] of largest s rise - scale Omega*(z + s direction), a concave function.
 
-    In closed form for ||z||^2 / 2; else from below.
+    In closed form for ||z||^2 / 2, and a lower bound by bisection otherwise.
     """
     if not omega.penalties:
         square = scale * inner_product(direction, direction)
@@ -93,10 +90,10 @@ def searched_share(
     heights: FloatArray, omega: Omega, z: FloatArray, direction: FloatArray, scale: float,
     height: float,
 ) -> float:
-    """As `best_share`, of heights(s) - scale Omega*(z + s direction), heights being concave.
+    """The share s of largest heights(s) - scale Omega*(z + s direction), with concave heights.
 
-    By a few values of it, which cost each worker a pass without oracles and one number; `height` is
-    that at zero, which is known.
+    Each evaluation costs a worker a pass without oracles, and one number. `height` is the known
+    value at zero.
     """
     square, inner = (inner_product(direction, other) for other in (direction, z))
 

@@ -29,7 +29,7 @@ RIDGE = 1e-6
 
 
 class Mixing:
-    r"""The next centre y, where x(y) is what a round made of the last one.
+    r"""The next centre y, where x(y) is the result of a round from the last one.
 
     With momentum it is :math:`x_t + m (x_t - x_{t-1})`. Mixed, it is the affine combination of the
     latest x whose residual :math:`r = x(y) - y` would be smallest if the map were affine:
@@ -39,26 +39,17 @@ class Mixing:
         x_t - \sum_j \gamma_j (x_{j+1} - x_j), \qquad
         \gamma = \arg\min \Big\|r_t - \sum_j \gamma_j (r_{j+1} - r_j)\Big\|^2.
 
-    Where a residual is longer than the one before, what was known of the map is forgotten, and the
-    step is that of momentum. Maps of surrogates that are not smooth are far from affine: for them
-    there is momentum alone.
+    If a residual is longer than the one before, earlier points are dropped, and the step is by
+    momentum. Maps of surrogates that are not smooth are far from affine, and have momentum only.
 
-    It costs 4 `DEPTH` passes over vectors. Differences are kept in float32, in units of the first
-    residual's largest entry: y may be anything, and their rounding is far below the errors of x.
+    A step costs 4 `DEPTH` passes over vectors. Differences are stored in float32, in units of the
+    first residual's largest entry. This rounding is harmless: y may be any point.
 
     Parameters
     ----------
     size : int
     is_mixed : bool
     """
-
-    point: FloatArray | None
-    residual: FloatArray | None
-    differences: FloatArray
-    gram: FloatArray
-    unit: Any
-    norm: float
-    n_points: int
 
     def __init__(self, size: int, is_mixed: bool) -> None:
         depth = DEPTH if is_mixed else 0
@@ -68,11 +59,11 @@ class Mixing:
         self.unit, self.norm, self.n_points = 1.0, np.inf, 0
 
     def forget(self) -> None:
-        """Take nothing of the rounds before into later ones, but the last point."""
+        """Drop all points except the last one."""
         self.norm, self.n_points = np.inf, 0
 
     def next(self, centre: FloatArray, point: FloatArray, momentum: float) -> FloatArray:
-        """The next y, in the place of the centre, where x(centre) = point."""
+        """Overwrite the centre by the next y, where x(centre) = point."""
         mixes = False
         if self.gram.size:
             norm = float(np.sqrt(square_distance(point, centre)))
@@ -133,7 +124,7 @@ class Mixing:
         by_pieces(mix, 1, [point], *([of_point[i]] for i in used))
 
     def state(self) -> dict[str, Any]:
-        """Copies of all that later rounds depend on, for `restore`."""
+        """Copy the state that later rounds depend on, for `restore`."""
         numbers = np.array([self.unit, self.norm, self.n_points])
         return {
             "point": self.point.copy(), "residual": self.residual.copy(), "numbers": numbers,
@@ -141,12 +132,12 @@ class Mixing:
         }
 
     def checked(self, state: dict[str, Any]) -> dict[str, FloatArray]:
-        """Copies of the arrays of `state`, which must be of such a problem."""
+        """Copies of the arrays of `state`, checked for the shapes of this problem."""
         return {
             name: checked(form, name, state).copy() for name, form in self.state().items()}
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Bring back what `checked` gave."""
+        """Restore a result of `checked`."""
         arrays = dict(arrays)
         self.unit, self.norm, n_points = arrays.pop("numbers").tolist()
         self.n_points = int(n_points)
@@ -155,7 +146,7 @@ class Mixing:
 
 
 def _solution(matrix, right):
-    """The solution of a positive definite system, or zero where there is none to be had."""
+    """The solution of a positive definite system, or zero if it is not finite."""
     with np.errstate(all="ignore"):
         try:
             found = np.linalg.solve(matrix, right)

@@ -1,4 +1,4 @@
-"""Members of a fleet that fit an estimator in rounds: each holds partitions of the data."""
+"""Partitions of the data of a fit, held by the members of a fleet."""
 
 from contextlib import contextmanager
 
@@ -6,20 +6,18 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from fastm4n.data._sequences import Sequences
+from fastm4n.distributed._worker import Worker
 from fastm4n.distributed.fleets import Lost, NoMember
-from fastm4n.distributed.worker import Worker
 from fastm4n.solvers.choice import as_solver
-from fastm4n.tasks.graph_input import as_graphs
 from fastm4n.tasks.places import n_examples
 
-# times that a member is made anew before the problem has begun
+# attempts to make a member before the problem begins
 ATTEMPTS = 5
 
 
 @contextmanager
 def partition(*numbers):
-    """Errors name the partitions that they are of."""
+    """Name these partitions in errors."""
     names = "partition" + "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:10]))
     names += ", ..." * (len(numbers) > 10)
     try:
@@ -30,19 +28,18 @@ def partition(*numbers):
 
 
 class FitMember:
-    """Some partitions of the data of a fit; after `begin` a `Worker`, all of whose methods it has.
+    """Some partitions of the data of a fit. After `begin` it has all methods of a `Worker`.
 
     Parameters
     ----------
     estimator : CertifiedEstimator
-        For its parameters.
+        With the parameters of the fit.
     numbers : sequence of int
-        Of the partitions.
+        Numbers of the partitions.
     census : Census or None
-        That of all partitions, once it is known.
+        The census of all partitions, once it is known.
     *parts : tuples (X, y, sample_weight, ends)
-        The partitions; ends are the first and the last group of rows, None where rows have none.
-        An empty partition is None, and left out.
+        The partitions, None for empty ones. `ends` are the first and last group of rows, or None.
     """
 
     stopping = None
@@ -57,7 +54,7 @@ class FitMember:
             self.begin(census)
 
     def census(self):
-        """The number and `Census` of each partition, and the first and last group of its rows."""
+        """Number, `Census`, and first and last group of rows of each partition."""
         found = []
         for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
             with partition(number):
@@ -70,17 +67,17 @@ class FitMember:
         return self.estimator._task_class(self.estimator)
 
     def begin(self, census):
-        """Make the problem of these partitions, and forget the data themselves.
+        """Make the problem of these partitions and drop the data.
 
         Returns
         -------
         oracle : str or None
-            What finds best labellings, where that goes by the data.
+            The oracle, if it depends on the data.
         """
         if self.worker is None:
             estimator = clone(self.estimator)
             with partition(*self.numbers):
-                X, y, weights = joined(estimator._task, self.parts)
+                X, y, weights = joined(self._task(), self.parts)
                 self.problem = estimator._problem(X, y, weights, census=census)
                 self.problem.road = "partitions"
                 reason = as_solver(estimator.solver).refusal(self.problem)
@@ -93,7 +90,7 @@ class FitMember:
         return self.problem.common.get("oracle_")
 
     def _template(self, estimator, X, y, census):
-        """The problem of one example, of which fitted attributes can be made as of all."""
+        """The problem of one example, if it can make the fitted attributes of all."""
         examples = self.problem.blocks.examples
         sizes = getattr(X, "lengths", None)
         chosen = examples[0] if sizes is None else examples[np.argmax(sizes[examples])]
@@ -103,22 +100,22 @@ class FitMember:
         shapes = [
             {name: array.shape for name, array in problem.features.state().items()}
             for problem in (least, self.problem)]
-        # fitted arrays are made of the state of the features, and the constant attributes
+        # fitted arrays depend on the features' state and constant attributes
         return least if shapes[0] == shapes[1] and oracles[0] == oracles[1] else self.problem
 
     def template(self):
-        """A problem to make fitted attributes of."""
+        """A problem that makes fitted attributes."""
         return self.least
 
     def values(self, state):
-        """The weight of this part, and what is told of it at these weights; see `Problem`."""
+        """The weight of this part, and its `Problem.values` at these weights."""
         self.problem.features.restore(state)
         return self.problem.blocks.total, self.problem.values()
 
     def __getattr__(self, name):
         worker = self.__dict__.get("worker")
         if worker is None:
-            raise AttributeError(f"a member has no {name!r} before it has begun.")
+            raise AttributeError(f"a member has no {name!r} before `begin`.")
         return getattr(worker, name)
 
 
@@ -127,15 +124,9 @@ def _cut(data, rows):
 
 
 def joined(task, parts):
-    """X, y and weights of several partitions as those of one."""
+    """X, y and weights of several partitions, concatenated."""
     Xs, ys, weights = ([part[i] for part in parts] for i in range(3))
-    if task == "sequences":
-        Xs = [Sequences.from_list(X) for X in Xs]
-    elif task == "graphs":
-        Xs = [as_graphs(X) for X in Xs]
-    elif task == "matchings" and len(parts) > 1:
-        # arrays of partitions may be of different sizes
-        Xs, ys = ([list(part) for part in both] for both in (Xs, ys))
+    Xs = [task.container(X) for X in Xs]
     counts = [n_examples(X) for X in Xs]
     if all(weight is None for weight in weights):
         weights = None
@@ -152,7 +143,9 @@ def _concatenated(arrays):
     first = arrays[0]
     if sparse.issparse(first):
         return sparse.vstack(arrays, format="csr")
-    if isinstance(first, (list, tuple)) or len({type(array) for array in arrays}) > 1:
+    shapes = {np.shape(array)[1:] for array in arrays if isinstance(array, np.ndarray)}
+    if isinstance(first, (list, tuple)) or len({type(array) for array in arrays}) > 1 or (
+            len(shapes) > 1):
         return [row for array in arrays for row in array]
     if hasattr(first, "iloc"):
         import pandas
@@ -162,7 +155,7 @@ def _concatenated(arrays):
 
 
 def asked(fleet, method, *args, members=None):
-    """`Fleet.call_all`, members that are lost being made anew and asked again."""
+    """`Fleet.call_all`. Members that are lost are replaced and called again."""
     members = list(range(fleet.n_members)) if members is None else list(members)
     answers = dict.fromkeys(members)
     left, lost = members, None
@@ -199,12 +192,11 @@ def check_divisible(estimator):
         refuse("fit_intercept='free'", "a large number, such as fit_intercept=100.0, is nearly it")
     if values.get("states", "all") != "all":
         refuse(f"states={values['states']!r}", "use states='all', with an L1 term for few weights")
-    if values.get("order", 1) > 1:
-        refuse(f"order={values['order']}", "use order=1")
+    scored = getattr(estimator, "_scored", None)
+    if scored is not None and scored.order > 1:
+        refuse(f"order={scored.order} of transitions", "use order=1")
     if values.get("pairwise") == "displacement":
         refuse("pairwise='displacement'", "use another one, or GraphTagger")
-    if values.get("inference") == "soft":
-        refuse("inference='soft'", "use inference='lp'")
     if values["warm_start"]:
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():

@@ -1,8 +1,8 @@
 """The driver of a fit over several workers: rounds, line search, mixing of points, one certificate.
 
-Workers k = 1 ... K hold the blocks of the parts; z(mu) = sum_k z_k is all that they share.  In a
-round each worker improves its own dual points, the others being held, under a curvature sigma times
-its own; the driver adds up what z changes by, goes the best share g of that way along the dual, and
+Workers k = 1 ... K have the blocks of the parts, and share only z(mu) = sum_k z_k.  In a round each
+worker improves its own dual points with the others fixed, under a curvature sigma times its own.
+The driver adds up the changes of z, goes the best share g of that way along the dual, and
 certifies.
 
 References
@@ -27,10 +27,10 @@ import numpy as np
 from fastm4n.base.arrays import checked, flat, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.threads import by_pieces
+from fastm4n.distributed._mixing import Mixing
+from fastm4n.distributed._shares import Omega, best_share, searched_share
+from fastm4n.distributed._worker import Vectors, n_bytes
 from fastm4n.distributed.fleets import Lost, NoMember
-from fastm4n.distributed.mixing import Mixing
-from fastm4n.distributed.shares import Omega, best_share, searched_share
-from fastm4n.distributed.worker import Vectors, n_bytes
 from fastm4n.solvers.blocks.momentum import MOST_RATIO, best_kappa
 from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from fastm4n.base.types import Array, FloatArray
+    from fastm4n.base.types import Array
     from fastm4n.distributed.fleets._base import Fleet
 
 ROUND_KEYS = (
@@ -46,22 +46,22 @@ ROUND_KEYS = (
     "lost",
 )
 
-# sigma of K workers, as a share of K: what they change adds up, and the line search takes care of
-# the rest; smaller where steps are whole although they could be longer, down to one
+# sigma of K workers, as a share of K; the line search handles the rest. It decreases, down to one,
+# while steps could be longer than whole
 SIGMA = 0.9
-# sigma is multiplied by it where steps are shorter than the first share, and divided where without
-# acceleration they could be so much longer than whole for several rounds
+# factor by which sigma grows after steps below SHORT, and falls without acceleration after
+# LONG_ROUNDS rounds whose best steps are above LONG
 SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 3.0, 3
 # share of the newest point in the mean that is certified
 AVERAGED = 0.65
-# kappa grows with the number of workers by this power, and is larger by the factor where points are
-# mixed, which needs rounds that solve the problem with kappa well
+# kappa grows with the number of workers by this power. Mixing of points needs rounds that solve the
+# problem with kappa well, and a kappa larger by the factor
 KAPPA_POWER, KAPPA_MIXED = 0.2, 1.25
-# what rounding may lift the dual by, as a multiple of what is counted as none
+# tolerated rise of the dual by rounding, relative to what counts as none
 SLACK = OF_SCORES / ROUNDING
-# rounds after which z is built afresh
+# rounds after which z is recomputed
 FRESH_ROUNDS = 50
-# losses in a row while others are replaced
+# losses in a row before giving up
 ATTEMPTS = 5
 
 
@@ -72,10 +72,10 @@ class _MemberLost(Exception):
 
 
 def rounds_kappa(alpha: float, curvature: float, n_workers: int, is_smooth: bool) -> float:
-    """kappa for blocks of that mean curvature over so many workers; see `best_kappa`.
+    """kappa for blocks of this mean curvature over `n_workers`; see `best_kappa`.
 
-    Workers that do not hear of each other within a round are what makes the problem slow, and so
-    momentum pays at any alpha from two workers on.
+    Workers are slow because they do not communicate within a round, so that momentum pays at any
+    alpha from two workers on.
     """
     if n_workers == 1 or curvature <= 0.0:
         return best_kappa(alpha, curvature, is_smooth)
@@ -87,18 +87,18 @@ def rounds_kappa(alpha: float, curvature: float, n_workers: int, is_smooth: bool
 
 @dataclass
 class RoundsSolution:
-    """What `solve_rounds` returns.
+    """Solution of `solve_rounds`.
 
     Attributes
     ----------
     z : dict of str to ndarray
-        A state of the feature map, for its `restore`: the weights before prox.
+        The weights before prox, as a state of the feature map.
     certificate : Certificate
-        Of the whole problem, w = prox(z); without the blocks' own numbers.
+        For the whole problem at w = prox(z), without gaps of blocks.
     n_rounds : int
     history : dict of str to ndarray
-        A row for each certificate: `ROUND_KEYS`, and "member_seconds" of shape (rounds, K), what
-        each worker took for its local passes.
+        A row for each certificate: `ROUND_KEYS`, and "member_seconds" of shape (rounds, K), the
+        times of the workers' local passes.
     converged, interrupted : bool
     """
 
@@ -111,54 +111,22 @@ class RoundsSolution:
 
 
 class Rounds:
-    """The state of a fit in rounds, and one round after another; see `solve_rounds`.
+    """State and rounds of a fit; see `solve_rounds`.
 
     Attributes
     ----------
     z : ndarray
         z(mu), the sum over workers.
     centre : ndarray
-        y, where `mixing` of the points so far has led.
+        y, the result of `mixing`.
     mean : ndarray
-        Of the latest points, newest most: what is certified.
+        Weighted mean of the latest points, which is certified.
     bundle : tuple of (float, ndarray)
-        sum p h and z of an average of the dual points so far: by concavity of h it is at least
-        that of the average, so that D of it is a lower bound like that of any dual point.
+        Averages of sum p h and of z over the dual points so far. h is concave, so that they give a
+        lower bound like a dual point.
     primal, dual : float
-        The best that were certified, and `best` the weights of the primal.
+        The best certified values, and `best` the weights of the primal.
     """
-
-    fleet: Fleet
-    alpha: float
-    seed: int
-    local_passes: float
-    seconds: float | None
-    described: Any
-    generation: Any
-    vectors: Vectors
-    omega: Omega
-    is_searched: bool
-    mass: float
-    sigma: float | None
-    is_adapting: bool
-    z: FloatArray
-    centre: FloatArray
-    mean: FloatArray
-    mixing: Mixing
-    best: Any
-    primal: float
-    bundle: Any
-    dual: float
-    n_rounds: int
-    n_lost: int
-    since_fresh: int
-    n_long: int
-    n_bytes: int
-    rounding: Any
-    kappa: float
-    rows: dict[str, Any]
-    begun: float
-    first_gap: float
 
     def __init__(
         self, fleet: Fleet, alpha: float, *, local_passes: float, seconds: float | None,
@@ -182,7 +150,7 @@ class Rounds:
         self.mixing = Mixing(self.z.size, first["is_smooth"])
         self.best, self._spare, self.primal, self.first_gap = None, None, np.inf, np.inf
         self.bundle = 0.0, self.z.copy()
-        # vectors of a round: anew each time, their pages would take longer than what is done
+        # vectors of a round, as new pages in each round would take longer than the work
         self._work = [np.empty_like(self.z) for _ in range(3)]
         self.dual = -self.alpha * self.omega.conjugate(self.z)
         self.n_rounds, self.n_lost, self.since_fresh, self.n_long = 0, 0, 0, 0
@@ -199,7 +167,7 @@ class Rounds:
     # -------------------------------------------------------------------------- members
 
     def _describe(self, members):
-        """Ask members what they have, and check that their parts are of one problem."""
+        """Get the descriptions of members, and check that their parts fit together."""
         members = list(members)
         answers = self._all("describe", members=members)
         for k, answer in zip(members, answers, strict=True):
@@ -208,20 +176,19 @@ class Rounds:
                     before["common"] != answer["common"] or before["mass"] != answer["mass"]
                     or before["n_blocks"] != answer["n_blocks"]):
                 raise ValueError(
-                    f"partition {k} is not what it was before its worker was lost: "
-                    f"{answer['n_blocks']} blocks of weight {answer['mass']:g}, and "
-                    f"{before['n_blocks']} of {before['mass']:g} before. Its source of data must "
-                    "give the same data again.")
+                    f"partition {k} differs from the one before its worker was lost: "
+                    f"{answer['n_blocks']} blocks of weight {answer['mass']:g} instead of "
+                    f"{before['n_blocks']} of {before['mass']:g}. Its source must return the same "
+                    "data again.")
             other = sorted(
                 name for name in first["common"].keys() | answer["common"].keys()
                 if first["common"].get(name) != answer["common"].get(name))
             if other:
                 raise ValueError(
-                    f"partitions 0 and {k} do not fit together: their "
-                    f"{', '.join(other)} {'is' if len(other) == 1 else 'are'} not the same "
-                    f"(shapes of weights: {first['common']['shapes']} and "
-                    f"{answer['common']['shapes']}). Give all partitions the same columns and the "
-                    "labels of all.")
+                    f"partitions 0 and {k} do not fit together: their {', '.join(other)} "
+                    f"{'differs' if len(other) == 1 else 'differ'} (shapes of weights: "
+                    f"{first['common']['shapes']} and {answer['common']['shapes']}). Give all "
+                    "partitions the same columns and labels.")
             self.described[k] = answer
 
     def _started(self, members):
@@ -230,7 +197,7 @@ class Rounds:
         return self._all("start", self.alpha, self.mass, each=each, members=list(members))
 
     def _all(self, method, *args, each=None, members=None):
-        """`call_all`, a loss being an exception."""
+        """`call_all` that raises an exception for lost members."""
         answers = self.fleet.call_all(method, *args, each=each, members=members)
         lost = [answer for answer in answers if isinstance(answer, Lost)]
         if lost:
@@ -238,7 +205,7 @@ class Rounds:
         return answers
 
     def _all_at(self, method, z, *args):
-        """`_all` of a method whose first argument is z: each member is sent the rows it wants."""
+        """`_all` of a method with the first argument z, of which members get the rows they need."""
         wanted = [one["rows"] for one in self.described]
         if all(rows is None for rows in wanted):
             self.n_bytes += z.nbytes * len(wanted)
@@ -249,7 +216,7 @@ class Rounds:
         return self._all(method, each=each)
 
     def recover(self, lost: Sequence[int]) -> None:
-        """Replace members that were lost, their blocks beginning at phi(y) again."""
+        """Replace lost members, whose blocks begin at phi(y) again."""
         for attempt in range(ATTEMPTS):
             try:
                 for member, reason in lost:
@@ -274,7 +241,7 @@ class Rounds:
                     raise _given_up("while others were replaced", more) from more
 
     def freshen(self) -> None:
-        """z(mu) afresh: the sum of the parts, without the rounding that rounds leave."""
+        """Recompute z(mu), the sum of the parts, without the rounding of earlier rounds."""
         parts = self._all("part")
         self.z[:] = 0.0
         for one in parts:
@@ -285,7 +252,7 @@ class Rounds:
     # -------------------------------------------------------------------------- rounds
 
     def run(self) -> None:
-        """One round and its certificate."""
+        """Make a round and certify it."""
         if self.best is None:
             self._look_at_rest()
         if self.since_fresh >= FRESH_ROUNDS:
@@ -315,13 +282,13 @@ class Rounds:
         newest = max(1.0 / (self.n_rounds + 1), AVERAGED) if kappa > 0.0 else 1.0
 
         def average(x, to, mean):
-            # the point in the place of the start, the mean in that of the direction
+            # the point overwrites the start, the mean overwrites the direction
             x += share * to
             to[:] = mean + newest * (x - mean)
 
         by_pieces(average, 1, [start], [direction], [self.mean])
         point, mean = start, direction
-        # until the workers have moved nothing has
+        # up to here an error changes nothing
         numbers = self._all_at("certify", mean, share)
         self.mean[:] = mean
 
@@ -339,14 +306,14 @@ class Rounds:
         self._adapt(share, longest)
 
     def _look_at_rest(self):
-        """Take the weights nearest to zero for the best until others are better."""
+        """Begin with the weights nearest to zero as the best ones."""
         rest = np.zeros_like(self.z)
         loss = sum(one[0] for one in self._all_at("certify", rest)).item()
         self.primal, self.best = loss + self.alpha * self.omega.value(rest), rest
         self.first_gap = self.primal - self.dual
 
     def _certified(self, numbers):
-        """Take notice of what workers said of `mean` and their dual points, in their order."""
+        """Update the certified values by the workers' numbers for `mean` and their dual points."""
         alpha, omega = self.alpha, self.omega
         loss, height, size = (sum(one[i] for one in numbers).item() for i in range(3))
         penalty, pull = alpha * omega.value(self.mean), alpha * omega.conjugate(self.z)
@@ -355,11 +322,11 @@ class Rounds:
             return
         self.rounding = ROUNDING * (abs(penalty) + abs(pull) + size)
         if primal < self.primal:
-            # an interrupt leaves the one or the other whole
+            # an interrupt leaves one of the two intact
             better = np.empty_like(self.mean) if self._spare is None else self._spare
             better[:] = self.mean
             self.primal, self.best, self._spare = primal, better, self.best
-        # of the averages of the new dual point and those before, the best
+        # the best average of the new dual point and earlier ones
         held, point = self.bundle
         away = self._work[0]
         by_pieces(np.subtract, 1, [self.z], [point], [away])
@@ -375,14 +342,14 @@ class Rounds:
             held, point[:] = height, self.z
         self.bundle = held, point
         self.dual = max(self.dual, dual, average)
-        # momentum that leads further away than where it began is given up: the dual rises without
+        # stop momentum that leads further away than the start: without it the dual rises
         if self.kappa > 0.0 and not primal - self.dual <= self.first_gap:
             self.kappa = 0.0
             self.mixing.forget()
 
     @property
     def gap(self) -> float:
-        """At least P(best) - P*."""
+        """Upper bound of P(best) - P*."""
         return checked_gap(self.primal, self.dual, SLACK * self.rounding) + self.rounding
 
     def _adapt(self, share, longest):
@@ -394,13 +361,13 @@ class Rounds:
         if share < SHORT:
             self.sigma = min(float(K), SIGMA_FACTOR * self.sigma)
         elif self.kappa == 0.0 and self.n_long >= LONG_ROUNDS:
-            # under momentum long steps are its own, and say nothing of sigma
+            # under momentum long steps do not depend on sigma
             self.sigma, self.n_long = max(1.0, self.sigma / SIGMA_FACTOR), 0
 
     # -------------------------------------------------------------------------- history
 
     def _note(self, answers, share):
-        """A row of the history."""
+        """Add a row to the history."""
         values = (
             self.n_rounds, self.primal, self.dual, self.gap, time.perf_counter() - self.begun,
             self.n_bytes, sum(one["visits"] for one in answers), self.sigma, self.kappa, share,
@@ -416,7 +383,7 @@ class Rounds:
     # -------------------------------------------------------------------------- state
 
     def state(self) -> dict[str, Any]:
-        """All that later rounds depend on, members' states too: a flat dict of arrays."""
+        """Copy the state that later rounds depend on, with those of members, as flat arrays."""
         members = self._all("state")
         numbers = (
             self.alpha, self.sigma, self.kappa, self.primal, self.dual, self.bundle[0],
@@ -433,7 +400,7 @@ class Rounds:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Bring back what `state` gave, for the same problem over the same parts.
+        """Restore a result of `state` for the same problem over the same parts.
 
         Raises
         ------
@@ -468,7 +435,7 @@ class Rounds:
         return {key: np.asarray(values) for key, values in self.rows.items()}
 
     def certificate(self) -> Certificate:
-        """Of the best weights, and the best dual value, that were certified."""
+        """The certificate of the best weights and the best dual value."""
         return Certificate(
             primal=self.primal, dual=self.dual, gap=self.gap, block_gaps=None,
             norm=2.0 * self.omega.value(self.best), rounding=self.rounding, bound=self.dual)
@@ -494,7 +461,7 @@ def solve_rounds(
     accelerate: bool = True, seed: int = 0, callback: Callable[..., Any] | None = None,
     checkpoint: Callable[..., Any] | None = None,
 ) -> RoundsSolution:
-    r"""Minimise the objective over all parts of a fleet of workers, until its gap is certified.
+    r"""Minimise the objective over all parts of a fleet of workers to a certified gap.
 
     Solves
 
@@ -505,52 +472,51 @@ def solve_rounds(
 
     over the blocks b of all members of the fleet, each a `Worker`.
 
-    In a round all members visit their own blocks, the others being held, with `sigma` times the
-    curvature.  The driver adds up what they change, and goes the share of that way by which the
-    dual gains most, so that it never falls under the objective with kappa; kappa / 2 ||w - y||^2 is
-    that of accelerated passes, the centre y moving on after each round.  A certificate is made of
-    a mean of the latest points, and of an average of the dual points so far: the gap bounds
-    P(w) - P* of the whole problem, also after members were lost. Results do not depend on which
-    member answers first, nor on the kind of fleet, unless `seconds` is given.
+    In a round all members visit their own blocks with the others fixed, under `sigma` times the
+    curvature. The driver adds up the changes and goes the share of the way with the largest dual
+    gain, so that the dual never falls. Accelerated rounds add kappa / 2 ||w - y||^2 to the
+    objective, and move the centre y after each round. A mean of the latest points and an average of
+    the dual points are certified: the gap bounds P(w) - P* of the whole problem, even after losses
+    of members. Results depend neither on the order of answers nor on the kind of fleet, unless
+    `seconds` is given.
 
-    A member that is lost is replaced, and its blocks begin at phi(y) again.
+    A lost member is replaced, and its blocks begin at phi(y) again.
 
     Parameters
     ----------
     fleet : Fleet
-        Of `Worker`. It stays open.
+        With members of type `Worker`. It stays open.
     alpha : float
         Regularisation.
     tol : float
-        Absolute duality gap to stop at.
+        Absolute duality gap at which to stop.
     max_rounds : int
     local_passes : float
-        Visits of a member in a round, in numbers of its blocks.
+        Visits of a member in a round, divided by the number of its blocks.
     seconds : float, default=None
-        A member's visits of a round end after so many, whatever is left of them, so that none has
-        to be waited for.
+        Time limit of a member's visits in a round, so that no member delays the others.
     sigma : float, default=None
-        By default it begins at 0.9 of the number of members and follows the length of steps.
+        By default 0.9 times the number of members at first, adapted to the length of steps.
     accelerate : bool
     seed : int
     callback : callable, default=None
-        Called with the last row of the history, a dict, after each round; a true result stops.
+        Called with the last row of the history, a dict, after each round. A true result stops.
     checkpoint : callable, default=None
-        Called as checkpoint(rounds) with a `Rounds` before the first round, whose state it may
-        `restore`, and after each, when it may take its `state`: such as a `RoundsFile`.
+        Called as checkpoint(rounds) with a `Rounds` before the first round, to `restore` a state,
+        and after each round, to save its `state`: such as a `RoundsFile`.
 
     Returns
     -------
     solution : RoundsSolution
-        Of the best weights that were certified. After Ctrl-C `interrupted` is true: it is of the
-        rounds before. Before the first certificate KeyboardInterrupt is raised.
+        The best certified weights. After Ctrl-C `interrupted` is true. Before the first certificate
+        KeyboardInterrupt is raised.
 
     Raises
     ------
     ValueError
         If parts do not fit together, or the fleet is closed.
     NoMember
-        If a member that was lost cannot be replaced, or members are lost again and again.
+        If a lost member cannot be replaced, or members are lost again and again.
 
     Examples
     --------
@@ -604,8 +570,7 @@ def solve_rounds(
             _settle(fleet)
     if rounds.rounding == 0.0 and rounds.primal > rounds.dual:
         raise ValueError(
-            "no certificate was finite: the scores of the workers overflow. Scale the features, or "
-            "take a larger alpha.")
+            "no certificate was finite, as scores overflow: scale the features, or increase alpha.")
     return RoundsSolution(
         z=rounds.vectors.views(rounds.best), certificate=rounds.certificate(),
         n_rounds=rounds.n_rounds, history=rounds.history(), converged=rounds.gap <= tol,
@@ -619,7 +584,7 @@ def _given_up(when, error):
 
 
 def _begun(fleet, alpha, **options):
-    """The rounds' beginning; members that are lost before it are replaced."""
+    """Make `Rounds`, replacing members that are lost before the first round."""
     for attempt in range(ATTEMPTS):
         try:
             return Rounds(fleet, alpha, **options)
@@ -631,7 +596,7 @@ def _begun(fleet, alpha, **options):
 
 
 def _settle(fleet):
-    """Wait until members have ended what they were in, and let them be called again."""
+    """Wait until members have ended their calls, and allow further calls."""
     try:
         fleet.call_all("rollback")
     finally:

@@ -1,4 +1,4 @@
-"""The file of a fit in rounds, from which it goes on when it was killed."""
+"""Checkpoint files of fits in rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import StrPath
-    from fastm4n.distributed.rounds import Rounds
 
 _KIND = "rounds checkpoint"
 
@@ -23,24 +22,24 @@ _KIND = "rounds checkpoint"
 class RoundsFile:
     """Keep the state of `solve_rounds` in a file, for its argument `checkpoint`.
 
-    A fit that was killed goes on from there, when it is run again over the same parts, with the
-    same result to the bit. A file is written whole or not at all, for a few per cent of the time;
-    who runs the fit deletes it at the end. Where it cannot be written there is a warning, and the
-    fit goes on and tries again later.
+    A killed fit resumes from the file when it is run again over the same parts, with the same
+    result to the bit. A file is written completely or not at all, in a few per cent of the time.
+    Delete it after the fit. If the file cannot be written, the fit warns, goes on and tries again
+    later.
 
     Parameters
     ----------
     file : str or path
-        It is not there yet, or is of the same fit.
+        A new file, or one of the same fit.
 
     Raises
     ------
     ValueError
-        If the file is of another fit, or a folder.
+        If the file belongs to another fit, or is a folder.
     ModelFileError
         If it is damaged.
     OSError
-        If no file can be made there.
+        If the file cannot be created.
     """
 
     file: StrPath
@@ -53,7 +52,7 @@ class RoundsFile:
             raise ValueError(f"checkpoint={str(file)!r} is a folder; give the name of a file.")
         probe(self.file)
 
-    def __call__(self, rounds: Rounds) -> Any:
+    def __call__(self, rounds: Any) -> Any:
         if self.wanted is None:
             self.wanted = fingerprint(rounds)
             if self.file.exists():
@@ -72,8 +71,8 @@ class RoundsFile:
             rounds.restore(arrays)
 
 
-def fingerprint(rounds: Rounds) -> str:
-    """A short text for each thing that the numbers of a fit in rounds depend on."""
+def fingerprint(rounds: Any) -> str:
+    """Short texts of all inputs of a fit in rounds, by name."""
     described = rounds.described
     return {
         "alpha": repr(rounds.alpha), "n_members": str(len(described)),

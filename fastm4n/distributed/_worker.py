@@ -1,4 +1,4 @@
-"""One worker of a fit in rounds: the blocks of its part, and an engine over them."""
+"""A worker of a fit in rounds: the blocks of its part, and an engine over them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 
-# seconds of a piece of a local pass, between two looks at whether to stop
+# seconds of a piece of a local pass, between two checks of whether to stop
 PIECE_SECONDS = 0.2
-# rows go by themselves, between driver and worker, where they are less than this share of all
+# driver and worker exchange single rows if they are less than this share of all
 FEW = 0.8
 # blocks that are visited to measure the curvature
 PROBES = 64
@@ -35,12 +35,8 @@ class Vectors:
     Parameters
     ----------
     shapes : dict of str to tuple of int
-        In the order in which they lie in the vector.
+        In their order within the vector.
     """
-
-    shapes: dict[str, tuple[int, ...]]
-    sizes: list[int]
-    size: int
 
     def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
@@ -60,16 +56,16 @@ class Vectors:
 
     @property
     def width(self) -> int:
-        """Length of rows: the longest that all arrays are made of."""
+        """Length of rows: the largest common divisor of all last dimensions."""
         return int(np.gcd.reduce([shape[-1] for shape in self.shapes.values()]))
 
     def rows_of(self, touched: dict[str, Array]) -> IntArray | None:
-        """Numbers of the vector's rows that hold these rows of arrays; None for most or all.
+        """Numbers of the vector's rows with these rows of arrays, None for most or all.
 
         Parameters
         ----------
         touched : dict of str to ndarray
-            Arrays that are not named are there as a whole.
+            Rows of some arrays; all rows of the others.
         """
         width, start, found = self.width, 0, []
         for (name, shape), size in zip(self.shapes.items(), self.sizes, strict=True):
@@ -82,7 +78,7 @@ class Vectors:
         return rows if rows.size < FEW * start else None
 
     def at(self, rows: Any, arrays: dict[str, Any]) -> FloatArray:
-        """These rows, in order, of the vector that the arrays make up."""
+        """These rows, in order, of the vector of all arrays."""
         width, start, place = self.width, 0, 0
         found = np.empty((rows.size, width))
         for name, size in zip(self.shapes, self.sizes, strict=True):
@@ -93,7 +89,7 @@ class Vectors:
         return found
 
     def sparse(self, vector: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
-        """The vector, or (numbers of rows, rows) where many rows are zero."""
+        """The vector, or (numbers of rows, rows) if many rows are zero."""
         rows = vector.reshape(-1, self.width)
         filled = np.flatnonzero(rows.any(axis=1))
         return (filled, rows[filled]) if filled.size < FEW * len(rows) else vector
@@ -108,41 +104,40 @@ class Vectors:
 
 
 def n_bytes(change: Any) -> int:
-    """Bytes of what `Vectors.sparse` gives."""
+    """Bytes of a result of `Vectors.sparse`."""
     return sum(array.nbytes for array in change) if isinstance(change, tuple) else change.nbytes
 
 
 class Worker:
     """The blocks of one part of a problem, for the rounds of `solve_rounds`.
 
-    The problem is that of all workers: P(w) = sum_b p_b loss_b(w) + alpha Omega(w), the p_b of the
-    blocks of all workers summing to one. Vectors that go to and fro are flat, of the arrays of the
-    feature map's `state`: z before prox, of which z(mu) = sum_k z_k is the sum over workers.
+    All workers share the problem P(w) = sum_b p_b loss_b(w) + alpha Omega(w), and the p_b of the
+    blocks of all workers sum to one. Driver and workers exchange flat vectors of the arrays of the
+    feature map's `state`: z before prox, where z(mu) = sum_k z_k is the sum over workers.
 
-    The worker's visits maximise the dual of its own blocks with the others held, under a curvature
-    that is `sigma` times as large: BlockCoordinateEngine with n replaced by n / sigma.
+    The worker's visits maximise the dual of its own blocks with the others fixed, under a curvature
+    `sigma` times as large: `BlockCoordinateEngine` with n replaced by n / sigma.
 
     Parameters
     ----------
     surrogate, features : Surrogate, FeatureMap
-        Of this part; the features hold weights.
+        For this part, with features that store their weights.
     weights : ndarray of shape (n_blocks,)
-        Weights of the blocks in units that all workers share, such as numbers of examples.
+        Weights of the blocks in units common to all workers, such as numbers of examples.
     about : dict, default=None
-        What all parts must have in common, by name, such as the labels and the number of features:
-        plain data that can be told apart by content.
+        Plain data that must be equal in all parts, by name, such as the labels.
 
     Attributes
     ----------
     stopping : callable or None
-        Set by a fleet: tells whether the present call is to end soon.
+        Set by a fleet: whether the present call should end soon.
     """
 
     surrogate: Surrogate
     features: FeatureMap
     raw_weights: Array
     about: dict[str, Any] | None
-    vectors: Vectors
+    vectors: Any
     engine: Any
     before: Any
     fresh: Any
@@ -161,9 +156,8 @@ class Worker:
         state = features.state()
         if features.weight_norm() is None:
             raise ValueError(
-                f"{type(features).__name__} holds no weights, which are what workers tell each "
-                "other: rounds need linear features, so kernel='linear', or features of "
-                "sklearn.kernel_approximation.Nystroem.")
+                f"{type(features).__name__} has no weights, and rounds need linear features, so "
+                "kernel='linear', for example with sklearn.kernel_approximation.Nystroem.")
         self.surrogate, self.features = surrogate, features
         self.raw_weights = np.ascontiguousarray(weights, dtype=np.float64)
         if self.raw_weights.shape != (surrogate.n_blocks,) or not np.all(self.raw_weights > 0):
@@ -172,37 +166,40 @@ class Worker:
         self.about = {} if about is None else about
         self.vectors = Vectors({name: array.shape for name, array in state.items()})
         self.engine = self.before = self.fresh = None
-        # of penalties groups may have rows that are touched here and rows that are not
+        # groups of a penalty may have rows that this part touches and others
         touched = {} if features.penalties() else features.touched()
         self.rows = self.vectors.rows_of(touched) if touched else None
         self.given = None if self.rows is None else np.zeros(self.vectors.size)
 
     @classmethod
     def of(cls, problem: Any, mass: float, about: dict[str, Any] | None = None) -> Any:
-        """A worker of an estimator's `Problem`, of its part alone.
+        """Make a worker of an estimator's `Problem` of one part.
 
         mass : float
-            The sum of the weights of the part's examples, in units that all workers share.
+            The sum of the weights of the part's examples, in units common to all workers.
         """
         return cls(problem.loss, problem.features, mass * problem.weights, about)
 
     def describe(self) -> dict[str, Any]:
-        """What the driver has to know, and what parts must agree in.
+        """Describe the part to the driver.
 
         Returns
         -------
         description : dict
-            n_blocks : int; mass : float, the sum of the weights; largest : float, the sum of the
-            losses at w = 0 with these weights, from above; shapes : dict of the arrays of
-            the features' state; rows : ndarray or None, those of a vector that are wanted here;
-            penalties : dict of their `Penalty`; is_searched, is_smooth : bool,
-            whether h is known between two dual points, and the surrogate is a log one;
-            common : dict of short texts by name, of all that must be equal.
+            - n_blocks : int
+            - mass : float, the sum of the weights
+            - largest : float, an upper bound of the sum of the losses at w = 0
+            - shapes : dict, shapes of the arrays of the features' state
+            - rows : ndarray or None, the rows of a vector that this part needs
+            - penalties : dict, the `Penalty` of each array
+            - is_searched : bool, whether h is known between two dual points
+            - is_smooth : bool, whether the surrogate is a log one
+            - common : dict of short texts that must be equal in all parts
         """
         surrogate, features = self.surrogate, self.features
         used = getattr(features, "which_used", None)
         outputs = surrogate.outputs
-        # of permutations parts have costs of as many places as they need
+        # parts with permutations have costs of as many places as they need
         costs = outputs.kept_cost() if outputs.layout.stride else None
         common = {
             "surrogate": type(surrogate).__name__, "outputs": type(outputs).__name__,
@@ -226,9 +223,9 @@ class Worker:
     # ---------------------------------------------------------------------------- state
 
     def start(self, alpha: float, mass: float, seed: tuple[int, ...]) -> float:
-        """Begin at phi(y), where z_k = 0 and h = 0, for the problem of that alpha.
+        """Begin at phi(y), where z_k = 0 and h = 0, and return a mean curvature.
 
-        Returns the mean curvature of some first steps, for the choice of kappa; they are undone.
+        It is that of some first steps, which are undone, and serves the choice of kappa.
 
         Parameters
         ----------
@@ -236,10 +233,10 @@ class Worker:
         mass : float
             The sum of the weights of all workers.
         seed : tuple of int
-            Another one for each worker.
+            Different for each worker.
         """
         surrogate, features = self.surrogate, self.features
-        # of a problem that was begun before, or by the probe
+        # the problem may have been begun before, or by the probe
         if self.fresh is None:
             self.fresh = surrogate.state()
         weights, n = self.raw_weights / mass, surrogate.n_blocks
@@ -264,15 +261,15 @@ class Worker:
         return random.permutation(self.surrogate.n_blocks).astype(np.intp)
 
     def state(self) -> dict[str, Any]:
-        """All that later rounds depend on: a flat dict of arrays, for `restore`."""
+        """Copy the state that later rounds depend on, a flat dict of arrays for `restore`."""
         self.rollback()
         engine = {
             name: array for name, array in self.engine.state().items()
-            if not name.startswith("features/")}  # they are the driver's
+            if not name.startswith("features/")}  # the driver keeps these
         return {**flat("engine", engine), "orders": np.array([*self.seed, self.n_orders])}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Bring back what `state` gave, to a worker of the same part after `start`."""
+        """Restore a result of `state` in a worker of the same part, after `start`."""
         engine = part("engine", state)
         self.engine.restore({**engine, **flat("features", self.features.state())})
         *seed, self.n_orders = state["orders"].tolist()
@@ -280,7 +277,7 @@ class Worker:
         self.before = None
 
     def _whole(self, z):
-        """A vector that was given whole, or by the rows that are wanted here."""
+        """The whole vector, of a whole one or of the rows that this part needs."""
         if z.size == self.vectors.size:
             return z
         self.given.reshape(-1, self.vectors.width)[self.rows] = z
@@ -295,27 +292,29 @@ class Worker:
         self, z: FloatArray, sigma: float, kappa: float, passes: float,
         seconds: float | None = None,
     ) -> dict[str, tuple[NDArray[np.int64], FloatArray]]:
-        """Visits of this part's blocks, the others being held; nothing is settled before `commit`.
+        """Visit this part's blocks, with the others fixed, until `commit` or `rollback`.
 
         Parameters
         ----------
         z : ndarray
-            Where all workers begin: (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y;
-            whole, or the rows that `describe` asks for.
+            The common start (alpha z(mu) + kappa y) / (alpha + kappa) for a centre y: the whole
+            vector, or the rows named by `describe`.
         sigma : float
-            What the curvature is multiplied by.
+            Factor of the curvature.
         kappa : float
-            Of the further penalty around y; 0 without.
+            Strength of the additional penalty around y, 0 for none.
         passes : float
-            Visits, in numbers of blocks.
+            Number of visits, divided by the number of blocks.
         seconds : float, default=None
-            Visits end after so many; results then depend on the clock.
+            Time limit. Results then depend on the clock.
 
         Returns
         -------
         answer : dict
-            change : what z_k changes by, as `Vectors.sparse` gives it; heights : (sum p h before,
-            sum p h after); visits : int; seconds : float, of the clock; calls : int, of the oracle.
+            - change : the change of z_k, as from `Vectors.sparse`
+            - heights : pair of float, sum p h before and after
+            - visits, calls : int, visits and oracle calls
+            - seconds : float
         """
         started = time.perf_counter()
         engine, n, z = self.engine, self.surrogate.n_blocks, self._whole(z)
@@ -349,7 +348,7 @@ class Worker:
         }
 
     def _change(self, z, factor):
-        """factor times what the features' z has changed by since it was z."""
+        """The change of the features' z from this one, times factor."""
         live = {name: arrays[0] for name, arrays in self.features.live().items()}
         if self.rows is not None:
             change = self.vectors.at(self.rows, live)
@@ -366,9 +365,9 @@ class Worker:
         return change
 
     def slope(self, g: FloatArray) -> float:
-        """sum p h at the dual point a share g of the way that `local` went: one number.
+        """sum p h at the dual point a share g of the way that `local` went.
 
-        From below where h is not known from the dual point.
+        A lower bound if h is not known from the dual point.
         """
         mu, t = self._between(g)
         self.engine.concave_of(mu, t)
@@ -397,19 +396,19 @@ class Worker:
         self.before = None
 
     def rollback(self) -> None:
-        """Go back to where the last `local` began, unless it was committed."""
+        """Undo the last `local`, unless it was committed."""
         self.commit(0.0)
 
     def certify(self, z: FloatArray, g: FloatArray | None = None) -> FloatArray:
-        """`commit` of g, if it is given, and sums over this part's blocks for a certificate.
+        """`commit` g, if given, and sum over this part's blocks for a certificate.
 
-        They are of w = prox(z), which need not be that of the dual point; z is as in `local`.
+        The sums are those at w = prox(z), which may differ from w(mu), with z as in `local`.
 
         Returns
         -------
         numbers : ndarray of shape (3,)
-            sum p_b of: the loss, bounded from above; h_b(mu_b), or a lower bound, with what an
-            offset adds to it; their absolute values, for rounding.
+            Sums weighted by p_b: upper bounds of the loss, h_b(mu_b) or lower bounds of it with the
+            effect of an offset, and their absolute values for rounding.
         """
         if g is not None:
             self.commit(g)
@@ -423,6 +422,6 @@ class Worker:
             float(np.sum(p * loss)), float(np.sum(p * (heights - shift))), rounding])
 
     def part(self) -> FloatArray | tuple[NDArray[np.int64], FloatArray]:
-        """z_k afresh from the dual point, as `Vectors.sparse` gives it."""
+        """z_k, recomputed from the dual point, as from `Vectors.sparse`."""
         self.engine.rebuild_weights(self.engine.mu)
         return self.vectors.sparse(self.vectors.pack(self.features.state()))
