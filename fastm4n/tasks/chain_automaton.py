@@ -215,8 +215,7 @@ class AutomatonDecoder(ChainDecoder):
             self.tagger.cost_scale, self.masks)
 
     def _run(self, outputs, function):
-        """Call function(work, start, stop, values) on ranges of sequences. Values of -inf are an
-        error."""
+        """Call function(work, start, stop, values) on ranges of sequences, and refuse -inf."""
         values = np.zeros(self.places.size)
 
         def run(start, stop):

@@ -52,8 +52,7 @@ def _is_integers(y):
 
 
 def _classes_of(y):
-    """The sorted distinct labels of y, and the index of each label. Small integers are not
-    sorted."""
+    """The sorted distinct labels of y, and the index of each label, by counts if they are small."""
     if _is_integers(y) and y.size:
         low, high = int(y.min()), int(y.max())
         if high - low <= y.size and -(2**62) < low and high < 2**62:

@@ -371,8 +371,9 @@ class Chunked:
         self.before = np.concatenate([[0], np.cumsum(kept)])
 
     def pieces(self, n_rows_of):
-        """Ranges of examples that are read at once. n_rows_of[i] is the number of rows before
-        example i.
+        """Ranges of examples that are read at once.
+
+        n_rows_of[i] is the number of rows before example i.
 
         Send the bytes of each piece, by which the next one gets the size of a chunk. No piece is
         of two calls.
