@@ -146,7 +146,7 @@ def test_more_columns_and_repeated_indices():
      "row 1: a value is null"),
     (pa.array([[[None]]], nested(ENTRY)), {}, "row 0: an entry is null"),
     (pa.array([[], [[(1, None)]]], nested(ENTRY)), {}, "row 1: a value is null"),
-    (pa.array([[[1.0]], [[2.0], [1.0, 2.0]]]), {}, "row 1: a position has 2 features .* have 1"),
+    (pa.array([[[1.0]], [[2.0], [1.0, 2.0]]]), {}, "row 1: a position has 2 features .* has 1"),
     (pa.array([1.0]), {}, "'x' must have a list for each sequence, got double"),
     (pa.array([["a"]], pa.list_(pa.binary())), {}, "'x' must have numbers or strings, got binary"),
     (pa.array([[[["a"]]]]), {}, "must have numbers or strings, got list<"),

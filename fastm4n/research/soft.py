@@ -566,8 +566,9 @@ FIXED = {
 def _constructor(plain, **own):
     """The constructor of an estimator with own parameters and those of a plain one not fixed."""
     given = signature(plain.__init__).parameters
-    names = {name: each.default for name, each in given.items() if name not in ("self", *FIXED)} | {
-        "rho": 1.0, "sampling": "gap", "accelerate": True, **own}
+    names = {"rho": 1.0} | {
+        name: each.default for name, each in given.items() if name not in ("self", *FIXED)} | {
+        "sampling": "gap", "accelerate": True, **own}
     known = Signature([given["self"], *(
         Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in names.items())])
 
