@@ -27,7 +27,7 @@ from libc.math cimport exp, log
 from libc.string cimport memset
 
 from fastm4n.outputs._base cimport Outputs, Workspace
-from fastm4n.surrogates._base cimport Log
+from fastm4n.surrogates._base cimport LogLoss
 
 from fastm4n.base.label_costs import is_windows, line_of, windows
 
@@ -45,7 +45,7 @@ def check_costs(cost):
             "small cost.")
 
 
-cdef class BoostLabels(Log):
+cdef class BoostLabelLoss(LogLoss):
     """Boosting surrogate of single labels: the log surrogate of scores with log costs added.
 
     h_b(mu) = H(mu) + sum_y mu_y log w(y), which follows from mu.
@@ -91,7 +91,7 @@ cdef class BoostLabels(Log):
         return 0
 
 
-cdef class Boost(Log):
+cdef class BoostLoss(LogLoss):
     """Boosting surrogate in its stable form.
 
     Parameters

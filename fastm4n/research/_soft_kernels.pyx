@@ -17,7 +17,7 @@ from fastm4n.surrogates._base cimport Surrogate
 
 from fastm4n.features._base import NotPositiveSemidefinite
 from fastm4n.solvers.blocks._engine import Sampling, Step
-from fastm4n.surrogates._base import MaxMargin
+from fastm4n.surrogates._base import MaxMarginLoss
 
 
 # Nodes and factors as blocks of their own, whose agreement is left to the features.
@@ -1174,11 +1174,11 @@ cdef class SoftEngine(EngineState):
     cdef SmoothMargin smooth
 
     def __init__(self, surrogate, features, weights, double alpha, seed, averaging=False):
-        if not (type(surrogate) in (MaxMargin, SmoothMargin)
+        if not (type(surrogate) in (MaxMarginLoss, SmoothMargin)
                 and isinstance(surrogate.outputs, FactorBlocks)
                 and isinstance(features, SoftFeatures)):
             raise TypeError(
-                "SoftEngine is for MaxMargin or SmoothMargin over FactorBlocks, with SoftFeatures.")
+                "SoftEngine needs MaxMarginLoss or SmoothMargin over FactorBlocks, and SoftFeatures.")
         if averaging:
             raise ValueError("step='fixed' is not there for soft constraints.")
         super().__init__(surrogate, features, weights, alpha, seed)

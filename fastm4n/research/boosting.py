@@ -23,8 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators import SequenceTagger
-from fastm4n.research._boost import Boost as BoostLoss
-from fastm4n.research._boost import BoostLabels as BoostLabelLoss
+from fastm4n.research._boost import BoostLabelLoss, BoostLoss
 from fastm4n.research.costs import LogCost, MarkovCost, of_sequences
 from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus

@@ -640,7 +640,7 @@ class SoftGraphTagger(_SoftEstimator, GraphTagger):
 
     See Also
     --------
-    GraphTagger : The other attributes, and fits by exact inference or linear programs.
+    fastm4n.GraphTagger : The other attributes, and fits by exact inference or linear programs.
 
     References
     ----------
@@ -700,7 +700,7 @@ class SoftMultiLabelClassifier(_SoftEstimator, MultiLabelClassifier):
 
     See Also
     --------
-    MultiLabelClassifier : The other attributes, and fits by exact inference or linear programs.
+    fastm4n.MultiLabelClassifier : The other attributes, and fits by exact inference or linear programs.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The losses, each written once over outputs of any kind, and one smoothed."""
+"""The surrogate losses, each written once over outputs of any kind."""
 
 from __future__ import annotations
 

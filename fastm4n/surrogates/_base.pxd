@@ -46,7 +46,7 @@ cdef class Surrogate:
         self, Py_ssize_t b, Workspace work, label_t* labels, double* value) except -1 nogil
     cdef double labelling_height(self, Py_ssize_t b, const label_t* labels) noexcept nogil
 
-cdef class Log(Surrogate):
+cdef class LogLoss(Surrogate):
     cdef readonly bint cost_augmented
     cdef readonly double temperature
     # whether h is the entropy and nothing else, and u is v

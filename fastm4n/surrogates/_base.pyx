@@ -244,7 +244,7 @@ cdef int missing(Surrogate surrogate, const char* name, const char* flag) except
 
 # The structural SVM (M3N) over any outputs: h_b(mu) = E L(y_b, y) under mu, which is linear.
 
-cdef class MaxMargin(Surrogate):
+cdef class MaxMarginLoss(Surrogate):
     """Max-margin surrogate: the oracle is the best output with costs added to its scores.
 
     Parameters
@@ -335,7 +335,7 @@ cdef double ROUNDING = 1e-13
 cdef double MAX_MIN_CALLS = 8.0
 
 
-cdef class MaxMin(Surrogate):
+cdef class MaxMinLoss(Surrogate):
     """Max-min surrogate.
 
     If its oracle is column generation, each block stores the labellings of its last mixtures.
@@ -378,7 +378,7 @@ cdef class MaxMin(Surrogate):
 
     def check(self):
         # column generation asks for the max oracle; labellings that it keeps are not touched here
-        MaxMargin(self.outputs).check()
+        MaxMarginLoss(self.outputs).check()
 
     def kept(self):
         """Stored arrays between visits: views by name."""
@@ -520,11 +520,11 @@ cdef class MaxMin(Surrogate):
         return 0
 
 
-cdef class MaxMinMirrorProx(MaxMin):
+cdef class MirrorProxLoss(MaxMinLoss):
     """M4N with the published oracle, for comparison with the exact ones.
 
     Saddle-point mirror prox with a fixed number of iterations. The certificate does not depend on
-    it: `bound` has the meaning of `MaxMin`.
+    it: `bound` has the meaning of `MaxMinLoss`.
 
     Parameters
     ----------
@@ -633,7 +633,7 @@ cdef void swap(double* a, double* b, Py_ssize_t n) noexcept nogil:
         b[j] = kept
 
 
-cdef class Log(Surrogate):
+cdef class LogLoss(Surrogate):
     """Log surrogate.
 
     Without `has_entropy` of the outputs, theta, of the shape of v, are the tempered scores whose

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 from sklearn.base import BaseEstimator
 
 from fastm4n.base.checks import NamesParameters, check_flag, check_number
-from fastm4n.surrogates._base import Log as LogLoss
-from fastm4n.surrogates._base import MaxMargin as MaxMarginLoss
-from fastm4n.surrogates._base import MaxMin as MaxMinLoss
-from fastm4n.surrogates._base import MaxMinMirrorProx as MirrorProxLoss
+from fastm4n.surrogates._base import LogLoss, MaxMarginLoss, MaxMinLoss, MirrorProxLoss
 
 if TYPE_CHECKING:
     from fastm4n.outputs._base import Outputs

@@ -13,12 +13,12 @@ from fastm4n.base.interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace
 from fastm4n.solvers.blocks._engine cimport ActiveSets, BlockCoordinateEngine, Sampling, Step, Visit
-from fastm4n.surrogates._base cimport Log, Surrogate
+from fastm4n.surrogates._base cimport LogLoss, Surrogate
 
 from fastm4n.features import LinearFeatures
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.surrogates._base import MaxMargin, MaxMin
+from fastm4n.surrogates._base import MaxMarginLoss, MaxMinLoss
 
 
 # Passes of exact steps over single labels under max-margin, with sparse linear features.
@@ -83,7 +83,7 @@ cdef class LabelSweeps:
         surrogate, features = engine.surrogate, engine.features
         if type(engine) is not BlockCoordinateEngine or engine.averaging or engine.is_told:
             return False
-        if type(surrogate) is not MaxMargin or type(surrogate.outputs) is not SimplexOutputs:
+        if type(surrogate) is not MaxMarginLoss or type(surrogate.outputs) is not SimplexOutputs:
             return False
         if type(features) is not LinearFeatures or features.has_offset or features.has_penalty():
             return False
@@ -398,7 +398,7 @@ cdef class TemperedBatch(Marginals):
         cdef Layout layout = surrogate.outputs.layout
         super().__init__(
             surrogate, features, weights, surrogate.outputs.tempered_workspace(features.size))
-        self.is_game = isinstance(surrogate, MaxMin)
+        self.is_game = isinstance(surrogate, MaxMinLoss)
         self.nu = np.zeros(layout.n_parts_of_all * layout.stride if self.is_game else 0)
         if self.is_game:
             self.begin()
@@ -477,7 +477,7 @@ cdef class Batch(Marginals):
 
     Parameters
     ----------
-    surrogate : Log
+    surrogate : LogLoss
         Over outputs with `has_tangent`.
     features : FeatureMap
         Map with the weights w.
@@ -492,10 +492,10 @@ cdef class Batch(Marginals):
         Derivatives of the last call, with the shape of scores.
     """
 
-    cdef Log log
+    cdef LogLoss log
     cdef readonly double[::1] scores, change
 
-    def __init__(self, Log surrogate, FeatureMap features, weights):
+    def __init__(self, LogLoss surrogate, FeatureMap features, weights):
         n = surrogate.outputs.layout.n_numbers
         super().__init__(surrogate, features, weights, surrogate.workspace(features.size))
         self.log = surrogate
@@ -503,7 +503,7 @@ cdef class Batch(Marginals):
 
     def evaluate(self):
         """Losses at the w of the features, and h_b of their marginals, which go to `mu`."""
-        cdef Log surrogate = self.log
+        cdef LogLoss surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, offset, k, n = surrogate.n_blocks
@@ -529,7 +529,7 @@ cdef class Batch(Marginals):
 
     def risks(self):
         """Expected costs at the w of the features. `change` holds their derivatives by scores."""
-        cdef Log surrogate = self.log
+        cdef LogLoss surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset, k
@@ -557,7 +557,7 @@ cdef class Batch(Marginals):
 
     def along_change(self):
         """sum_b p_b Phi(x_b) change_b', as a state, which the features hold then."""
-        cdef Log surrogate = self.log
+        cdef LogLoss surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset
