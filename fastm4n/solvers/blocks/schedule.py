@@ -19,7 +19,7 @@ from fastm4n.solvers.base import packed, unpack
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.momentum import best_kappa, cost_of_vectors, whole_kappa
 from fastm4n.solvers.certificates import objective_at_zero
-from fastm4n.surrogates._base import MaxMargin
+from fastm4n.surrogates._base import MaxMarginLoss
 
 SAMPLINGS = {"gap": Sampling.GAP, "uniform": Sampling.UNIFORM, "permutation": Sampling.PERMUTATION}
 STEPS = {
@@ -272,7 +272,7 @@ def newton_pays(engine):
     """Whether Newton steps are there for the blocks of this engine, and are not much work."""
     features, surrogate = engine.features, engine.surrogate
     if not (
-        type(engine) is BlockCoordinateEngine and type(surrogate) is MaxMargin
+        type(engine) is BlockCoordinateEngine and type(surrogate) is MaxMarginLoss
         and type(surrogate.outputs) is SimplexOutputs and type(features) is LinearFeatures
         and is_plain_dense(features)
     ):
