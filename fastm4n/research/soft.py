@@ -700,7 +700,7 @@ class SoftMultiLabelClassifier(_SoftEstimator, MultiLabelClassifier):
 
     See Also
     --------
-    fastm4n.MultiLabelClassifier : The other attributes, and fits by exact inference or linear programs.
+    fastm4n.MultiLabelClassifier : The other attributes, and exact inference or linear programs.
 
     References
     ----------
