@@ -1178,7 +1178,8 @@ cdef class SoftEngine(EngineState):
                 and isinstance(surrogate.outputs, FactorBlocks)
                 and isinstance(features, SoftFeatures)):
             raise TypeError(
-                "SoftEngine needs MaxMarginLoss or SmoothMargin over FactorBlocks, and SoftFeatures.")
+                "SoftEngine needs MaxMarginLoss or SmoothMargin over FactorBlocks, and "
+                "SoftFeatures.")
         if averaging:
             raise ValueError("step='fixed' is not there for soft constraints.")
         super().__init__(surrogate, features, weights, alpha, seed)
