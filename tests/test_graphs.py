@@ -338,7 +338,7 @@ def test_drop_nodes(graphs, kind):
 
 @pytest.mark.parametrize("mask", [[0, 1], np.zeros(5, int), np.zeros(4, bool)])
 def test_drop_nodes_refuses(mask):
-    with pytest.raises(ValueError, match="each of the 5 nodes"):
+    with pytest.raises(ValueError, match="one entry for each node"):
         two_paths().drop_nodes(mask)
 
 
@@ -399,13 +399,13 @@ def test_features_beside_an_image():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"images": np.zeros((2, 3))}, r"images\[0\] must have the shape .* list of one"),
+    ({"images": np.zeros((2, 3))}, r"images\[0\] must have the shape .* single image into a list"),
     ({"images": [np.zeros((2, 3, 1)), np.zeros((2, 3))], "connectivity": 6}, "connectivity must"),
     ({"images": [np.zeros((2, 3, 2)), np.zeros((2, 3))]}, r"Image 1 has 1 feature\(s\)"),
     ({"images": [np.full((2, 3), np.nan)]}, "pixel 0 of graph 0 has nan"),
     ({"images": [np.array([["a"]])]}, "real numbers"),
     ({"images": "x"}, "list of arrays"),
-    ({"images": np.zeros((4, 5, 3))}, r"one image of 3 channels, or 4 images of 5 x 3 pixels\?"),
+    ({"images": np.zeros((4, 5, 3))}, "for one image of 3 channels, or list.* for 4 images of 5 x 3 pixels"),
     ({"images": [np.zeros((2, 3))], "contrast": 2}, "contrast must be True or False"),
     ({"images": [np.zeros((2, 3))], "features": []}, "0 features for 1 images"),
     ({"images": [np.zeros((2, 3))], "features": [np.zeros((3, 2))]}, r"features\[0\] are of 3 x 2"),

@@ -182,7 +182,7 @@ def test_folders_that_have_gone_or_changed_are_named(tmp_path):
     loaded = pickle.loads(content)
     assert len(content) < 10000
     assert_array_equal(loaded.predict(X).values, model.predict(X).values)
-    with pytest.raises(ValueError, match="part 0 has other contents"):
+    with pytest.raises(ValueError, match="part 0 was overwritten"):
         loaded.partial_fit(*parts[1])
     shutil.rmtree(tmp_path / "part 0")
     (tmp_path / "moved").rename(tmp_path / "part 0")

@@ -841,7 +841,7 @@ def test_bad_data(data, kind):
 
 
 @pytest.mark.parametrize(("lengths", "message"), [
-    ([3, 4], "lengths must add up to the number of rows of values, 8; they add up to 7"),
+    ([3, 4], "lengths must add up to the number of rows of values, 8, got 7"),
     ([9, -1], "lengths must not be negative; sequence 1 has -1"),
 ])
 def test_bad_lengths(lengths, message):

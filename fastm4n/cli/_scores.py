@@ -22,6 +22,8 @@ MEANINGS = {
 
 def scores(estimator, X, y):
     """A dict of numbers, the most telling first. `MEANINGS` explains each."""
+    if estimator._task not in _SCORES:
+        return {"score": float(estimator.score(X, y))}
     return _SCORES[estimator._task](estimator, X, y, estimator.predict(X))
 
 

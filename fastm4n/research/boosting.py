@@ -296,6 +296,7 @@ def refine_risk(
         return inner(gradient, gradient) <= (1e-6 * alpha) ** 2 * inner(w, w)
 
     w = minimise(objective, start, max_iter, on_iterate)
+    problem.common.pop("vectorizer_", None)  # the features were made by the tagger's
     refined = _finished(copy.copy(tagger), problem, w, alpha, rows, 1.0)
     refined.__dict__.pop("_warm_state", None)
     return refined

@@ -130,7 +130,11 @@ class OutOfCore(Solver):
     ) -> Solution:
         """As of `Solver`."""
         chunks, done = problem.chunks, False
-        found = chunks.ended_solution(monitor.tol)
+        try:
+            found = chunks.ended_solution(monitor.tol)
+        except BaseException:
+            chunks.close(True)
+            raise
         if found is not None:
             chunks.close(True)
             return found

@@ -408,12 +408,12 @@ class Folder:
         found = self.meta.get("kind")
         if self.meta.get("version") != VERSION:
             raise ValueError(
-                f"{path} has version {self.meta.get('version')!r} of the format; this fastm4n "
+                f"{path} has version {self.meta.get('version')!r:.40} of the format; this fastm4n "
                 f"reads version {VERSION}. Read it with the release that wrote it.")
         if found != kind:
             opens = _OPENS.get(str(found))
             remedy = f": open it with {opens}." if opens else "."
-            raise ValueError(f"{path} holds {found!r}, not {kind!r}{remedy}")
+            raise ValueError(f"{path} holds {found!r:.40}, not {kind!r}{remedy}")
         # no method: the arrays would keep this object until garbage is collected
         self._check_same = partial(_check_same, self.path, text)
         try:
