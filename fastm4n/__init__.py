@@ -12,6 +12,9 @@ from fastm4n.base._version import __version__
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from fastm4n import (
         automata,
         calibration,
@@ -88,6 +91,8 @@ __all__ = [
     "get_include", "load_model", "regularization_path", "save_model",
 ]
 
+__getattr__: Callable[[str], Any]
+__dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(
     __name__,
     {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
@@ -13,7 +13,9 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
 from fastm4n.base.checks import NamesParameters, is_number
-from fastm4n.base.types import Array
+
+if TYPE_CHECKING:
+    from fastm4n.base.types import Array
 
 
 class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
@@ -22,6 +24,8 @@ class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
     A subclass has `_calibrated(estimator, X, y)`, which returns the new attributes and changes
     nothing. It may refuse its parameters in `_check_parameters(n)` for n calibration examples.
     """
+
+    estimator_: Any
 
     _examples = "examples"
 

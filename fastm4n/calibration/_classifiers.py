@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
-from fastm4n.base.types import BoolArray, FloatArray, RandomState
 from fastm4n.calibration._base import check_classifier
 from fastm4n.calibration._chains import codes_of
 from fastm4n.calibration._conformal import (
@@ -22,6 +21,9 @@ from fastm4n.calibration._conformal import (
 )
 from fastm4n.calibration._temperature import class_scores
 from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+
+if TYPE_CHECKING:
+    from fastm4n.base.types import BoolArray, FloatArray, RandomState
 
 
 class _ConformalLabels(ClassifierMixin, ConformalEstimator):

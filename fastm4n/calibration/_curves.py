@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.base.types import FloatArray
 from fastm4n.calibration._chains import codes_of
+
+if TYPE_CHECKING:
+    from fastm4n.base.types import FloatArray
 
 
 @dataclass

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fastm4n.base.checks import check_choice, is_number
-from fastm4n.base.types import RandomState
 from fastm4n.calibration._chains import FittedTagger, SpanRules
 from fastm4n.calibration._conformal import (
     ConformalEstimator,
@@ -21,6 +20,9 @@ from fastm4n.calibration._conformal import (
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import max_marginals, span_marginals
+
+if TYPE_CHECKING:
+    from fastm4n.base.types import RandomState
 
 TARGETS = ("sequence", "positions", "tokens", "spans")
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n.base.types import FloatArray, RandomState
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.chain import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
+
+if TYPE_CHECKING:
+    from fastm4n.base.types import FloatArray, RandomState
 
 # the bracket of the inverse temperature grows at most this often, each time by a squared factor
 _GROWTH = 9

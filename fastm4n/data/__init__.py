@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from fastm4n.data._graphs import Graph, Graphs
     from fastm4n.data._rankings import (
         as_places,
@@ -23,6 +26,8 @@ __all__ = [
     "document_pairs", "places_to_orderings", "places_to_strings", "preference_pairs",
 ]
 
+__getattr__: Callable[[str], Any]
+__dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(__name__, {
     "Graph": "_graphs", "Graphs": "_graphs", "SequenceScaler": "_vectorizer",
     "SequenceVectorizer": "_vectorizer", "Sequences": "_sequences", "as_places": "_rankings",

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from fastm4n.estimators.chain import SequenceTagger
     from fastm4n.estimators.graph import GraphTagger
     from fastm4n.estimators.matching import Matcher
@@ -22,6 +25,8 @@ __all__ = [
     "OrdinalClassifier", "SequenceTagger",
 ]
 
+__getattr__: Callable[[str], Any]
+__dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(__name__, {
     "GraphTagger": "graph", "LabelRanker": "ranking", "Matcher": "matching",
     "MultiLabelClassifier": "multilabel", "MulticlassClassifier": "simplex",

@@ -346,12 +346,12 @@ class PackedWeights:
         """
         raise NotImplementedError
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         # coef_ and its like hold the same numbers; a new dict, as the state may be the object's own
         return {
             name: value for name, value in super().__getstate__().items() if name not in PACKED}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if hasattr(self, "coef_"):
             self.__dict__.update(self._repacked() or {})

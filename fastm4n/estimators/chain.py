@@ -65,7 +65,7 @@ OF_FIT = (
 class ChainWeights(PackedWeights):
     """Base of `SequenceTagger`: weights of observed pairs stay by the pairs until asked for."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name in WEIGHTS:
             self._spread()
         elif name in OF_FIT and self.__sklearn_is_fitted__():
@@ -76,7 +76,7 @@ class ChainWeights(PackedWeights):
         # found now, or with the error that there was
         return super().__getattribute__(name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name in WEIGHTS:
             self._spread()  # or those by the pairs would still be what predictions go by
         super().__setattr__(name, value)
@@ -89,7 +89,7 @@ class ChainWeights(PackedWeights):
             self.__dict__.pop("_of_pairs", None)
 
     @property
-    def n_nonzero_(self):
+    def n_nonzero_(self) -> int:
         held = vars(self).get("_of_pairs")
         if held is None:
             return super().n_nonzero_
@@ -100,13 +100,13 @@ class ChainWeights(PackedWeights):
         held = vars(self).get("_of_pairs")
         return {} if held is None or held.edge_rows is not None else held.arrays()
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         if "_of_pairs" in state:
             BaseEstimator.__setstate__(self, state)
         else:
             super().__setstate__(state)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         held = state.get("_of_pairs")
         if held is not None:  # by the pairs still, without what maps have made of them

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from fastm4n.base.lazy import attach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from fastm4n.research import boosting, costs, displays, soft, theory  # noqa: F401
     from fastm4n.research._factor_graphs import FactorGraphs
     from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures
@@ -20,6 +23,8 @@ __all__ = [
     "SoftMultiLabelClassifier", "solve_soft",
 ]
 
+__getattr__: Callable[[str], Any]
+__dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(
     __name__,
     {

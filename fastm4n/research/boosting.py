@@ -67,7 +67,7 @@ class Boost(_Surrogate):
     """
 
     name = "boost"
-    needs = "has_tangent"
+    needs: str | None = "has_tangent"
 
     def over(self, outputs: Outputs, *oracle: Any) -> BoostLoss | BoostLabelLoss:
         """Make the compiled surrogate over `outputs`, whatever the `oracle` of max-min games."""

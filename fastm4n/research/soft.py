@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import CSR, Array
 
+__all__ = ["SoftGraphTagger", "SoftMultiLabelClassifier", "SoftSolution", "solve_soft"]
+
 # tables of pairs by the `pairwise` of graph taggers
 PAIRS = {"full": "tables", "symmetric": "symmetric", "potts": "equal"}
 SAMPLINGS = ("gap", "uniform", "permutation")
@@ -657,7 +659,7 @@ class SoftGraphTagger(_SoftEstimator, GraphTagger):
     """
 
     _plain, _task_class = GraphTagger, SoftGraphTask
-    __init__ = _constructor(GraphTagger)
+    __init__: Callable[..., None] = _constructor(GraphTagger)
 
     def _check_parameters(self):
         check_choice("pairwise", self.pairwise, tuple(PAIRS))
@@ -717,7 +719,7 @@ class SoftMultiLabelClassifier(_SoftEstimator, MultiLabelClassifier):
     """
 
     _plain, _task_class = MultiLabelClassifier, SoftLabelSetTask
-    __init__ = _constructor(MultiLabelClassifier, cache_size=2048)
+    __init__: Callable[..., None] = _constructor(MultiLabelClassifier, cache_size=2048)
 
     def _check_parameters(self):
         self.inference = "lp" if self.constraints is None else "exact"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,14 +13,13 @@ from fastm4n.base.checks import NamesParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Certificate
     from fastm4n.solvers.history import Monitor
 
 
-class State(dict):
+class State(dict[str, Any]):
     """A flat dict of named arrays from which a later solve starts.
 
     Solvers return it in their `Solution` and take it as `start`. Every entry may be missing:

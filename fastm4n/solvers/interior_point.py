@@ -30,6 +30,8 @@ References
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
@@ -52,6 +54,11 @@ from fastm4n.solvers.certificates import (
 )
 from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import MaxMinLoss
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n.solvers.base import Options
 
 # first sum_b p_b (mu_b s_b + nu_b z_b) in units of the objective at w = 0
 # (benchmarks/label_ranker.py)
@@ -121,11 +128,11 @@ class InteriorPoint(Solver):
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
-    def check(self):
+    def check(self) -> None:
         """As in `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
 
-    def refusal(self, problem):
+    def refusal(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
@@ -158,7 +165,7 @@ class InteriorPoint(Solver):
                 f"{counts.size}")
         return None
 
-    def cost(self, problem, options):
+    def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: `SHARE` times the work of steps of blocks, in the measured range.
 
         The range is more than a few items and examples, tolerances that rounding allows, and
@@ -176,7 +183,9 @@ class InteriorPoint(Solver):
         is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
         return np.inf if is_ill else SHARE * PASSES * pass_work(problem)
 
-    def solve(self, problem, options, start, monitor):
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As in `Solver`. max_iter counts steps.
 
         A fit always begins at w = 0. If steps stall, the solution has not

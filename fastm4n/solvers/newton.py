@@ -25,6 +25,7 @@ References
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -49,6 +50,12 @@ from fastm4n.solvers.certificates import (
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n.solvers.base import Options
+    from fastm4n.solvers.history import Monitor
 
 # approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
 AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
@@ -390,11 +397,11 @@ class LabelNewton(Solver):
     def __init__(self, quasi_steps: int = 80) -> None:
         self.quasi_steps = quasi_steps
 
-    def check(self):
+    def check(self) -> None:
         """As in `Solver`."""
         check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
 
-    def refusal(self, problem):
+    def refusal(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         if problem.chunks is not None or problem.road == "partitions":
@@ -422,7 +429,7 @@ class LabelNewton(Solver):
                 f"is for rows of X of length at most {LONGEST**0.5:g}", "scale the features")
         return None
 
-    def cost(self, problem, options):
+    def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: `LITTLE` times the work of steps of blocks for "log" over few columns.
 
         Otherwise it is `MUCH` times that work, less than blocks need for columns out of scale or
@@ -438,7 +445,9 @@ class LabelNewton(Solver):
         is_large = not is_log and n_weights > max(MANY_WEIGHTS, problem.weights.size)
         return np.inf if is_large or features.n_features > MOST_COLUMNS else MUCH * work
 
-    def solve(self, problem, options, start, monitor):
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As in `Solver`. max_iter counts passes over all blocks.
 
         If the problem has no penalty on the intercept, neither has the certificate.

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg, sparse
@@ -38,6 +39,12 @@ from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_wei
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastm4n.solvers.base import Options
+    from fastm4n.solvers.history import Monitor
 
 # line search: share of the slope that a step must gain, cuts of a step, least and largest factor
 # of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
@@ -90,11 +97,11 @@ class QuasiNewton(Solver):
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
-    def check(self):
+    def check(self) -> None:
         """As in `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
 
-    def refusal(self, problem):
+    def refusal(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
@@ -122,7 +129,7 @@ class QuasiNewton(Solver):
                 f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
         return None
 
-    def cost(self, problem, options):
+    def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: as many evaluations as blocks take passes, each with its pairs.
 
         If there are many weights, fewer pairs are stored: their work is at most that of the
@@ -135,7 +142,9 @@ class QuasiNewton(Solver):
         work = pass_work(problem)
         return PASSES * (work + min(work, PAIR_COST * FEWEST * n_weights(problem.features)))
 
-    def solve(self, problem, options, start, monitor):
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As in `Solver`. max_iter counts evaluations, which are passes over all blocks."""
         features = problem.features
         if start is not None:

@@ -137,7 +137,7 @@ class Log(_Surrogate):
     """
 
     name = "log"
-    needs = "has_marginals"
+    needs: str | None = "has_marginals"
     has_distribution = True
     _variants = {}, {"temperature": 0.5, "cost_augmented": True}
 

@@ -6,6 +6,8 @@ file ``NAME.npy``. A CSR matrix is the files ``NAME.data.npy``, ``NAME.indices.n
 unless columns or entries need more.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -14,6 +16,7 @@ import shutil
 import zlib
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +26,12 @@ from fastm4n.base.checks import check_flag
 from fastm4n.base.npz import n_bytes
 from fastm4n.data._ragged import Indexed
 from fastm4n.data.disk._arrays import MOST, StoredArray, StoredCSR, damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from fastm4n.base.types import IntArray, StrPath
 
 VERSION = 1
 META = "meta.json"
@@ -393,7 +402,13 @@ class Folder:
         The same for folders of the same contents.
     """
 
-    def __init__(self, path, kind):
+    path: Path
+    meta: dict[str, Any]
+    files: dict[str, Any]
+    matrices: dict[str, Any]
+    fingerprint: str
+
+    def __init__(self, path: StrPath, kind: str) -> None:
         self.path = resolved(path)
         if not self.path.is_dir():
             aside = left_aside(self.path)
@@ -425,14 +440,14 @@ class Folder:
     def _damaged(self, why):
         return damaged(self.path / META, why)
 
-    def check_fingerprint(self, fingerprint):
+    def check_fingerprint(self, fingerprint: str) -> None:
         """Refuse a folder other than the one of a pickle."""
         if self.fingerprint != fingerprint:
             raise ValueError(
                 f"{self.path} has other contents than it had when it was pickled. A pickle "
                 "contains the path of the folder, not its arrays.")
 
-    def check_unchanged(self):
+    def check_unchanged(self) -> None:
         """Refuse the folder if it is gone, or if its contents or sizes have changed."""
         self._check_same()
         for file in self.files.values():
@@ -459,11 +474,11 @@ class Folder:
                 make = sp.csr_array if column["sparse"] == "array" else sp.csr_matrix
                 self.matrices[name] = StoredCSR(*parts, _count(column["shape"][1]), make)
 
-    def file(self, name):
+    def file(self, name: str) -> Any:
         """The array of this name, which must exist."""
         return self._existing(self.files, name)
 
-    def matrix(self, name):
+    def matrix(self, name: str) -> Any:
         """The matrix of this name, which must exist."""
         return self._existing(self.matrices, name)
 
@@ -472,17 +487,17 @@ class Folder:
             raise self._damaged(f"it has no array {name!r}")
         return arrays[name]
 
-    def check_n_rows(self, name, n_rows):
+    def check_n_rows(self, name: str, n_rows: int) -> None:
         """Refuse a matrix, if it exists, of another number of rows."""
         found = self.matrices[name].shape[0] if name in self.matrices else n_rows
         if found != n_rows:
             raise self._damaged(f"{name} has {found} rows instead of {n_rows}")
 
-    def check_same_length(self, one, other):
+    def check_same_length(self, one: str, other: str) -> None:
         if self.file(one).shape != self.file(other).shape:
             raise self._damaged(f"{one} and {other} have different numbers of items")
 
-    def offsets(self, name, n_rows):
+    def offsets(self, name: str, n_rows: int) -> IntArray:
         """Offsets of items of `n_rows` rows, read and checked."""
         file = self.file(name)
         if file.dtype != np.int64 or len(file.shape) != 1 or file.shape[0] < 1:

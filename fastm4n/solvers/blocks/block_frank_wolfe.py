@@ -15,7 +15,10 @@ from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
 from fastm4n.surrogates import LogLoss, MirrorProxLoss
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
+
+    from fastm4n.solvers.base import Options, Solution, State
+    from fastm4n.solvers.history import Monitor
 
 
 ORACLES = ("exact", "mirror_prox")
@@ -163,7 +166,7 @@ class BlockFrankWolfe(Solver):
     {'solver__step': 'line_search'}
     """
 
-    variants = (
+    variants: tuple[dict[str, Any], ...] = (
         {}, {"step": "exact"}, {"step": "fixed"}, {"step": "pairwise", "cache": 5},
         {"oracle": "mirror_prox", "accelerate": False, "sampling": "permutation"})
     follows_paths = True
@@ -186,7 +189,7 @@ class BlockFrankWolfe(Solver):
         self.oracle_iter = oracle_iter
         self.kernel_cache_size = kernel_cache_size
 
-    def check(self):
+    def check(self) -> None:
         """Refuse invalid options.
 
         Raises
@@ -212,7 +215,7 @@ class BlockFrankWolfe(Solver):
                 f"step={self.step!r} has no atoms to cache. Use cache=None, or "
                 "step='line_search', 'pairwise' or 'away'.")
 
-    def refusal(self, problem):
+    def refusal(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MirrorProxLoss):
@@ -234,7 +237,7 @@ class BlockFrankWolfe(Solver):
                 "allow. Use step='line_search'.")
         return None
 
-    def cost(self, problem, options):
+    def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: the number of passes times `pass_work`.
 
         Passes are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
@@ -247,14 +250,16 @@ class BlockFrankWolfe(Solver):
             factor = COARSE
         return factor * PASSES * pass_work(problem)
 
-    def solve(self, problem, options, start, monitor):
+    def solve(
+        self, problem: Any, options: Options, start: State | None, monitor: Monitor,
+    ) -> Solution:
         """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
         return solve_blocks(
             problem.loss, problem.features, problem.weights, options.alpha, start, monitor,
             seed=options.seed, n_jobs=options.n_jobs, auto=options.auto, keep_best=True,
             keep_dual=options.keep_dual, **self.options())
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""
         names = "step", "sampling", "accelerate", "cache", "cache_F", "cache_nu"
         return {name: getattr(self, name) for name in names}
