@@ -269,7 +269,7 @@ class CRFsuiteModels(Target):
         state, transitions = [(0, 0, 0.5), (1, 1, -1.0)], [(0, 1, 2.0), (1, 0, 0.25)]
         self.seeds = [
             model_file(["B", "I"], ["w=a", "w=b"], state, transitions)[0],
-            model_file(["B", "I"], ["w=a", "w=b"], state, transitions, transitions=Transitions(order=">"))[0],
+            model_file(["B", "I"], ["w=a", "w=b"], state, transitions, order=">")[0],
             (Path(__file__).parent / "crfsuite_model" / "model.crfsuite").read_bytes()]
 
     def run(self, case, path):
