@@ -174,7 +174,7 @@ def test_folders_that_have_gone_or_changed_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"those of call 1 .*part 0 does not exist"):
         model.partial_fit(*parts[1])
     Sequences.from_batches([(X[:6], Y[:6])], tmp_path / "part 0")
-    with pytest.raises(ValueError, match="part 0 has other contents after it was opened"):
+    with pytest.raises(ValueError, match="part 0 was overwritten after it was opened"):
         model.partial_fit(*parts[1])
     assert_array_equal(model.coef_, coef)
     # a model from a pickle predicts all the same
