@@ -25,6 +25,9 @@ INTERNAL = (
         "blocks", "certificates", "checkpoints", "choice", "chunks", "dual_store",
         "free_intercept", "history", "interior_point", "limited_memory", "newton", "path",
         "proximal", "quasi_newton", "semismooth")),
+    # what the public estimators of that module are made of
+    *(f"fastm4n.research.soft.{name}" for name in (
+        "SoftProblem", "SoftGraphTask", "SoftLabelSetTask")),
 )
 
 
