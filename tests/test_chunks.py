@@ -16,6 +16,7 @@ from killed_fits import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
+from roads import assert_same_optimum
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.base import clone
@@ -23,7 +24,6 @@ from sklearn.base import clone
 from fastm4n import (
     MulticlassClassifier,
     MultiLabelClassifier,
-    OrdinalClassifier,
     OutOfCore,
     QuasiNewton,
     Sequences,
@@ -42,6 +42,8 @@ from fastm4n.surrogates import Log
 from fastm4n.tasks.pieces import Folder
 
 SURROGATES = ("max_margin", "max_min", "log")
+# some weights are held at zero
+BOUND = np.array([[-0.3], [-0.0], [-1.0]])
 
 
 def sequences(n=60, seed=0, d=5, k=3, longest=8):
@@ -71,55 +73,6 @@ def n_chunks(monkeypatch):
 
     monkeypatch.setattr(ChunkedEngine, "__init__", noted)
     return made
-
-
-def assert_same_optimum(one, other):
-    """Each dual value is below the other's objective: both gaps are bounds of one problem."""
-    for a, b in ((one, other), (other, one)):
-        assert a.dual_objective_ <= b.primal_objective_ * (1 + 1e-12)
-        assert_allclose(
-            a.primal_objective_ - a.dual_objective_, a.duality_gap_, atol=1e-12)
-
-
-# some weights are held at zero
-BOUND = np.array([[-0.3], [-0.0], [-1.0]])
-TAGGERS = [
-    {}, {"penalty": "elasticnet"}, {"states": "observed"}, {"transitions": Transitions(features=[0, 2])},
-    {"penalty": L2(bounds={"coef": (BOUND, -BOUND), "start_coef": (0.0, 0.0)})},
-    {"cost_scale": "mean", "transitions": Transitions(start_end=False)}, {"alpha": 1e-3, "fit_intercept": False},
-]
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", TAGGERS, ids=str)
-def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, options, n_chunks):
-    X, y = sequences()
-    options = {"alpha": 0.02, "tol": 1e-3, "random_state": 0, **options}
-    whole = SequenceTagger(surrogate, **options).fit(X, y)
-    parts = SequenceTagger(surrogate, solver=OutOfCore(memory=0.02), **options).fit(X, y)
-    assert n_chunks[0] > 3 and parts.relative_gap_ <= 1e-3
-    assert_same_optimum(whole, parts)
-    assert_array_equal(parts.classes_, whole.classes_)
-    if options.get("states") == "observed":
-        zero = whole.coef_ == 0
-        assert_array_equal(parts.coef_[zero], 0.0)
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", [
-    {}, {"penalty": "elasticnet"}, {"class_weight": "balanced", "fit_intercept": 2.0},
-    {"penalty": L2(bounds=(BOUND, -BOUND))}], ids=str)
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix], ids=["dense", "CSR"])
-def test_a_classifier_by_chunks_has_the_optimum_of_one_in_memory(
-        surrogate, options, kind, n_chunks):
-    X, y = rows()
-    weights = np.arange(len(y)) % 3
-    options = {"alpha": 0.02, "tol": 1e-3, "random_state": 0, **options}
-    for cls in (MulticlassClassifier, OrdinalClassifier):
-        whole = cls(surrogate, **options).fit(kind(X), y, weights)
-        parts = cls(surrogate, solver=OutOfCore(memory=0.01), **options).fit(kind(X), y, weights)
-        assert n_chunks[-1] > 2 and parts.relative_gap_ <= 1e-3
-        assert_same_optimum(whole, parts)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from folder_cases import assert_fits_by_chunks_alone
 from numpy.testing import assert_array_equal
+from roads import assert_same_optimum
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from test_chunks import assert_same_optimum, rows, sequences
+from test_chunks import rows, sequences
 
 from fastm4n import (
     Graphs,

@@ -4,25 +4,19 @@ import numpy as np
 import pytest
 from graph_cases import random_graphs, with_random_factors
 from numpy.testing import assert_allclose, assert_array_equal
+from roads import assert_same_optimum
 from scipy import sparse
-from test_chunks import assert_same_optimum, not_canonical, same
 from test_chunks import n_chunks as n_chunks  # a fixture
+from test_chunks import not_canonical, same
 from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
 from fastm4n.penalties import L2
-from fastm4n.research import Boost
-from fastm4n.surrogates import Log
 from fastm4n.tasks.pieces import Folder
 
 SURROGATES = ("max_margin", "max_min", "log")
 DATA = {
-    "plain": {}, "features of edges": {"n_edge_features": 2},
-    "types": {"n_types": 2, "n_edge_types": 2},
-    "types and features": {"n_types": 2, "n_edge_types": 3, "n_edge_features": 1},
-    "weights": {"weights": True, "labels": 2}, "forests": {"forest": True, "weights": True},
-    "two labels": {"labels": 2, "most": 7}, "forests of two": {"forest": True, "labels": 2},
-}
+    "plain": {}, "types and features": {"n_types": 2, "n_edge_types": 3, "n_edge_features": 1}}
 
 
 def both(X, y, surrogate, memory=0.025, sample_weight=None, **options):
@@ -40,16 +34,6 @@ def both(X, y, surrogate, memory=0.025, sample_weight=None, **options):
         assert getattr(parts, name).shape == getattr(whole, name).shape
     assert parts.n_edge_features_in_ == whole.n_edge_features_in_
     return whole, parts
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("kind", DATA)
-def test_a_tagger_by_chunks_has_the_optimum_of_one_in_memory(surrogate, kind, n_chunks):
-    X, y = random_graphs(0, n=40, **DATA[kind])
-    whole, parts = both(X, y, surrogate)
-    assert n_chunks[0] > 2
-    assert parts.exact_ and parts.integrality_gap_ == 0.0
-    assert_allclose(parts.score(X, y), whole.score(X, y), atol=0.1)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -110,18 +94,6 @@ def test_factors(surrogate, labels, n_chunks):
     # those that count have none
     weights = [float(factors is None) for factors in X.factors]
     _, parts = both(X, y, surrogate, sample_weight=weights, inference="lp")
-
-
-@pytest.mark.parametrize("options", [
-    {"surrogate": Boost()}, {"surrogate": Log(0.5, cost_augmented=True)},
-    {"penalty": "elasticnet"}, {"penalty": L2(bounds={"coef": (-0.3, 0.3)})},
-    {"cost_scale": "mean", "cost": "squared"}, {"fit_intercept": False, "surrogate": "max_margin"},
-    {"alpha": "auto", "cost": "absolute"},
-], ids=str)
-def test_parameters(options, n_chunks):
-    X, y = random_graphs(4, n=40, weights=True, forest=True)
-    both(X, y, **{"surrogate": "max_min", **options})
-    assert n_chunks[0] > 2
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -13,7 +13,7 @@ from killed_fits import (
     writing_kills,
 )
 from numpy.testing import assert_array_equal
-from test_chunks import assert_same_optimum
+from roads import assert_same_optimum
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences, regularization_path
 from fastm4n.research import SoftGraphTagger

@@ -3,44 +3,16 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
-from test_chunks import assert_same_optimum, rows, sequences
+from roads import assert_same_optimum
+from test_chunks import rows, sequences
 
 from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
-    OrdinalClassifier,
-    Sequences,
     SequenceTagger,
 )
 
 SURROGATES = ("max_margin", "max_min", "log")
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("cls", [MulticlassClassifier, OrdinalClassifier])
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "CSR"])
-def test_classifiers_have_the_optimum_of_all_data(surrogate, cls, kind):
-    X, y = rows(90)
-    weights = 1.0 + np.arange(90) % 3
-    model, whole = (cls(surrogate, alpha=0.02, random_state=0) for _ in range(2))
-    for part in (slice(0, 30), slice(30, 31), slice(31, 90)):
-        assert model.partial_fit(
-            kind(X[part]), y[part], [0, 1, 2], weights[part]) is model
-        assert model.relative_gap_ <= 1e-3
-    assert_same_optimum(model, whole.fit(kind(X), y, weights))
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.02}, {"penalty": "elasticnet"}], ids=str)
-def test_taggers_have_the_optimum_of_all_data(surrogate, options):
-    X, y = sequences(40)
-    classes = sorted({label for labels in y for label in labels})
-    model, whole = (SequenceTagger(surrogate, random_state=0, **options) for _ in range(2))
-    model.partial_fit(X[:3], y[:3], classes).partial_fit(X[3:25], y[3:25])
-    model.partial_fit(Sequences.from_list(X[25:]), y[25:])
-    assert_same_optimum(model, whole.fit(X, y))
-    assert_array_equal(model.classes_, whole.classes_)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -14,14 +14,9 @@ import pytest
 from killed_fits import Killed, writing_kills
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code, started
+from roads import assert_same_optimum
 from scipy import sparse
-from test_chunks import (
-    KINDS,
-    assert_same_fit,
-    assert_same_optimum,
-    rows,
-    sequences,
-)
+from test_chunks import KINDS, assert_same_fit, rows, sequences
 from test_partial_fit import losses_of
 
 from fastm4n import (
@@ -55,20 +50,6 @@ def with_calls(model, parts=PARTS, X=X, y=Y):
     for part in parts:
         model.partial_fit(X[part], y[part], CLASSES)
     return model
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", [
-    {"alpha": "auto"}, {}, {"penalty": "elasticnet"}, {"states": "observed"},
-    {"transitions": Transitions(features=[0, 2])}], ids=str)
-def test_taggers_have_the_optimum_of_all_data(surrogate, options):
-    model = with_calls(tagger(None, surrogate, **options))
-    assert model.relative_gap_ <= 1e-3
-    whole = SequenceTagger(surrogate, **{"alpha": 0.02, "random_state": 0, **options}).fit(X, Y)
-    assert_same_optimum(model, whole)
-    assert_array_equal(model.classes_, whole.classes_)
-    if "states" in options:
-        assert_array_equal(model.coef_[whole.coef_ == 0], 0.0)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
