@@ -112,7 +112,7 @@ def test_the_first_scores_of_the_log_surrogate():
 
 
 def test_no_exact_step():
-    with pytest.raises(ValueError, match="step='exact' needs .* MaxMin over PermutationOutputs"):
+    with pytest.raises(ValueError, match="step='exact' needs .* MaxMinLoss over PermutationOutputs"):
         permutations(0).solve("max_min", step="exact")
 
 
