@@ -24,9 +24,10 @@ def roads_of(cls):
         if (on_disk or "disk" not in road) and ("calls" not in road or hasattr(cls, "partial_fit"))]
 
 
-def cut(X, y, weights, n=3):
-    """Parts of different sizes, one of a single example."""
-    edges = [0, len(X) // 3, len(X) // 3 + 1, len(X)][: n + 1]
+def cut(X, y, weights):
+    """Three parts of different sizes, one of a single example."""
+    size = X.shape[0] if hasattr(X, "shape") else len(X)
+    edges = [0, size // 3, size // 3 + 1, size]
     for start, stop in zip(edges, edges[1:], strict=False):
         yield X[start:stop], y[start:stop], None if weights is None else weights[start:stop]
 

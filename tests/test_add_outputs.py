@@ -211,8 +211,8 @@ def test_the_path(folder, surrogate):
     ("NoBest", "max_min", "NoBest has no method `best`"),
     ("NoBest", "log", "NoBest has none: implement `sum_product`"),
     ("NoMarginals", "log", "NoMarginals has no method `sum_product`"),
-    ("WrongValue", "max_margin", "WrongValue under MaxMargin: the value that `best`"),
-    ("WrongValue", "max_min", "WrongValue under MaxMargin: the value that `best`"),
+    ("WrongValue", "max_margin", "WrongValue under MaxMarginLoss: the value that `best`"),
+    ("WrongValue", "max_min", "WrongValue under MaxMarginLoss: the value that `best`"),
 ])
 def test_a_missing_piece(folder, name, surrogate, message):
     outputs = getattr(compiled(folder, "incomplete"), name)()

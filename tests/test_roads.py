@@ -32,7 +32,7 @@ __all__ = ["client"]  # a fixture
 SURROGATES = ("max_margin", "max_min", "log")
 # some weights are held at zero
 BOUND = np.array([[-0.3], [-0.0], [-1.0]])
-# the parts of a fit that only one piece of data can have
+# parameters that fits over partitions refuse; rounds are many at a small alpha, too
 ONE_PIECE = {"states", "transitions"}
 
 
@@ -97,7 +97,8 @@ def cases():
     for number, (cls, data, options) in enumerate(FITS):
         for surrogate in [options["surrogate"]] if "surrogate" in options else SURROGATES:
             for road in roads_of(cls):
-                if road == "partitions" and ONE_PIECE & options.keys():
+                if road == "partitions" and (
+                        ONE_PIECE & options.keys() or options.get("alpha") == 1e-3):
                     continue
                 if road != "memory":
                     name = f"{cls.__name__}-{data}-{number}-{surrogate}-{road}"

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import CSR, Array
 
-__all__ = ["SoftGraphTagger", "SoftMultiLabelClassifier", "SoftSolution", "solve_soft"]
+__all__ = ["SoftGraphTagger", "SoftMultiLabelClassifier", "solve_soft"]
 
 # tables of pairs by the `pairwise` of graph taggers
 PAIRS = {"full": "tables", "symmetric": "symmetric", "potts": "equal"}
