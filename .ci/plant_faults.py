@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plant faults in kernels and seams, one at a time, and see whether a test fails by each.
 
-    python .ci/plant_faults.py --seed 1 --number 50 /tmp/faults
+    python .ci/plant_faults.py --seed 1 --number 50 FOLDER
 
 works in a copy of the repository in that folder, which must be built in place (a copy of a built
 tree is not built again). It draws lines of the sources by the seed, changes one operator, constant

@@ -32,8 +32,8 @@ def cut(X, y, weights):
         yield X[start:stop], y[start:stop], None if weights is None else weights[start:stop]
 
 
-def fit_by(road, model, X, y, weights=None, *, folder=None, client=None, memory=MEMORY):
-    """A clone of the model, fitted to these data by a road.
+def fit_by(road, model, X, y, weights=None, *, folder=None, memory=MEMORY):
+    """A clone of the model, fitted to these data by a road; "partitions" need a Dask client.
 
     Parameters
     ----------
@@ -43,8 +43,6 @@ def fit_by(road, model, X, y, weights=None, *, folder=None, client=None, memory=
         As of `fit`, X and y being sliced like lists.
     folder : Path
         A place for "disk".
-    client : distributed.Client
-        For "partitions".
     memory : float
         Of chunks, in MiB.
     """

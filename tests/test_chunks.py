@@ -16,7 +16,7 @@ from killed_fits import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
-from roads import assert_same_optimum
+from roads import assert_same_optimum, counted_chunks
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.base import clone
@@ -65,14 +65,8 @@ def rows(n=120, seed=0, d=6, k=3):
 @pytest.fixture
 def n_chunks(monkeypatch):
     """Numbers of chunks of the fits that are made."""
-    made, init = [], ChunkedEngine.__init__
-
-    def noted(self, *args, **options):
-        init(self, *args, **options)
-        made.append(self.n_chunks)
-
-    monkeypatch.setattr(ChunkedEngine, "__init__", noted)
-    return made
+    with counted_chunks(monkeypatch) as made:
+        yield made
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)

@@ -1,7 +1,7 @@
 """Ctrl-C within compiled loops: `look`, which they call now and then.
 
 It reads a clock, and about every 50 ms takes the GIL and has Python look for signals.  That is for
-the main thread alone; in others it asks `_interrupts.py` whether they are to stop.
+the main thread alone; in others it asks `interrupts.py` whether they are to stop.
 """
 
 cdef extern from * nogil:

@@ -27,7 +27,7 @@ from fastm4n.base.checks import (
 from fastm4n.base.label_costs import as_costs, as_kept
 from fastm4n.base.threads import n_threads
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._penalties import is_pure_l1, needs_weights
+from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
@@ -218,7 +218,10 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         return self._owned(task.problem(task.read(Memory(*data), census), census, one_alpha))
 
     def _owned(self, problem):
-        problem.owner = self
+        """The problem with the traits that solvers read of the estimator and its penalty."""
+        penalty = as_penalty(getattr(self, "penalty", "l2"))
+        problem.owner, problem.modulus = self, 1.0 - penalty._ratio()
+        problem.has_groups = isinstance(penalty, Group)
         return problem
 
     def _fit(self, *data, call=None, census=None):
@@ -239,7 +242,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         solver = out_of_core(task, pieces.X, pieces.allowed)
         if solver is not None:
             pieces = Folder(*pieces[:4], self, solver, call)
-        problem = self._owned(task.finished(task.problem(pieces, census, one_alpha=True)))
+        problem = self._owned(task.problem(pieces, census, one_alpha=True))
         if call is not None and problem.chunks is None:
             problem.road = "calls"
         alpha = task.alpha_of(problem.blocks.kept.size)

@@ -294,7 +294,7 @@ cdef int search_signed(network_t* g) except -1 nogil:
 #
 # whatever f is, with equality at a maximum flow: the certificate is made of these two numbers.
 #
-# Augmenting paths (`_paths.pyx`) find it.  A solve may start from any flow (Kohli and Torr, 2007):
+# Augmenting paths, see above, find it.  A solve may start from any flow (Kohli and Torr, 2007):
 # what is more than the capacities allow is cut off, and the rest stays.  Where only the w_i have
 # moved, the search trees stay as well, but for what hangs on nodes that are no roots any more, or
 # roots of the other tree; flows are then read only where the search pushed.  Memory and the time

@@ -423,7 +423,7 @@ cdef class DoubledGraph:
 #
 # Nodes with |a_i| >= sum of |P_e| / 2 of their edges have their label without a cut.  The doubled
 # graph is its own mirror image, and so is a maximum flow that is found by paths and their images: n
-# nodes are searched instead of 2 n (`_paths.pyx`).
+# nodes are searched instead of 2 n (`cut.pyx`).
 #
 # Max-min over L adds h_i(p_i) = w_i min(l_0(p_i), l_1(p_i)), l_y' being the expected cost of the
 # answer y'.  f + h is concave, and on each of the intervals of [0, 1] between the breakpoints p*

@@ -796,7 +796,7 @@ width, unit, cost_scale
 
 # Graphs of two labels whose edges are drawn to the same one: their oracles are minimum cuts.
 #
-# The max oracle is one (`fastm4n.inference._attractive`).  The max-min oracle is two: the costs
+# The max oracle is one (`fastm4n.inference.cut`).  The max-min oracle is two: the costs
 # that a node expects when its label is 1 with probability p are h(p), the lower of two lines,
 # which has the slopes s below a point p* and s' <= s above it, the same at all nodes but for their
 # weights. Labellings S_t = {i: p_i > t} make up p, and so

@@ -129,8 +129,8 @@ class Run:
         template._check_parameters()
         task = template._task_class(template)
         pieces = task.read(Memory(X, y, sample_weight, lengths))
-        problem = self.problem = task.problem(pieces)
-        problem.owner, features = template, problem.features
+        problem = self.problem = template._owned(task.problem(pieces))
+        features = problem.features
         solver = as_solver(template.solver)
         reason = solver.refusal(problem)
         if reason is not None:

@@ -7,7 +7,6 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.penalties._penalties import Group, as_penalty
 from fastm4n.solvers.choice import as_solver
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.places import places
@@ -186,13 +185,6 @@ class Task:
     def classes_of_call(self, y, classes):
         """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
-
-    def finished(self, problem):
-        """A problem with the traits of the penalty."""
-        penalty = as_penalty(getattr(self, "penalty", "l2"))
-        problem.modulus = 1.0 - penalty._ratio()
-        problem.has_groups = isinstance(penalty, Group)
-        return problem
 
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
