@@ -409,6 +409,8 @@ class LabelNewton(Solver):
         if type(loss.outputs) is not SimplexOutputs:
             return self.refused(
                 f"is for MulticlassClassifier and OrdinalClassifier, got {problem.taker}")
+        if loss.outputs.target is not None:
+            return self.refused("needs true labels, and there are soft targets")
         kind = kind_of(loss)
         if kind is None:
             return self.refused(
