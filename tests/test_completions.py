@@ -11,7 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
-from fastm4n import BlockFrankWolfe, LabelNewton, MulticlassClassifier, QuasiNewton
+from fastm4n import (
+    BlockFrankWolfe,
+    LabelNewton,
+    MulticlassClassifier,
+    QuasiNewton,
+    SequenceTagger,
+)
 from fastm4n.estimators import _cells
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.losses import block_losses
@@ -525,6 +531,35 @@ def test_partial_labels_help():
         fitted = problem.fitted_by(solution, 0.01)
         scores = X @ fitted["coef_"].T + fitted["intercept_"]
         assert np.mean(scores.argmax(axis=1) == y) >= 0.97
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_void_positions_help(surrogate):
+    """Of sequences of which two thirds of the labels are not known."""
+    rng = np.random.default_rng(10)
+    centres, after = rng.normal(size=(3, 8)), rng.dirichlet(0.3 * np.ones(3), size=3)
+
+    def drawn(n):
+        X, y = [], []
+        for _ in range(n):
+            labels = [rng.integers(3)]
+            for _ in range(rng.integers(5, 15)):
+                labels.append(rng.choice(3, p=after[labels[-1]]))
+            y.append(np.array(labels))
+            X.append(0.8 * centres[y[-1]] + rng.normal(size=(len(labels), 8)))
+        return X, y
+
+    (X, y), (X_new, y_new) = drawn(60), drawn(100)
+    model = SequenceTagger(surrogate, alpha=0.01).fit(X, y)
+    full = model.score(X_new, y_new)
+    problem = model._problem(X, y)
+    labels = problem.loss.outputs.arguments()[0]
+    allowed = np.eye(3, dtype=bool)[labels]
+    allowed[rng.random(len(labels)) < 2 / 3] = True
+    solution = complete(problem, allowed, options_of(problem, 1e-3, 0.01))
+    for name, value in problem.fitted_by(solution, 0.01).items():
+        setattr(model, name, value)
+    assert model.score(X_new, y_new) >= full - 0.06
 
 
 def test_latent_states():

@@ -26,6 +26,7 @@ import numpy as np
 
 from fastm4n.base.threads import in_threads
 from fastm4n.solvers.base import Solution
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
 from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates import LogLoss
@@ -82,6 +83,10 @@ class Clamp:
         # how often a number counts at most: behind the parts once for each part and pair of parts
         self.most = np.repeat((1.0 + counts) ** 2, sizes)
         self.most[places[is_label]] = 1.0
+        # rows of equal shares of the allowed labels, and of all
+        self.rows, self.even = np.zeros((2, layout.n_numbers))
+        for of, some in ((self.rows, self.allowed), (self.even, is_label)):
+            of[places[some]] = (some / some.sum(axis=1, keepdims=True))[some]
 
     def sums(self, numbers):
         """Sums of flat numbers over blocks."""
@@ -149,8 +154,10 @@ class Round:
 def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None, start=None):
     """Minimise F in rounds, each of which makes completions and fits the weights to them.
 
-    The first completions are means over the allowed outputs where outputs have marginals, and any
-    allowed outputs elsewhere. Examples that the problem has merged need the same allowed labels.
+    Under the log surrogate the first completions are means over the allowed outputs. Fits to means
+    by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs at
+    simple weights: mean inputs of each label where it is allowed. Examples that the problem has
+    merged need the same allowed labels.
 
     Parameters
     ----------
@@ -206,11 +213,13 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         return points, values
 
     if targets is None:
-        # at scores of zero every allowed output is best, and so is their mean
-        has_means = outputs.has_marginals and not outputs.has_relaxation
-        targets = (clamp.marginals if is_log or has_means else clamp.best)(scores)[0]
+        if not is_log:
+            outputs.set_target(clamp.rows, costs)
+            engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
+            engine.rebuild_weights(clamp.even)
+            scores_of(outputs.layout, features, scores)
+        targets = completed(scores)[0]
     outputs.set_target(targets, costs)
-    loss.check()
     options = replace(options, scale=problem.scale(), keep_dual=True)
     best, rows, converged = None, [], False
     while len(rows) < max_rounds and not converged:
@@ -219,14 +228,14 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         options = replace(options, is_warm=start is not None)
         solution = choose(problem, options).solve(problem, options, start, Monitor.of(options))
         scores_of(outputs.layout, features, scores)
-        next_targets, values = completed(scores, targets)
+        next_targets, values = completed(scores, targets if rows else None)
         found = solution.certificate
         objective = found.primal + float(np.sum(p * (clamp.sums(targets * scores) - values)))
         rows.append((objective, found.primal, found.dual, found.gap, solution.n_iter))
         fall = np.inf if best is None else best.objective - objective
         if fall >= 0.0:
             best = Round(objective, targets, features.state(), solution)
-        converged = fall <= tol * options.scale
+        converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
         if solution.interrupted:
             break
         targets, start = next_targets, solution.state
