@@ -29,7 +29,7 @@ from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 
 
 def pytest_generate_tests(metafunc):

@@ -9,7 +9,7 @@ from joblib import hash as content_hash
 
 from fastm4n.base.array_files import read_arrays, understood, write_arrays
 from fastm4n.base.atomic import probe
-from fastm4n.solvers.checkpoints import Pace, check_fingerprint
+from fastm4n.solvers.monitor import Pace, check_fingerprint
 
 if TYPE_CHECKING:
     from typing import Any

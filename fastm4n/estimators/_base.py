@@ -29,9 +29,8 @@ from fastm4n.base.threads import n_threads
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
-from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor, keeping
 from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks.chain_weights import PACKED
 from fastm4n.tasks.parameters import DECODINGS

@@ -22,12 +22,11 @@ from fastm4n.base.checks import (
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
-from fastm4n.solvers.checkpoints import IDLE, fingerprint
 from fastm4n.solvers.choice import as_solver
-from fastm4n.solvers.history import tqdm_bar
+from fastm4n.solvers.monitor import IDLE, fingerprint, tqdm_bar
 from fastm4n.solvers.path import PathFollower
 from fastm4n.tasks.kernels import named_kernel
 from fastm4n.tasks.pieces import Memory

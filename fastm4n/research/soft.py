@@ -25,9 +25,9 @@ from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngine, SoftFeatures
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.blocks._engine import EngineState
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import Certificate, certify
-from fastm4n.solvers.history import HISTORY_KEYS, Progress
+from fastm4n.solvers.monitor import HISTORY_KEYS, Progress
 from fastm4n.surrogates import MaxMarginLoss
 from fastm4n.tasks.graph_input import by_type
 from fastm4n.tasks.graph_model import (

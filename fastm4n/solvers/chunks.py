@@ -273,9 +273,8 @@ class ChunkedEngine:
             first, last = self.edges[c], self.edges[c + 1]
             parts = [term[first:last] for term in terms]
             cost = (last - first) * (50 * engine.surrogate.max_size + engine.features.visit_cost)
-            in_threads(
-                lambda a, b: largest.append(engine.certify_range(a, b, engine.mu, *parts)),
-                last - first, cost, self.n_jobs)
+            largest.extend(in_threads(
+                engine.certify_range, last - first, cost, self.n_jobs, engine.mu, *parts))
 
         self.for_each(range(self.n_chunks), visit)
         return max(largest)

@@ -10,9 +10,8 @@ from fastm4n.base.checks import (
     check_flag,
     check_number,
 )
-from fastm4n.solvers.base import Solver
+from fastm4n.solvers.base import PASSES, Solver
 from fastm4n.solvers.blocks.block_coordinate import solve_engine
-from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
 from fastm4n.solvers.blocks.schedule import SAMPLINGS
 from fastm4n.solvers.chunks import NEGLIGIBLE_BESIDE_NEW, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import StrPath
     from fastm4n.solvers.base import Options, Solution, State
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 STEPS = ("line_search", "exact")
 
@@ -104,7 +103,7 @@ class OutOfCore(Solver):
         if self.visits is not None:
             check_number("visits", self.visits, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         if problem.road == "partitions":  # members hold theirs in memory
             return None if self.work_folder is None else (

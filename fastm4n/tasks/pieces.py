@@ -23,9 +23,9 @@ from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.penalties._penalties import is_pure_l1
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
-from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
 from fastm4n.solvers.chunks import SurrogateTraits
 from fastm4n.solvers.dual_store import ENDED, STATE, DualStore
+from fastm4n.solvers.monitor import FIT, IDLE, fingerprint
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.tasks.places import n_examples
 from fastm4n.tasks.problem import Blocks

@@ -34,8 +34,7 @@ from fastm4n.estimators import (
     SequenceTagger,
 )
 from fastm4n.solvers.certificates import ROUNDING
-from fastm4n.solvers.checkpoints import claim_file
-from fastm4n.solvers.history import Progress
+from fastm4n.solvers.monitor import Progress, claim_file
 from fastm4n.tasks.base import Census
 
 if TYPE_CHECKING:
