@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from fastm4n.solvers.newton import LabelNewton
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
-    from fastm4n.tasks.transitions import Transitions
+    from fastm4n.tasks.chain_weights import Transitions
 
 if find_spec("fastm4n.solvers.blocks._engine") is None:
     raise ImportError(
@@ -108,7 +108,7 @@ __getattr__, __dir__ = attach(
         "QuasiNewton": "solvers.quasi_newton", "RegularizationPath": "path",
         "RegularizationPathCV": "path", "SequenceScaler": "data", "SequenceTagger": "estimators",
         "SequenceVectorizer": "data", "Sequences": "data", "checkpointing": "solvers.monitor",
-        "Transitions": "tasks.transitions", "load_model": "models", "regularization_path": "path",
+        "Transitions": "tasks.chain_weights", "load_model": "models", "regularization_path": "path",
         "save_model": "models",
     },
     (

@@ -39,7 +39,7 @@ from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
 from fastm4n.surrogates import Log
-from fastm4n.tasks.pieces import Folder
+from fastm4n.tasks.base import Memory
 
 SURROGATES = ("max_margin", "max_min", "log")
 # some weights are held at zero
@@ -152,8 +152,7 @@ def not_canonical(X):
 
 
 def chunks_of(model, X, y, weights):
-    folder = Folder(X, y, weights, None, model, model.solver, None)
-    return model._task_class(model).problem(folder).chunks
+    return model._task_class(model).problem(Memory(X, y, weights), solver=model.solver).pieces
 
 
 KINDS = {

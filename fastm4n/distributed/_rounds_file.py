@@ -71,7 +71,7 @@ class RoundsFile:
             rounds.restore(arrays)
 
 
-def fingerprint(rounds: Any) -> str:
+def fingerprint(rounds):
     """Short texts of all inputs of a fit in rounds, by name."""
     described = rounds.described
     return {

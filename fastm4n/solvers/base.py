@@ -128,22 +128,22 @@ class Options:
     is_warm: bool = False
 
     @property
-    def auto(self) -> bool:
+    def auto(self):
         """Whether ``solver="auto"``."""
         return isinstance(self.solver, str)
 
     @property
-    def gap(self) -> float:
+    def gap(self):
         """The absolute gap to reach."""
         return self.tol * self.scale
 
 
-def packed(run: Any, names: tuple[str, ...]) -> FloatArray:
+def packed(run, names):
     """The attributes of these names, numbers each, as an array."""
     return np.array([getattr(run, name) for name in names], dtype=np.float64)
 
 
-def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
+def unpack(run, names, numbers):
     """Set the attributes of `packed`, with the types of their present values."""
     for name, number in zip(names, numbers.tolist(), strict=True):
         setattr(run, name, type(getattr(run, name))(number))
@@ -153,12 +153,12 @@ def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
 PASSES = 43.0
 
 
-def pass_work(problem: Any) -> float:
+def pass_work(problem):
     """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
     return problem.weights.size * (problem.features.visit_cost + problem.loss.outputs.oracle_cost)
 
 
-def block_work(problem: Any) -> float:
+def block_work(problem):
     """Multiply-adds of a usual fit by steps of blocks."""
     return PASSES * pass_work(problem)
 
@@ -206,7 +206,7 @@ class Solver(NamesParameters, BaseEstimator):
         ----------
         problem : Problem
         """
-        if self.is_whole and (problem.chunks is not None or problem.road == "partitions"):
+        if self.is_whole and not problem.pieces.is_whole:
             return self.refused("needs all data in memory")
         if self.outputs is not None and type(problem.loss.outputs) is not self.outputs[0]:
             return self.refused(f"is for {self.outputs[1]}, got {problem.taker}")

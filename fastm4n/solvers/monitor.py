@@ -9,7 +9,6 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -20,12 +19,6 @@ from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
 from fastm4n.base.threads import one_blas_thread
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from fastm4n.base.types import Array
-
 logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
@@ -34,7 +27,7 @@ HISTORY_KEYS = (
 )
 
 
-def tqdm_bar(verbose: int, **options: Any) -> Any:
+def tqdm_bar(verbose, **options):
     """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
     if not verbose:
         return None
@@ -56,13 +49,13 @@ class Progress:
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
-    def __init__(self, verbose: int, max_iter: int, tol: float) -> None:
+    def __init__(self, verbose, max_iter, tol):
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
         # smoothing=0: the remaining time is estimated from all passes, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
-    def share(self, row: dict[str, Any]) -> float:
+    def share(self, row):
         """How far the fit has come, from 0 to 1."""
         if self.tol <= 0.0:
             return min(1.0, row["pass"] / self.max_iter)
@@ -76,7 +69,7 @@ class Progress:
         # at least 0: gaps may rise above the first one
         return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
 
-    def update(self, row: dict[str, Any]) -> None:
+    def update(self, row):
         if not self.verbose:
             return
         if self.bar is not None:
@@ -89,7 +82,7 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
-    def close(self) -> None:
+    def close(self):
         if self.bar is not None:
             self.bar.close()
 
@@ -111,10 +104,7 @@ class Monitor:
         Whether Ctrl-C has ended the run.
     """
 
-    def __init__(
-        self, tol: float, max_iter: int, verbose: int = 0,
-        callback: Callable[[dict[str, Any]], Any] | None = None, checkpoint: Any = None,
-    ) -> None:
+    def __init__(self, tol, max_iter, verbose=0, callback=None, checkpoint=None):
         self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
         self.callback, self.interrupted = callback, False
         self.start = time.perf_counter()
@@ -122,14 +112,11 @@ class Monitor:
         self.progress = Progress(verbose, max_iter, tol)
 
     @classmethod
-    def of(cls, options: Any, checkpoint: Any = None) -> Monitor:
+    def of(cls, options, checkpoint=None):
         """The monitor of a fit with these options."""
         return cls(options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
-    def report(
-        self, n_passes: int, certificate: Any, policy: str, oracle_calls: int,
-        oracle_error: float = 0.0, cache_hits: int = 0,
-    ) -> bool:
+    def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
         """Append a row to the history, and return whether the callback ends the fit."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
@@ -142,7 +129,7 @@ class Monitor:
         return self.callback is not None and bool(self.callback(row))
 
     @contextmanager
-    def running(self, run: Any = None) -> Iterator[None]:
+    def running(self, run=None):
         """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
         try:
             yield
@@ -153,7 +140,7 @@ class Monitor:
         finally:
             self.progress.close()
 
-    def follow(self, run: Any, *args: Any) -> None:
+    def follow(self, run, *args):
         """Take the steps of a run until it `is_done`, from its checkpoint or ``begin(*args)``."""
         with self.running(run), one_blas_thread():
             if not self.resume(run):
@@ -164,24 +151,24 @@ class Monitor:
                     self.keep(run)
 
     @property
-    def seconds(self) -> float:
+    def seconds(self):
         """Seconds since the fit began."""
         return time.perf_counter() - self.start
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self):
         """The history as arrays."""
         return {key: np.asarray(values) for key, values in self.columns.items()}
 
-    def restore(self, arrays: dict[str, Any], seconds: float) -> None:
+    def restore(self, arrays, seconds):
         """Continue the history of `arrays`, so many seconds after the fit began."""
         self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
         self.start = time.perf_counter() - seconds
 
-    def resume(self, run: Any) -> bool:
+    def resume(self, run):
         """Restore a run from the checkpoint, and return whether there was one."""
         return self.checkpoint is not None and self.checkpoint.resume(run, self)
 
-    def keep(self, run: Any) -> None:
+    def keep(self, run):
         """Write a checkpoint of a run if it is time."""
         if self.checkpoint is not None:
             self.checkpoint.keep(run, self)
@@ -345,7 +332,7 @@ def checkpointing(file):
 def keeping(estimator, data):
     """Give the `FitCheckpoint` of a fit of this estimator, None outside `checkpointing`.
 
-    data : tuple
+    data : Memory
         Arguments of the fit.
     """
     file, used = _file.get()
@@ -357,7 +344,7 @@ def keeping(estimator, data):
             "checkpointing keeps no state of a fit with solver=OutOfCore(), which keeps it in its "
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
-    wanted = fingerprint(estimator, dict(zip(names, data, strict=False)))
+    wanted = fingerprint(estimator, {name: getattr(data, name) for name in names})
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)
     used.append(checkpoint)

@@ -40,12 +40,7 @@ from fastm4n.outputs._simplex import closed_form
 from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.schedule import LONGEST
-from fastm4n.solvers.certificates import (
-    OF_SCORES,
-    Certificate,
-    checked_gap,
-    scaled_dual,
-)
+from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, scaled_dual
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
@@ -434,7 +429,7 @@ class LabelNewton(Solver):
         means far from zero. Later calls of `partial_fit` continue with steps of blocks.
         """
         features, is_log = problem.features, kind_of(problem.loss) == "log"
-        if options.is_warm and problem.road == "calls":
+        if options.is_warm and problem.pieces.road == "calls":
             return np.inf
         work = block_work(problem)
         if is_log and features.n_features <= FEW_COLUMNS:

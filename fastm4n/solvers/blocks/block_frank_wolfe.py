@@ -224,7 +224,7 @@ class BlockFrankWolfe(Solver):
                 f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
                 "cache.")
         # visits of rounds over partitions are always line searches
-        if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
+        if self.step == "exact" and not loss.has_block_step and problem.pieces.road != "partitions":
             return (
                 "step='exact' needs a closed-form step, which "
                 f"{problem.said('surrogate', 'cost')} of {problem.taker} does not have. Use "
