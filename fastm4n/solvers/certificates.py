@@ -1,4 +1,8 @@
-"""Certificates: objective values at feasible points, and the best of those of a fit."""
+"""Certificates: objective values at feasible points, and the best of those of a fit.
+
+`certify` is for the block solver, whose `Certifier` has the best so far. The others make a
+`Certificate` of their own points and set `is_done`, at which `Monitor.follow` stops.
+"""
 
 from __future__ import annotations
 

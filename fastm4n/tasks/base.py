@@ -10,7 +10,7 @@ from scipy import sparse
 
 from fastm4n.base.arrays import flat
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1
+from fastm4n.penalties._penalties import as_penalty, is_pure_l1
 from fastm4n.solvers.base import State
 from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
@@ -456,7 +456,7 @@ class Task:
             problem = self.in_memory(pieces, census, one_alpha)
         penalty = as_penalty(self.penalty)
         problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
-        problem.has_groups = isinstance(penalty, Group)
+        problem.has_groups = penalty._by_rows
         return problem
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):

@@ -13,7 +13,13 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.data.disk._graph_files import ARRAYS
 from fastm4n.outputs import row_stride
 from fastm4n.outputs._graph import numbers_of_edge
-from fastm4n.outputs.choice import Traits, asks_for_cycles, graph_with_cycle, oracles_of, outputs_by
+from fastm4n.outputs.graph_oracles import (
+    Traits,
+    asks_for_cycles,
+    graph_with_cycle,
+    oracles_of,
+    outputs_by,
+)
 from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import encode
