@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from fastm4n import OutOfCore
-from fastm4n.estimators._cells import KINDS
 
 ROADS = ("memory", "disk", "calls", "calls on disk", "partitions")
 # bytes of chunks: the data of these tests have more than two
@@ -18,7 +17,7 @@ MEMORY = 0.01
 
 def roads_of(cls):
     """The roads that an estimator has."""
-    on_disk = KINDS[cls._task].stored is not None
+    on_disk = cls._task_class.chunks is not None
     return [
         road for road in ROADS
         if (on_disk or "disk" not in road) and ("calls" not in road or hasattr(cls, "partial_fit"))]
@@ -52,7 +51,7 @@ def fit_by(road, model, X, y, weights=None, *, folder=None, memory=MEMORY):
     if "disk" in road:
         model.set_params(solver=OutOfCore(memory=memory))
     if road == "disk":
-        stored = KINDS[model._task].stored(X, y, folder / "stored")
+        stored = model._task_class.stored(X, y, folder / "stored")
         return model.fit(*stored, weights)
     if "calls" in road:
         classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))

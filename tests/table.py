@@ -718,8 +718,7 @@ class Road:
     def stored(self):
         folder = self.folder / "stored"
         shutil.rmtree(folder, ignore_errors=True)
-        stored = _cells.kind_of(self.cell.estimator).stored
-        return (*stored(self.example.X, self.example.y, folder), self.example.weights)
+        return (*self.cls._task_class.stored(self.example.X, self.example.y, folder), self.example.weights)
 
     def on_disk(self):
         return self.cls(**self.parameters).fit(*self.stored())

@@ -48,7 +48,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
 PROGRAM = """
 import sys, numpy as np
 from fastm4n import GraphTagger, OutOfCore
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 sys.path.insert(0, sys.argv[3])
 from graph_cases import random_graphs

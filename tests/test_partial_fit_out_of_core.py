@@ -382,7 +382,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import numpy as np
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 from test_partial_fit_out_of_core import tagger, with_calls
 model = with_calls(tagger(sys.argv[1] + "/work", tol=1e-6))
