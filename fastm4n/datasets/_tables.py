@@ -77,8 +77,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
 
 
 def load_csv(
-    path: Source, *, target: int | str | None = -1,
-    columns: Sequence[str | int] | None = None,
+    path: Source, *, target: int | str | None = -1, columns: Sequence[str | int] | None = None,
     delimiter: str | None = None,
 ) -> Bunch:
     """Read a table: a line that names the columns, and then an example on each line.

@@ -33,6 +33,7 @@ from fastm4n.reference.penalty import Penalty
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from fastm4n.base.types import Parts
     from fastm4n.reference.blocks import Blocks
     from fastm4n.reference.chain_block import ChainBlocks
     from fastm4n.reference.permutation_block import PermutationBlocks
@@ -47,7 +48,7 @@ class BatchResult(NamedTuple):
     """
 
     states: list[Any]
-    w: tuple[Any, ...]
+    w: Parts
     history: np.ndarray
 
 
@@ -58,8 +59,8 @@ class SubgradientResult(NamedTuple):
     ``history`` has a row (pass, primal at the average) for each evaluated pass.
     """
 
-    w_average: tuple[Any, ...]
-    w: tuple[Any, ...]
+    w_average: Parts
+    w: Parts
     history: np.ndarray
 
 

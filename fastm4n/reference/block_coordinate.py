@@ -21,7 +21,7 @@ from fastm4n.reference.blocks import _between, _plus
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray
+    from fastm4n.base.types import FloatArray, Parts
     from fastm4n.reference.blocks import Blocks, Certificate
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -188,7 +188,7 @@ class BlockPasses:
             self.z_average = _between(self.z_average, self.z, share)
         self.n_visits += 1
 
-    def scores(self, i: int) -> tuple[Any, ...]:
+    def scores(self, i: int) -> Parts:
         """v_i at the present w."""
         return self.blocks.scores(i, self.blocks.prox(self.z))
 
@@ -216,10 +216,10 @@ class Result(NamedTuple):
     """
 
     states: list[Any]
-    w: tuple[Any, ...]
+    w: Parts
     history: np.ndarray
     average: list[Any] | None = None
-    w_average: tuple[Any, ...] | None = None
+    w_average: Parts | None = None
 
 
 def block_coordinate_frank_wolfe(

@@ -46,10 +46,9 @@ from fastm4n.reference.penalty import Penalty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Literal
+    from typing import Any
 
-    from fastm4n.base.types import FloatArray
-    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.base.types import FloatArray, Parts, SurrogateName
 
 
 class Certificate(NamedTuple):
@@ -122,9 +121,8 @@ class Blocks:
     has_natural_step = True  # of the log surrogate, whose states are natural parameters
 
     def __init__(
-        self, n: int, surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
-        weights: FloatArray | None = None,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+        self, n: int, surrogate: SurrogateName, alpha: float, weights: FloatArray | None = None,
+        penalty: Any = None,
     ) -> None:
         self.n, self.surrogate, self.alpha = n, surrogate, alpha
         self.penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
@@ -149,46 +147,42 @@ class Blocks:
         """The cost of the block's positions."""
         return self.cost
 
-    def point(self, i: int, state: dict[str, Any]) -> tuple[Any, ...]:
+    def point(self, i: int, state: dict[str, Any]) -> Parts:
         """``(*mu_i, h_i(mu_i))``, from nothing but the block's state."""
         if self.is_natural:
             return self.outputs.gibbs(state)[:-1]
         return *state, self.outputs.concave_part(
             state, self.surrogate, self.y[i], self.cost_of(i))
 
-    def oracle(self, i: int, v: tuple[Any, ...]) -> tuple[Any, ...]:
+    def oracle(self, i: int, v: Parts) -> Parts:
         """``(*s, h_i(s), upper)``: a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
         return self.outputs.oracle(
             v, self.surrogate, self.y[i], self.cost_of(i), self.oracle_tol)
 
-    def oracle_of_visit(
-        self, i: int, v: tuple[Any, ...], starts: dict[str, Any],
-    ) -> tuple[Any, ...]:
+    def oracle_of_visit(self, i: int, v: Parts, starts: dict[str, Any]) -> Parts:
         """The oracle of visits, which may be less exact.
 
         starts is a dictionary, at first empty, for starts of the next visit of a block.
         """
         return self.oracle(i, v)
 
-    def block_maximizer(self, i: int, v: tuple[Any, ...], mu: tuple[Any, ...]) -> Any:
+    def block_maximizer(self, i: int, v: Parts, mu: Parts) -> Any:
         """The point of block i that maximises the dual, the other blocks being fixed."""
         raise ValueError("only labels have exact steps; use step='line_search'.")
 
-    def inner(self, one: tuple[Any, ...], other: Any) -> float:
+    def inner(self, one: Parts, other: Any) -> float:
         """<one, other>, of two w."""
         return _inner(one, other)
 
-    def change_of_w(
-        self, i: int, old: tuple[FloatArray], new: list[FloatArray] | tuple[FloatArray],
-    ) -> tuple[FloatArray]:
+    def change_of_w(self, i: int, old: Parts, new: Parts) -> Parts:
         """The change of w(mu) when mu_i goes from old to new."""
         return _times(self.p[i] / self.alpha, self.features(i, _minus(old, new)))
 
-    def fitted(self, w: tuple[FloatArray]) -> tuple[FloatArray]:
+    def fitted(self, w: Parts) -> Parts:
         """w with zeros in the parts that are not fitted. By default all are fitted."""
         return w
 
-    def primal_weights(self, points: list[Any]) -> tuple[Any, ...]:
+    def primal_weights(self, points: list[Any]) -> Parts:
         """z(mu)  ([1]_, section 5.1, its sign put right), of points ``(*mu_i, h_i)``.
 
         It is w(mu) for Omega(w) = ||w||^2 / 2. Otherwise w(mu) is its prox.
@@ -196,22 +190,20 @@ class Blocks:
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
 
-    def prox(self, z: tuple[Any, ...]) -> tuple[Any, ...]:
+    def prox(self, z: Parts) -> Parts:
         """w = prox(z), equal to z if Omega(w) is ||w||^2 / 2."""
         return z if self.is_plain else self.fitted(self.penalty.prox(z))
 
-    def conjugate(self, z: tuple[Any, ...]) -> float:
+    def conjugate(self, z: Parts) -> float:
         """Omega*(z), over the parts that are fitted."""
         w = self.prox(z)
         return self.inner(w, z) - self.omega(w)
 
-    def omega(self, w: tuple[Any, ...]) -> float:
+    def omega(self, w: Parts) -> float:
         """Omega(w)."""
         return self.penalty.value(w)
 
-    def examine(
-        self, w: tuple[Any, ...],
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], float]:
+    def examine(self, w: Parts) -> tuple[list[Parts], list[Parts], float]:
         """Every block's scores and oracle at w, and P(w).
 
         Returns
@@ -229,14 +221,13 @@ class Blocks:
             for i, (v, answer) in enumerate(zip(scores, answers, strict=True))]
         return scores, answers, float(self.p @ losses) + self.alpha * self.omega(w)
 
-    def gap(self, v: tuple[Any, ...], point: tuple[Any, ...], upper: float) -> float:
+    def gap(self, v: Parts, point: Parts, upper: float) -> float:
         """g_i of a block at its scores v, for an upper bound of its oracle's value."""
         *mu, h = point
         return max(0.0, upper - h - _inner(v, mu))
 
     def certificate_of(
-        self, points: list[Any], z: tuple[Any, ...], scores: list[Any], answers: list[Any],
-        primal: float,
+        self, points: list[Any], z: Parts, scores: list[Any], answers: list[Any], primal: float,
     ) -> Certificate:
         """The certificate at the points, where z = z(mu), and its prox has been examined."""
         gaps = np.array([
@@ -250,7 +241,7 @@ class Blocks:
         z = self.primal_weights(points)
         return self.certificate_of(points, z, *self.examine(self.prox(z)))
 
-    def certificate(self, states: list[Any] | tuple[Any, ...]) -> Certificate:
+    def certificate(self, states: list[Any]) -> Certificate:
         """Primal, dual and gap at w(mu), from nothing but the states.
 
         The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and
@@ -275,9 +266,9 @@ class Blocks:
             for nodes, *others in states]
 
     def step(
-        self, group: Sequence[int], states: list[Any], points: list[Any], z: tuple[FloatArray],
+        self, group: Sequence[int], states: list[Any], points: list[Any], z: Parts,
         scores: list[Any], answers: list[Any],
-    ) -> tuple[FloatArray]:
+    ) -> Parts:
         """One step of length gamma of the blocks of a group, from the answers of their oracles.
 
         Let q = alpha ||sum_i (p_i / alpha) Phi(x_i) (s_i - mu_i)||^2, sums being over the group.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastm4n.base.types import Cost, FloatArray
+    from fastm4n.base.types import Cost, FloatArray, Parts
 
 
 class Outputs:
@@ -79,8 +79,7 @@ class Outputs:
 
     @classmethod
     def concave_part(
-        cls, mu: list[FloatArray] | tuple[Any, ...],
-        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        cls, mu: Parts, surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
         y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None,
         temperature: float = 1.0,
     ) -> float:
@@ -123,11 +122,10 @@ class Outputs:
 
     @classmethod
     def oracle(
-        cls, v: tuple[Any, ...],
-        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        cls, v: Parts, surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
         y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None, tol: float = 1e-9,
         temperature: float = 1.0,
-    ) -> tuple[Any, ...]:
+    ) -> Parts:
         """max_mu h(mu) + <v, mu> over the polytope, with what a certificate needs.
 
         Parameters
@@ -183,9 +181,7 @@ class Outputs:
         return *s, cls.concave_part(s, surrogate, y, cost), float(upper)
 
     @classmethod
-    def bounds(
-        cls, v: tuple[Any, ...], cost: FloatArray, mu: tuple[Any, ...], nu: FloatArray,
-    ) -> tuple[float, float]:
+    def bounds(cls, v: Parts, cost: FloatArray, mu: Parts, nu: FloatArray) -> tuple[float, float]:
         """Bounds on the value of the max-min problem from any feasible mu and nu.
 
         For the game  max_mu min_nu (1 / T) sum_t mu_t' cost nu_t + <v, mu>,

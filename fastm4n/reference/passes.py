@@ -43,7 +43,7 @@ from fastm4n.reference.blocks import Certificate, _inner, _minus, _plus, _times,
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray
+    from fastm4n.base.types import FloatArray, Parts
     from fastm4n.reference.blocks import Blocks
 
 # gaps and gains that are smaller than this share of what they are differences of are none
@@ -56,7 +56,7 @@ MOST_HITS = 10
 class Atom:
     """A point s of a block's polytope, as a tuple of parts, and a height l <= h_i(s)."""
 
-    point: tuple[Any, ...]
+    point: Parts
     height: float
     weight: float = 0.0
     used: int = 0
@@ -131,7 +131,7 @@ class AtomPasses(BlockPasses):
         self.oracle_calls = self.cache_hits = 0
         self.hits = [0] * blocks.n  # since the oracle was last called
 
-    def mu(self, i: int) -> tuple[FloatArray]:
+    def mu(self, i: int) -> Parts:
         """sum_a weight_a s_a."""
         return _total(_times(atom.weight, atom.point) for atom in self.atoms[i])
 
@@ -139,7 +139,7 @@ class AtomPasses(BlockPasses):
         """t_i = sum_a weight_a l_a."""
         return sum(atom.weight * atom.height for atom in self.atoms[i])
 
-    def points(self) -> list[tuple[FloatArray, float]]:
+    def points(self) -> list[Any]:
         return [self.blocks.point(i, self.mu(i)) for i in range(self.blocks.n)]
 
     def refresh(self, gaps: FloatArray) -> None:
@@ -151,7 +151,7 @@ class AtomPasses(BlockPasses):
         p, n = self.blocks.p[i], self.blocks.n
         return max(self.cache_F * self.gaps[i], self.cache_nu * self.refreshed_gap / (n * p))
 
-    def look(self, i: int, v: tuple[FloatArray]) -> tuple[FloatArray, float, int, int]:
+    def look(self, i: int, v: Parts) -> tuple[FloatArray, float, int, int]:
         """Values l + <v, s> of the atoms, t_i + <v, mu_i>, the best atom and the worst in use."""
         atoms = self.atoms[i]
         values = np.array([atom.height + _inner(v, atom.point) for atom in atoms])
@@ -223,9 +223,7 @@ class AtomPasses(BlockPasses):
         if chosen != worst:
             self.move(i, chosen, worst, gain, current - values[worst])
 
-    def line(
-        self, i: int, direction: tuple[FloatArray], slope: float, most: float,
-    ) -> tuple[float, float]:
+    def line(self, i: int, direction: Parts, slope: float, most: float) -> tuple[float, float]:
         """Length of the best step along a direction of mu_i, and by what the dual / p_i rises."""
         change = self.blocks.features(i, direction)
         scale = self.blocks.alpha * self.blocks.penalty.modulus

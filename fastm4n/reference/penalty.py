@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastm4n.base.types import FloatArray
+    from fastm4n.base.types import Parts
 
 
 def _parts(value, n_parts):
@@ -55,7 +55,7 @@ class Penalty:
     modulus: float = 1.0
     axis: int = None
 
-    def box(self, n_parts: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def box(self, n_parts: int) -> tuple[Parts, Parts]:
         """The bounds, (lower, upper), each a tuple with a number or an array for each part."""
         lower, upper = (-np.inf, np.inf) if self.bounds is None else self.bounds
         lower, upper = _parts(lower, n_parts), _parts(upper, n_parts)
@@ -76,7 +76,7 @@ class Penalty:
             return np.abs(part)
         return np.sqrt(np.sum(part**2, axis=self.axis, keepdims=True))
 
-    def prox(self, z: tuple[FloatArray]) -> tuple[FloatArray]:
+    def prox(self, z: Parts) -> Parts:
         """argmax_w <w, z> - Omega(w)."""
         thresholds = _parts(self.thresholds, len(z))
         out = []
@@ -86,7 +86,7 @@ class Penalty:
             out.append(np.clip(shrunk / self.modulus, low, high))
         return tuple(out)
 
-    def value(self, w: tuple[Any, ...]) -> float:
+    def value(self, w: Parts) -> float:
         """Omega(w), for w within the bounds."""
         return float(sum(
             0.5 * self.modulus * np.sum(part**2) + np.sum(t * self._size(part))

@@ -24,28 +24,27 @@ from fastm4n.reference.permutation import (
 )
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any
 
     from numpy.typing import NDArray
 
-    from fastm4n.base.types import Array, Cost, FloatArray
-    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.base.types import Array, Cost, FloatArray, Parts, SurrogateName
 
 
 class PermutationOutputs(Outputs):
     """Permutations: v and mu are tuples of one array (M, M)."""
 
     @classmethod
-    def best(cls, v: tuple[FloatArray]) -> tuple[tuple[FloatArray], float]:
+    def best(cls, v: Parts) -> tuple[Parts, float]:
         places, value = best_permutation(*v)
         return (permutation_indicator(places),), value
 
     @classmethod
-    def gibbs(cls, v: tuple[FloatArray]) -> tuple[FloatArray, float, float]:
+    def gibbs(cls, v: Parts) -> Any:
         return permutation_entropy(*v)
 
     @classmethod
-    def game(cls, v: tuple[FloatArray], cost: Cost, tol: float) -> tuple[tuple[FloatArray], float]:
+    def game(cls, v: Parts, cost: Cost, tol: float) -> tuple[Parts, float]:
         mu, _, _, upper = max_min_permutation(*v, cost)
         return (mu,), upper
 
@@ -272,10 +271,8 @@ class PermutationBlocks(Blocks):
     outputs = PermutationOutputs
 
     def __init__(
-        self, X: list[Array], y: list[NDArray[np.int64]],
-        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
-        weights: FloatArray | None = None, cost: FloatArray | None = None,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+        self, X: list[Array], y: list[NDArray[np.int64]], surrogate: SurrogateName, alpha: float,
+        weights: FloatArray | None = None, cost: FloatArray | None = None, penalty: Any = None,
     ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         self.X = [np.asarray(x, dtype=float) for x in X]
@@ -287,11 +284,11 @@ class PermutationBlocks(Blocks):
         M = len(self.y[i])
         return self.cost[:M, :M]
 
-    def scores(self, i: int, w: tuple[FloatArray]) -> tuple[FloatArray]:
+    def scores(self, i: int, w: Parts) -> Parts:
         return (self.X[i] @ w[0],)
 
-    def features(self, i: int, parts: tuple[FloatArray]) -> tuple[FloatArray]:
+    def features(self, i: int, parts: Parts) -> Parts:
         return (np.tensordot(parts[0], self.X[i], axes=2),)
 
-    def truth(self, i: int) -> tuple[FloatArray]:
+    def truth(self, i: int) -> Parts:
         return (permutation_indicator(self.y[i]),)
