@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastm4n.reference.block_coordinate import SplitMix64, _visits
-from fastm4n.reference.blocks import _minus, _plus, _times
-from fastm4n.reference.penalty import Penalty
+from fastm4n.reference.blocks import Penalty, _minus, _plus, _times
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Parts
     from fastm4n.reference.blocks import Blocks
     from fastm4n.reference.chain_block import ChainBlocks
-    from fastm4n.reference.permutation_block import PermutationBlocks
+    from fastm4n.reference.permutation import PermutationBlocks
     from fastm4n.reference.simplex_block import SimplexBlocks
 
 
