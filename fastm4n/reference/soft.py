@@ -330,7 +330,7 @@ class SoftProblem:
         moved, apart = to.phi - point.phi, to.differences - point.differences
         slope = to.loss - point.loss + self.w @ moved - self.delta[m] @ apart
         curvature = p * moved @ moved / self.alpha + apart @ apart / self.rho
-        if self.smoothing:
+        if self.smoothing and point.table is not None:
             slope -= self.smoothing * point.table @ (to.table - point.table)
             curvature += self.smoothing * np.sum((to.table - point.table) ** 2)
         gamma = 0.0 if slope <= 0.0 else 1.0 if slope >= curvature else slope / curvature
