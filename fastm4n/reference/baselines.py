@@ -65,7 +65,7 @@ class SubgradientResult(NamedTuple):
 
 def _check_not_empty(blocks):
     if blocks.n == 0:
-        raise ValueError("blocks has no examples; give it at least one.")
+        raise ValueError("blocks has no examples: give it at least one.")
 
 
 def _zeros(blocks):
@@ -93,8 +93,8 @@ def batch_frank_wolfe(blocks: Blocks, *, n_iter: int) -> BatchResult:
     Returns
     -------
     BatchResult
-        (states, w, history), with n_iter + 1 rows of history.  The dual never falls, and each
-        gap is at least P(w) - P*, as that of `Blocks.certificate`.
+        (states, w, history), with n_iter + 1 rows of history.  The dual never falls, and each gap
+        is at least P(w) - P*, as in `Blocks.certificate`.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def batch_frank_wolfe(blocks: Blocks, *, n_iter: int) -> BatchResult:
 
     Notes
     -----
-    The start is `Blocks.start`.  For "max_min" the line search is on a lower bound of the dual; for
-    "log" of sequences and permutations the step is one in natural parameters.
+    The start is `Blocks.start`.  For "max_min" the line search is on a lower bound of the dual. For
+    "log" of sequences and permutations the step is in natural parameters.
 
     Examples
     --------

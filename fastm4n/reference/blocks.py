@@ -98,12 +98,12 @@ class Penalty:
         for name, bound in ("lower", lower), ("upper", upper):
             if len(bound) != n_parts:
                 raise ValueError(
-                    f"the {name} bounds have {len(bound)} parts, but w has {n_parts}; "
+                    f"the {name} bounds have {len(bound)} parts, but w has {n_parts}: "
                     "give a number, or one entry for each part.")
         for k, (low, high) in enumerate(zip(lower, upper, strict=True)):
             if not np.all(np.asarray(low) <= high):
                 raise ValueError(
-                    f"bounds of part {k} of w have a lower one above the upper, or NaN; "
+                    f"bounds of part {k} of w have a lower one above the upper, or NaN: "
                     "give lower <= upper.")
         return lower, upper
 
@@ -187,7 +187,7 @@ class Blocks:
     surrogate : {"max_margin", "max_min", "log"}
     alpha : float
     weights : array of shape (n,) or None
-        Positive, divided by their sum; equal if None.
+        Positive, divided by their sum. Equal if None.
     penalty : Penalty, pair (lower, upper) or None
         Omega, or a pair of bounds. Parts that are not fitted are zero anyway.
     """
@@ -219,7 +219,7 @@ class Blocks:
         raise NotImplementedError
 
     def features(self, i: int, parts: Any) -> Any:
-        """Phi(x_i) parts, in the form of w; <w, it> = <v_i, parts>."""
+        """Phi(x_i) parts, in the form of w: <w, it> = <v_i, parts>."""
         raise NotImplementedError
 
     def truth(self, i: int) -> Any:
@@ -251,7 +251,7 @@ class Blocks:
 
     def block_maximizer(self, i: int, v: Parts, mu: Parts) -> Any:
         """The point of block i that maximises the dual, the other blocks being fixed."""
-        raise ValueError("only labels have exact steps; use step='line_search'.")
+        raise ValueError("only labels have exact steps: use step='line_search'.")
 
     def inner(self, one: Parts, other: Any) -> float:
         """<one, other>, of two w."""
@@ -398,7 +398,7 @@ class Blocks:
         old = [points[i] for i in group]
 
         def change_to(new):
-            """What w gains when the group goes to the points new, with their h."""
+            """The change of w when the group goes to the points new, with their h."""
             return _total(
                 self.change_of_w(i, a[:-1], b[:-1])
                 for i, a, b in zip(group, old, new, strict=True))

@@ -1,6 +1,6 @@
 """Sequences of labels: inference on a chain, whose marginal polytope is theirs.
 
-Conventions, in addition to those of `fastm4n.reference.simplex`:
+Conventions, in addition to `fastm4n.reference.simplex`:
 
 - A labelling y of T positions with R labels has the score
 
@@ -50,7 +50,7 @@ def _check_reached(forward, t):
 
 
 def _log_sum_exp(a):
-    """log(sum(exp(a), axis=0)); -inf for a column of -inf."""
+    """log(sum(exp(a), axis=0)), -inf for a column of -inf."""
     top = np.max(a, axis=0)
     finite = np.where(top == -np.inf, 0.0, top)
     with np.errstate(divide="ignore"):

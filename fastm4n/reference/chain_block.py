@@ -341,7 +341,7 @@ def chain_features(
     nodes : array of shape (T, R)
     transitions : array of shape (R, R)
     fit : tuple of str
-        The parts of w that are fitted; the others are zero.
+        The parts of w that are fitted. The others are zero.
 
     Returns
     -------

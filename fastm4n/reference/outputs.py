@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The oracles of a block whose outputs are of one kind; derived classes have no instances."""
+    """The oracles of blocks of one kind of outputs. Derived classes have no instances."""
 
     @classmethod
     def best(cls, v: Any) -> Any:
@@ -70,7 +70,7 @@ class Outputs:
     @classmethod
     def entropy(cls, *mu: Any) -> Any:
         """The entropy, if mu determines it."""
-        raise ValueError("the entropy does not follow from mu; see gibbs, which has it.")
+        raise ValueError("the entropy does not follow from mu: gibbs returns it.")
 
     @classmethod
     def least_cost(cls, costs: FloatArray) -> float:
@@ -90,11 +90,11 @@ class Outputs:
         mu : tuple of arrays
         surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin" and "softmax_margin".
+            The truth, used by "max_margin" and "softmax_margin".
         cost : array of shape (k, k)
             Not used by "log".
         temperature : float
-            Of "softmax_margin".
+            Used by "softmax_margin".
 
         Returns
         -------
@@ -140,7 +140,7 @@ class Outputs:
         tol : float
             Accuracy of "max_min" for sequences.
         temperature : float
-            Of "softmax_margin".
+            Used by "softmax_margin".
 
         Returns
         -------

@@ -147,7 +147,7 @@ class AtomPasses(BlockPasses):
         self.refreshed_gap = float(self.blocks.p @ gaps)
 
     def threshold(self, i: int) -> Any:
-        """What the best atom at hand has to gain for the oracle not to be called."""
+        """The least gain of the best known atom that saves an oracle call."""
         p, n = self.blocks.p[i], self.blocks.n
         return max(self.cache_F * self.gaps[i], self.cache_nu * self.refreshed_gap / (n * p))
 
@@ -160,7 +160,7 @@ class AtomPasses(BlockPasses):
         return values, float(weights @ values), int(np.argmax(values)), int(worst)
 
     def add(self, i: int, point: list[FloatArray], height: float) -> int:
-        """Number of the atom, which is new or not; of two heights it has the larger."""
+        """Number of the atom, new or known, with the larger of two heights."""
         atoms = self.atoms[i]
         for a, atom in enumerate(atoms):
             if all(map(np.array_equal, atom.point, point)):
@@ -172,7 +172,7 @@ class AtomPasses(BlockPasses):
         return len(atoms) - 1
 
     def prune(self, i: int, keep: Any) -> None:
-        """Leave at most `keep` atoms, one at least; mu_i and t_i stay."""
+        """Keep at most `keep` atoms, but at least one. mu_i and t_i stay."""
         atoms = self.atoms[i]
         while len(atoms) > max(1, keep):
             unused = [atom for atom in atoms if atom.weight == 0]
@@ -194,7 +194,7 @@ class AtomPasses(BlockPasses):
                 atoms[a].weight += weight
 
     def visit(self, i: int) -> None:
-        """One step of block i; to an atom at hand if the cache has one that gains enough."""
+        """One step of block i, to a known atom if the cache has one that gains enough."""
         atoms, v = self.atoms[i], self.scores(i)
         values, current, chosen, worst = self.look(i, v)
         self.n_visits += 1
@@ -330,7 +330,7 @@ class AcceleratedPasses:
         passes.blocks.alpha = self.blocks.alpha + kappa
 
     def run_pass(self, sampling: str) -> None:
-        """A pass; the average follows, and the centre moves where it is time."""
+        """A pass. The average follows, and the centre moves when it is time."""
         self.passes.run_pass(sampling)
         self.n_passes += 1
         w = self.passes.z
@@ -343,7 +343,7 @@ class AcceleratedPasses:
             self.moved_to, self.centre = w, centre
 
     def certificate(self) -> Certificate:
-        """P at the average and D at mu, the gap being their difference; block gaps of both."""
+        """P at the average, D at mu, their difference, and block gaps of both."""
         points = self.passes.points()
         found = self.blocks.certificate_of(
             points, self.blocks.primal_weights(points),

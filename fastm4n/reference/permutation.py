@@ -1,6 +1,6 @@
 """Inference for permutations, which put items at positions, over the polytope of Birkhoff.
 
-Conventions, in addition to those of `fastm4n.reference.simplex`:
+Conventions, in addition to `fastm4n.reference.simplex`:
 
 - A permutation is ``places`` (M,): item i is at position places[i]. Its score is
   sum_i scores[i, places[i]], with ``scores`` (M, M), finite or ``-inf``, with at least one allowed
@@ -48,7 +48,7 @@ def _as_square(matrix, name="scores"):
 
 
 def _log_sum_exp(values, axis):
-    """log(sum(exp(values))) along an axis; -inf where all are."""
+    """log(sum(exp(values))) along an axis, -inf if all are."""
     top = np.max(values, axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
@@ -161,7 +161,7 @@ def permanent(matrix: FloatArray) -> float:
     Parameters
     ----------
     matrix : array of shape (M, M)
-        Of either sign.
+        With either sign.
 
     Returns
     -------
@@ -224,11 +224,11 @@ def sinkhorn(
     ----------
     scores : array of shape (M, M)
     tol : float
-        The l1 error of the sums of columns at which to stop; rows sum to one.
+        The l1 error of the sums of columns at which to stop. Rows sum to one.
     max_iter : int
         Largest number of updates of the columns.
     column : array of shape (M,), optional
-        Potentials to start from; zeros by default.
+        Potentials to start from, zeros by default.
 
     Returns
     -------
@@ -409,7 +409,7 @@ def max_min_permutation_mirror_prox(
     n_iter : int
         At least 1.
     start : pair of arrays of shape (M, M), optional
-        (mu, nu), as returned by another call; uniform if not given.  Entries below 1e-3 are
+        (mu, nu), as returned by another call, or uniform.  Entries below 1e-3 are
         lifted to it, as those that have vanished would take many iterations to come back.
     tol : float
         The l1 error of the sums of columns at which a projection ends.

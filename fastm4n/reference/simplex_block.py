@@ -75,7 +75,7 @@ def maximize_block(
         Scores at the block's present point mu.
     mu : array of shape (k,)
     curvature : float
-        Non-negative; at 0 the answer is the oracle's point.
+        Non-negative. At 0 the answer is the oracle's point.
     surrogate : {"max_margin", "max_min"}
     y : int
     cost : array of shape (k, k)

@@ -14,7 +14,7 @@ of probabilities mu_i, mu_c of its labels, and with theta = loss + <w, phi(y) - 
 
 where A_ci are marginals, p_m = 1/n by default, and phi(mu) is an expectation. Messages of the true
 labels cancel within an example. Then f_rho <= min g_rho, and g* = min g <= min g_rho, but f_rho is
-*no* lower bound of g*. That needs a dual point that is rounded to agreement (`rounded`).
+*no* lower bound of g*. A dual point that is rounded to agreement gives one (`rounded`).
 
 Differences from the paper [1]_:
 
@@ -74,7 +74,7 @@ class Node(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """The same of a tuple of nodes, `scope`; labels with the last node's running fastest."""
+    """The same for a tuple of nodes, `scope`. The labels of the last node run fastest."""
 
     scope: tuple[Any, ...]
     phi: np.ndarray
@@ -97,7 +97,7 @@ class GlobalFactor(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Of one block: differences, expected phi and loss, and probabilities.
+    """Differences, expected phi and loss, and probabilities of one block.
 
     ``differences`` are what the block adds to A_ci mu_c - mu_i, for all messages of its example. A
     global factor has no table of probabilities.
@@ -132,9 +132,9 @@ class SoftProblem:
     examples : list of (list of Node, list of Factor or GlobalFactor)
     alpha, rho : float
     p : array-like, default=None
-        Shares of the examples; all alike by default.
+        Shares of the examples, all alike by default.
     smoothing : float, default=0.0
-        Of the maxima; not for global factors.
+        Smoothing of the maxima, except for global factors.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class SoftProblem:
     delta : list of ndarray
         The messages of each example, of each factor to the nodes of its scope, end to end.
     multipliers : list of ndarray
-        delta0, zero at first, added to (A mu_c - mu_i) / rho.
+        delta0, initially zero, added to (A mu_c - mu_i) / rho.
     slots : list of list of list of slice
         slots[m][c][slot]: the place of a message in delta[m].
 
@@ -266,7 +266,7 @@ class SoftProblem:
     # --------------------------------------------------------------------- objectives
 
     def scores(self, m: int, b: int, w: FloatArray, delta: list[FloatArray]) -> FloatArray:
-        """theta of the labels of block b, reparametrised: gradients of f_rho over p; see `corner`.
+        """theta of the labels of block b, reparametrised: gradients of f_rho over p.
 
         Without what the true labels' messages add, which cancels within an example.
         """
@@ -304,7 +304,7 @@ class SoftProblem:
         return total
 
     def soft_primal(self) -> float:
-        """g_rho at the present w and delta; of messages beyond the multipliers."""
+        """g_rho at the present w and delta, for messages beyond the multipliers."""
         squares = [
             np.sum((d - first) ** 2)
             for d, first in zip(self.delta, self.multipliers, strict=True)]
@@ -324,7 +324,7 @@ class SoftProblem:
     # -------------------------------------------------------------------------- steps
 
     def step(self, m: int, b: int) -> tuple[float, float]:
-        """The step of Algorithm 1 in block b of example m; returns its slope and gamma."""
+        """Make the step of Algorithm 1 in block b of example m, and return its slope and gamma."""
         point, p = self.points[m][b], self.p[m]
         to = self.answer(m, b, self.w, self.delta)
         moved, apart = to.phi - point.phi, to.differences - point.differences
@@ -352,7 +352,7 @@ class SoftProblem:
     # ------------------------------------------------------------------- certificates
 
     def rounded(self) -> Any:
-        """A dual point near the present one whose factors and nodes agree, as points [2]_.
+        """A nearby dual point with agreement of factors and nodes, as points [2]_.
 
         Node probabilities are means over a node and the factors at it. Tables are scaled down to
         them, one axis at a time, and a product of the missing marginals is added. For tables alone.
@@ -415,7 +415,7 @@ class SoftProblem:
     # --------------------------------------------------------------------- extensions
 
     def set_rho(self, rho: float) -> None:
-        """Another softness from here on; messages follow."""
+        """Set another softness. Messages follow."""
         self.rho = rho
         self.follow()
 
