@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Cost, FloatArray
 
-# threads pay for themselves from about this many multiply-adds
+# multiply-adds from which a pool of threads takes less time than it saves
+# (benchmarks/threads.py); and ranges of each thread, which even out unequal blocks
 PARALLEL_COST = 5e6
 RANGES_PER_THREAD = 8
-# numbers of a piece of arrays that is worked on at a time, and what one takes, in multiply-adds
+# numbers of a piece of arrays, 256 KB in a cache of the second level, and multiply-adds of each
 PIECE, COST = 1 << 15, 4
 
 
