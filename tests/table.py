@@ -9,7 +9,6 @@ violation.
 
 import itertools
 import re
-import shutil
 import warnings
 from functools import lru_cache
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from graph_cases import node_scores, pair_scores
+from roads import fit_by, stored
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator
@@ -696,67 +696,19 @@ TASKS = {
 # ------------------------------------------------------------------------------ the cells
 
 
-def parts_of(data, n):
-    """Two halves of data."""
-    half = n // 2
-    return [data[:half], data[half:]]
+def model_of(cell, callback=None):
+    return PREDICTORS[cell.estimator](
+        **_cells.parameters(cell), alpha=ALPHA, tol=TOL, max_iter=MAX_ITER, random_state=0,
+        callback=callback)
 
 
-class Road:
-    """Fits of cells by one road; `folder` is a place for files."""
-
-    def __init__(self, cell, example, folder, callback):
-        self.cell, self.example, self.folder = cell, example, folder
-        self.cls = PREDICTORS[cell.estimator]
-        self.parameters = dict(
-            _cells.parameters(cell), alpha=ALPHA, tol=TOL, max_iter=MAX_ITER, random_state=0,
-            callback=callback)
-
-    def memory(self):
-        return self.cls(**self.parameters).fit(*self.example)
-
-    def stored(self):
-        folder = self.folder / "stored"
-        shutil.rmtree(folder, ignore_errors=True)
-        stored = _cells.kind_of(self.cell.estimator).stored
-        return (*stored(self.example.X, self.example.y, folder), self.example.weights)
-
-    def on_disk(self):
-        return self.cls(**self.parameters).fit(*self.stored())
-
-    def calls(self):
-        X, y, weights = self.example
-        n = len(weights)
-        classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
-        model = self.cls(**self.parameters)
-        for part, labels, of_part in zip(
-                parts_of(X, n), parts_of(y, n), parts_of(weights, n), strict=True):
-            model.partial_fit(part, labels, classes, of_part)
-        return model
-
-    def partitions(self):
-        from dask import delayed
-
-        import fastm4n.distributed.dask as on_dask
-
-        X, y, weights = self.example
-        n = len(weights)
-        pairs = [delayed(pair) for pair in zip(parts_of(X, n), parts_of(y, n), strict=True)]
-        of_pairs = [delayed(part) for part in parts_of(weights, n)]
-        cls = getattr(on_dask, f"Dask{self.cell.estimator}")
-        return cls(**self.parameters).fit(pairs, sample_weight=of_pairs).to_local()
-
-    def path(self):
-        data = self.stored() if self.cell.road == "folder" else self.example
-        model = self.cls(**{**self.parameters, "callback": None})
-        X, y, weights = data
-        return regularization_path(
-            model, X, y, sample_weight=weights, eps=EPS, alpha_min=0.05,
-            callback=self.parameters["callback"])
-
-
-ROADS = {"memory": Road.memory, "folder": Road.on_disk, "calls": Road.calls,
-         "partitions": Road.partitions}
+def path_of(cell, example, folder, callback):
+    X, y, weights = example
+    model = model_of(cell)
+    if cell.road == "folder":
+        X, y = stored(model, X, y, folder)
+    return regularization_path(
+        model, X, y, sample_weight=weights, eps=EPS, alpha_min=0.05, callback=callback)
 
 
 @lru_cache(maxsize=64)
@@ -785,11 +737,14 @@ def look(cell, folder, seed=0):
     """
     rows = []
     example = _cells.example(cell, seed)
-    road = Road(cell, example, folder, rows.append)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = road.path() if cell.path else ROADS[cell.road](road)
+            if cell.path:
+                found = path_of(cell, example, folder, rows.append)
+            else:
+                found = fit_by(
+                    cell.road, model_of(cell, rows.append), *example, folder=folder)
         except ValueError as error:
             wrong = wrong_refusal(cell, str(error), rows)
             return Found("violation", f"{wrong}: {error}") if wrong else Found(

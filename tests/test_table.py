@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from table import Road, check_fit, covering, look, wrong_refusal
+from table import check_fit, covering, look, model_of, wrong_refusal
 
 import fastm4n
 from fastm4n.estimators import _cells
@@ -120,19 +120,19 @@ def test_a_sample_covers_pairs(name):
 # ------------------------------------------------------------- whether the check can fail
 
 
-def fitted(name, folder, **parts):
+def fitted(name, **parts):
     cell = next(
         cell for cell in _cells.cells([name])
         if all(getattr(cell, axis) == value for axis, value in parts.items()))
     example = _cells.example(cell)
-    return cell, Road(cell, example, folder, None).memory(), example
+    return cell, model_of(cell).fit(*example), example
 
 
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min", "Boost()"])
 @pytest.mark.parametrize("name", ["MulticlassClassifier", "SequenceTagger", "GraphTagger"])
-def test_wrong_certificates_are_violations(name, surrogate, tmp_path):
+def test_wrong_certificates_are_violations(name, surrogate):
     cell, model, example = fitted(
-        name, tmp_path, surrogate=surrogate, features="dense", penalty="elasticnet", solver="auto")
+        name, surrogate=surrogate, features="dense", penalty="elasticnet", solver="auto")
     assert check_fit(cell, model, example, 0, False) is None
     scale = model.duality_gap_ / model.relative_gap_
 
