@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+from covering import covering
 from graph_cases import node_scores, pair_scores
 from roads import fit_by, stored
 from scipy import sparse
@@ -878,7 +879,7 @@ def check_path(cell, path, example, seed, unconverged):
     return None
 
 
-def covering(estimator, seed, n_drawn=4000):
+def sample_of(estimator, seed, n_drawn=4000):
     """A seeded sample of the cells of an estimator: each pair of parts is in at least one of them."""
     rng = np.random.default_rng(seed)
     kind = _cells.kind_of(estimator)
@@ -888,13 +889,8 @@ def covering(estimator, seed, n_drawn=4000):
         kind.outputs, _cells.surrogates(), kind.features, _cells.penalties(estimator),
         _cells.solvers(), roads)]
     drawn = np.column_stack([rng.integers(len(axis), size=n_drawn) for axis in axes])
-    pairs = [frozenset(itertools.combinations(enumerate(row), 2)) for row in drawn.tolist()]
-    seen, kept = set(), []
-    # those with many new pairs first
-    for least in (15, 9, 5, 2, 1):
-        for row, own in zip(drawn, pairs, strict=True):
-            if len(own - seen) >= least:
-                seen |= own
-                *names, (road, path) = [axis[k] for axis, k in zip(axes, row, strict=True)]
-                kept.append(_cells.Cell(estimator, *names, road, path))
+    kept = []
+    for row in covering(drawn.tolist()):
+        *names, (road, path) = [axis[k] for axis, k in zip(axes, row, strict=True)]
+        kept.append(_cells.Cell(estimator, *names, road, path))
     return kept

@@ -288,7 +288,7 @@ else:
 
 def test_empty_partitions_are_left_out(client):
     """Whichever they are, and if a worker has no others: the fit is that of the rest."""
-    y, rest = Y["levels"], {"surrogate": "log", "tol": 1e-4, "random_state": 0}
+    y, rest = Y["levels"], {"surrogate": "log", "tol": 1e-3, "random_state": 0}
     whole = DaskMulticlassClassifier(**rest).fit([delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))])
     nothing = delayed((X[:0], y[:0]))
     full = [delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))]
