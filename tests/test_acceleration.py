@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-import fastm4n.solvers.blocks.best as best
+import fastm4n.solvers.blocks.certifier as best
 import fastm4n.solvers.blocks.momentum as acceleration
 import fastm4n.solvers.blocks.schedule as schedule
 from fastm4n import (

@@ -22,8 +22,8 @@ from fastm4n import (
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.best import Best
 from fastm4n.solvers.blocks.block_coordinate import solve
+from fastm4n.solvers.blocks.certifier import Best
 from fastm4n.solvers.blocks.driver import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.certificates import Certificate, certify, certify_zero

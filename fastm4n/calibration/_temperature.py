@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from fastm4n.base.checks import (
 from fastm4n.base.label_costs import as_costs, as_kept
 from fastm4n.base.threads import n_threads
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
+from fastm4n.penalties._penalties import as_penalty, is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
@@ -221,7 +221,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         """The problem with the traits that solvers read of the estimator and its penalty."""
         penalty = as_penalty(getattr(self, "penalty", "l2"))
         problem.owner, problem.modulus = self, 1.0 - penalty._ratio()
-        problem.has_groups = isinstance(penalty, Group)
+        problem.has_groups = penalty._by_rows
         return problem
 
     def _fit(self, *data, call=None, census=None):

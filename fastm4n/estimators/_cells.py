@@ -1,4 +1,4 @@
-"""The table of cells: which features can meet in a fit, listed from the code itself.
+"""The table of cells: which parts of fits can meet, listed from the code itself.
 
 A cell names an estimator, a kind of outputs, a surrogate, the form of the features, a penalty, a
 solver, the road that the data take, and whether the fit is a whole regularisation path.  Surrogates

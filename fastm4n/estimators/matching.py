@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.penalties._penalties import Group, as_penalty
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import add_expansion, check_kernel
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
 from fastm4n.tasks.permutations import (
@@ -234,7 +234,7 @@ default="auto"
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
         self._check_penalty_kernel()
-        if isinstance(as_penalty(self.penalty), Group):
+        if as_penalty(self.penalty)._by_rows:
             raise ValueError(
                 f"penalty={self.penalty!r} needs several labels, and a feature of a Matcher has "
                 "one weight; use ElasticNet.")

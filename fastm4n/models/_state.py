@@ -16,9 +16,9 @@ from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
 from fastm4n.data._vectorizer import SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._table import PREDICTORS
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.factors import CountFactor, FactorTables
-from fastm4n.penalties._penalties import L2, ElasticNet, Group
+from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
@@ -34,7 +34,7 @@ from fastm4n.tasks.transitions import Transitions
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # objects of parameters, by their kinds and names in files; further surrogates join when imported
 OBJECTS = {
-    "penalty": {"L2": L2, "ElasticNet": ElasticNet, "Group": Group},
+    "penalty": _Penalty.known,
     "surrogate": _Surrogate.known,
     "transitions": {"Transitions": Transitions},
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.data._types import Labellings, SequenceData
-    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.sequences import SequenceTagger
 
 __all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
 

@@ -18,8 +18,8 @@ from scipy import sparse
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.base.label_costs import as_costs
-from fastm4n.estimators.graph import GraphTagger
-from fastm4n.estimators.multilabel import MultiLabelClassifier
+from fastm4n.estimators.graphs import GraphTagger
+from fastm4n.estimators.label_sets import MultiLabelClassifier
 from fastm4n.factors import CountFactor, as_factors
 from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngine, SoftFeatures

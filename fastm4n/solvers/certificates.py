@@ -1,4 +1,8 @@
-"""Certificates: objective values at feasible points, whose difference bounds the rest."""
+"""Certificates: objective values at feasible points, whose difference bounds the rest.
+
+`certify` is for the block solver, which `Driver` stops. The others make a `Certificate` of their
+own points and set `is_done`, at which `Monitor.follow` stops.
+"""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
-from fastm4n.solvers.blocks.best import Planes
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
+from fastm4n.solvers.blocks.certifier import Planes
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
 from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss

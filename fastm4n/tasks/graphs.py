@@ -14,7 +14,7 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.data.disk._graph_files import ARRAYS
 from fastm4n.outputs import row_stride
 from fastm4n.outputs._graph import numbers_of_edge
-from fastm4n.outputs.choice import (
+from fastm4n.outputs.graph_oracles import (
     Traits,
     asks_for_cycles,
     graph_with_cycle,

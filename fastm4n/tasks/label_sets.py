@@ -15,7 +15,7 @@ from fastm4n.data._sequences import check_compressed
 from fastm4n.factors import as_factors, factor_scores
 from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
-from fastm4n.outputs.choice import EXACT, graph_outputs
+from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
 from fastm4n.tasks.parameters import cost_matrix

@@ -86,13 +86,6 @@ class LabelTask(VectorTask):
                 "classes out.")
         return levels
 
-    def _as_examples(self, X, y):
-        """X and y as `partial_fit` puts them together."""
-        y = np.asarray(y)
-        if isinstance(X, Rows):
-            return X, y
-        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
-
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
 

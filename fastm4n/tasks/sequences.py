@@ -12,7 +12,7 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
-from fastm4n.penalties._penalties import Group, resolve_penalty
+from fastm4n.penalties._penalties import as_penalty, resolve_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.tasks.attributes import ATTRIBUTES, learnt, made, new_vectorizer, tokens_of
 from fastm4n.tasks.base import Census, Task, rows_in_common
@@ -233,7 +233,7 @@ class SequenceTask(Task):
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
         scored = self._scored
-        if scored.order > 1 and isinstance(self.penalty, Group):
+        if scored.order > 1 and as_penalty(self.penalty)._by_rows:
             raise ValueError(
                 f"penalty={self.penalty!r} needs transitions of order=1 (got {scored.order}): "
                 "n-grams of labels are in no group.")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.outputs.choice import INFERENCES
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.surrogates._graph_batches import GraphBatch, Names
 from fastm4n.torch import _base as base
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
 
 LOSSES = ("mean", "sum", "zero_one")
 # up to so many times the smallest cost, costs are levels of a table

@@ -1,4 +1,4 @@
-"""Fits by the block-coordinate solver."""
+"""`solve`: from a start to a solution, by passes of a `Driver` over one engine."""
 
 from __future__ import annotations
 

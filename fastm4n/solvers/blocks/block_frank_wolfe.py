@@ -1,4 +1,4 @@
-"""The solver as an object: what of a fit is the way to the optimum, and not the model."""
+"""`BlockFrankWolfe`, the value of `solver` for the block solver: options, refusals and cost."""
 
 from __future__ import annotations
 

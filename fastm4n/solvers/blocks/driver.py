@@ -1,4 +1,4 @@
-"""The driver of the block-coordinate solver: passes, certificates, and when to stop."""
+"""`Driver`, the loop of the block solver: a pass, a certificate, and whether to stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastm4n.base.arrays import flat, part
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.blocks._sweeps import LabelSweeps, WorkingSets
 from fastm4n.solvers.blocks._windows import Windows
-from fastm4n.solvers.blocks.best import Certifier
+from fastm4n.solvers.blocks.certifier import Certifier
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import Schedule
 from fastm4n.solvers.certificates import certify, weights_restored

@@ -1,5 +1,8 @@
 """Accelerated passes: the proximal-point method with extrapolation around the block solver.
 
+`MomentumChoice` in ``schedule.py`` decides whether passes are accelerated, and when. `Driver`
+switches it on.
+
 For small alpha the dual is ill-conditioned, and steps of one block undo those of others. Passes
 then solve the problem with the penalty
 

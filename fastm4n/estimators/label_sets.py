@@ -13,7 +13,7 @@ from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.outputs.choice import EXACT, INFERENCES
+from fastm4n.outputs.graph_oracles import EXACT, INFERENCES
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (

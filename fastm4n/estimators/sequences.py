@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from fastm4n.tasks.chain_weights import Explanation
     from fastm4n.tasks.transitions import Transitions
 
-# n-grams are kept in rows of so many labels and one more
-MOST_ORDER = 32
 # what a fit says of its weights
 OF_FIT = (
     "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.outputs.choice import INFERENCES
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled

@@ -1,4 +1,4 @@
-"""Certificates of running passes, and the best weights and dual values among them."""
+"""`Certifier`: certificates during a run, and the best weights and dual values among them."""
 
 from __future__ import annotations
 
