@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.solvers.history import Monitor
 from fastm4n.surrogates._batches import scores_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
@@ -20,6 +19,7 @@ from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.research import Boost
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.choice import choose
+from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import Log
 from fastm4n.tasks.completions import Clamp, complete
 
