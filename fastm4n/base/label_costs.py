@@ -1,24 +1,25 @@
 """Costs of pairs of labels: a matrix, or a small view for costs with a name."""
 
+from functools import lru_cache
+
 import numpy as np
 
 COSTS = ("zero_one", "absolute", "squared")
 
 
+# a fit asks for the same ones many times
+@lru_cache(maxsize=8)
 def named_costs(name, n_labels):
     """The costs of a name in a read-only array of shape (n_labels, n_labels).
 
     They depend on the distance of two labels alone: each row is a window of one vector.
     """
-    return windows(_by_distance(name, n_labels))
-
-
-def _by_distance(name, n_labels):
-    """The vector of the windows of `named_costs`."""
     costs = np.abs(np.arange(1.0 - n_labels, n_labels))
     if name == "zero_one":
-        return (costs > 0).astype(np.float64)
-    return costs**2 if name == "squared" else costs
+        costs = (costs > 0).astype(np.float64)
+    elif name == "squared":
+        costs = costs**2
+    return windows(costs)
 
 
 def windows(line):
@@ -39,12 +40,10 @@ def line_of(costs):
 
 def name_of(costs):
     """The first name that fits a cost matrix, or None."""
-    n = len(costs)
     for name in COSTS:
-        line = _by_distance(name, n)
-        ends = np.array_equal(costs[:1].ravel(), line[n - 1 :]) and np.array_equal(
-            costs[:, :1].ravel(), line[:n][::-1])
-        if ends and (is_windows(costs) or np.array_equal(costs, windows(line))):
+        named = named_costs(name, len(costs))
+        ends = np.array_equal(costs[:1], named[:1]) and np.array_equal(costs[:, :1], named[:, :1])
+        if ends and (is_windows(costs) or np.array_equal(costs, named)):
             return name
     return None
 

@@ -87,11 +87,11 @@ def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:
     """
     found = []
     for arrays in zip(*lists, strict=True):
-        flat = [array.reshape(-1) for array in arrays]
-        size = flat[0].size
-        if size <= PIECE:
-            found += [function(*flat)] if size else []
+        size = arrays[0].size
+        if 0 < size <= PIECE:
+            found.append(function(*(array.reshape(-1) for array in arrays)))
             continue
+        flat = [array.reshape(-1) for array in arrays]
         of_pieces = [None] * -(-size // PIECE)
 
         def call(start, stop, flat=flat, of_pieces=of_pieces):

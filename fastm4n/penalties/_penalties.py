@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -444,10 +445,15 @@ class Group(_Penalty):
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
+@cache
+def _named(name):
+    return NAMES[name]()
+
+
 def as_penalty(penalty):
-    """The penalty object of the parameter `penalty`."""
+    """The penalty object of the parameter `penalty`, one and the same for a name."""
     if isinstance(penalty, str) and penalty in NAMES:
-        return NAMES[penalty]()
+        return _named(penalty)
     if not isinstance(penalty, _Penalty):
         raise ValueError(
             "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "
