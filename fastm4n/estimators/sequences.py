@@ -14,14 +14,18 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.chain_automaton import (
-    AutomatonDecoder,
+from fastm4n.tasks.chain_input import (
     as_automaton,
+    as_features,
+    as_labels,
     as_masks,
+    as_states,
     check_constraints,
+    distinct,
+    made,
+    tokens_of,
 )
-from fastm4n.tasks.chain_input import as_features, as_labels, as_states, distinct, made, tokens_of
-from fastm4n.tasks.chain_predictions import ChainDecoder
+from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
     as_transitions,

@@ -152,7 +152,7 @@ class SemismoothNewton:
 
     @contextmanager
     def at_result(self):
-        """`Acceleration.at_result`: the feature map has w already."""
+        """Context of `Acceleration.at_result`. The feature map has w already."""
         w, z = self.blocks.w(), self.blocks.z()
         yield 0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))
 

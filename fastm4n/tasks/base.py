@@ -10,7 +10,7 @@ from scipy import sparse
 
 from fastm4n.base.arrays import flat
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.penalties._penalties import as_penalty, is_pure_l1
+from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
 from fastm4n.solvers.base import State
 from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
@@ -18,6 +18,8 @@ from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.parameters import places
 
+# why a model has no weights of some name
+MISSING = "weights that this model has not: see {}"
 # what a surrogate needs of outputs, by their flag
 _NEEDED = {
     "has_marginals": "marginals of a distribution over the outputs",
@@ -539,6 +541,23 @@ class Task:
     def classes_of_call(self, y, classes):
         """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
+
+    def penalty_of(self, families, penalty=None, sample=None):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone.
+
+        Parameters
+        ----------
+        families : dict of str to (tuple of int or str)
+            Shapes of the weights by name, or why this model has none.
+        penalty : penalty, default=None
+            Instead of the estimator's.
+        sample : Sample, default=None
+            For weights by complexities.
+        """
+        shapes = {name: given for name, given in families.items() if type(given) is tuple}
+        missing = {name: given for name, given in families.items() if type(given) is str}
+        return resolve_penalty(
+            self.penalty if penalty is None else penalty, shapes, missing, sample)
 
     def example(self, rng, **form):
         """X and y of a small random problem in some form, for the table of cells."""

@@ -1,14 +1,17 @@
-"""Input of sequence labelling: checked features and labels, and the weights of a fit."""
+"""Input of sequence labelling: features, attributes, labels, constraints, and observed weights."""
 
+import reprlib
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from fastm4n.automata import Automaton
 from fastm4n.base.checks import check_choice, is_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
+from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
 from fastm4n.tasks.parameters import canonical, check_norms, not_finite
 
@@ -523,6 +526,78 @@ def screen(values, weights, resolved, alpha, only_look=False):
         return values, kept
     resolved.families["coef"] = tuple(array[:, kept] for array in resolved.families["coef"])
     return without_columns(values, kept), kept
+
+
+# ------------------------------------------------------- constraints and masks
+
+
+def check_constraints(constraints, transition_features):
+    """Refuse constraints of other types, and constraints that this model does not support."""
+    if constraints is None:
+        return
+    if not isinstance(constraints, (str, Automaton)):
+        raise ValueError(
+            "constraints must be a regular expression over labels, as a string, an object of "
+            f"fastm4n.automata or None, got {constraints!r:.80}.")
+    if transition_features is not None:
+        raise ValueError(
+            f"constraints={constraints!r:.80} needs transitions without features (got "
+            f"features={reprlib.repr(transition_features)}).")
+
+
+def as_automaton(constraints, labels):
+    """The automaton of `constraints`, or None."""
+    if constraints is None or isinstance(constraints, Automaton):
+        return constraints
+    try:
+        return Automaton.from_regex(constraints, labels)
+    except ValueError as error:
+        raise ValueError(f"constraints: {error}") from None
+
+
+def automaton_of(classes, ngrams, automaton):
+    """The `LabelAutomaton` of n-grams, within what an automaton accepts unless that is None."""
+    within = None
+    if automaton is not None:
+        within = automaton._rows(classes.tolist()), automaton.accepting
+    return context_automaton(classes.size, row_stride(classes.size), ngrams, within)
+
+
+def as_masks(allowed, X, n_labels, lengths):
+    """Masks of the labels of all positions, one byte each. None if all are allowed."""
+    if allowed is None:
+        return None
+    if lengths is None and not isinstance(allowed, Sequences):
+        if not isinstance(allowed, (list, tuple)) or len(allowed) != len(X):
+            raise ValueError(
+                f"allowed must be a list of {len(X)} boolean arrays, one for each sequence of X.")
+        for b, (mask, n) in enumerate(zip(allowed, X.lengths, strict=True)):
+            _check_mask(f"allowed[{b}]", mask, (int(n), n_labels))
+        allowed = np.concatenate([np.reshape(mask, (-1, n_labels)) for mask in allowed])
+    elif isinstance(allowed, Sequences):
+        if not np.array_equal(allowed.offsets, X.offsets):
+            raise ValueError("allowed has sequences of other lengths than X.")
+        allowed = allowed.values
+    _check_mask("allowed", allowed, (X.n_tokens, n_labels))
+    masks = np.asarray(allowed).astype(np.uint8)
+    none = np.flatnonzero(~masks.any(axis=1))
+    if none.size:
+        b, t = _place_of(X, none[0])
+        raise ValueError(f"allowed[{b}] allows no label at position {t}.")
+    return masks
+
+
+def _check_mask(name, mask, shape):
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.shape != shape:
+        raise ValueError(
+            f"{name} must be boolean and of shape {shape}, columns as in classes_; got shape "
+            f"{mask.shape} and dtype {mask.dtype}.")
+
+
+def _place_of(X, position):
+    b = int(np.searchsorted(X.offsets, position, side="right")) - 1
+    return b, int(position - X.offsets[b])
 
 
 # ------------------------------------------------------- attributes instead of features

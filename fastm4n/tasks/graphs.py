@@ -20,8 +20,7 @@ from fastm4n.outputs.graph_oracles import (
     oracles_of,
     outputs_by,
 )
-from fastm4n.penalties._penalties import resolve_penalty
-from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters, rows_in_common
+from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import encode
 from fastm4n.tasks.graph_input import (
     Displacements,
@@ -128,11 +127,10 @@ class GraphTask(Task):
 
     def penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
-        families, missing = shapes.families(), {}
+        families = shapes.families()
         if not self.fit_intercept or self.label_features:
-            del families["intercept"]
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
+            families["intercept"] = MISSING.format("fit_intercept")
+        resolved = self.penalty_of(families, bounded(self.penalty, self.pairwise))
         if resolved is None:
             return
         if self.pairwise == "symmetric":

@@ -16,7 +16,6 @@ from fastm4n.factors import as_factors, factor_scores
 from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
-from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
 from fastm4n.tasks.parameters import check_lengths, cost_matrix
 from fastm4n.tasks.vectors import VectorTask
@@ -411,16 +410,10 @@ class LabelSetTask(VectorTask):
 
     def _resolved_penalty(self, n_labels, n_features, n_edges):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        families, missing = {"coef": (n_labels, n_features)}, {}
-        if self.fit_intercept:
-            families["intercept"] = (n_labels,)
-        else:
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        if n_edges:
-            families["edge_coef"] = (n_edges,)
-        else:
-            missing["edge_coef"] = "weights that this model has not: its graph has no edges"
-        return resolve_penalty(self.penalty, families, missing)
+        edges = (n_edges,) if n_edges else "weights that this model has not: its graph has no edges"
+        return self.penalty_of({
+            "coef": (n_labels, n_features), "intercept": self._intercept_shape(n_labels),
+            "edge_coef": edges})
 
     def _penalise(self, features):
         labels, m = features.labels, features.pairs.n_pairs
@@ -428,9 +421,7 @@ class LabelSetTask(VectorTask):
         resolved = self._resolved_penalty(R, d, m)
         if resolved is None:
             return
-        labels.set_penalty(resolved.of_rows(
-            (d + 1, labels.stride), d,
-            lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
+        self._penalise_rows(labels, resolved)
         # a pair is a group of its own
         features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
             (1, m), 0, lambda packed: {"edge_coef": packed[0]}))

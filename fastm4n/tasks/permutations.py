@@ -12,7 +12,6 @@ from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.solvers.choice import as_solver
 from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters
@@ -170,7 +169,7 @@ class MatchingTask(PermutationTask):
                 norms = np.einsum("ij,ij->i", values, values)
             check_norms(norms, self.alpha, lambda large: f"row {large[0]} of all pairs")
             features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
-            resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
+            resolved = self.penalty_of({"coef": (values.shape[1],)})
             if resolved is not None:
                 features.set_penalty(
                     resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))

@@ -10,17 +10,20 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
-from fastm4n.outputs import ChainOutputs, row_stride
+from fastm4n.inference._contexts import observed_ngrams
+from fastm4n.outputs import AutomatonOutputs, ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
-from fastm4n.penalties._penalties import as_penalty, resolve_penalty
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters, rows_in_common
-from fastm4n.tasks.chain_automaton import SequenceConstraints
+from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
     ATTRIBUTES,
+    as_automaton,
     as_features,
     as_labels,
+    as_masks,
     as_states,
+    automaton_of,
     check_size,
     columns_of,
     distinct,
@@ -135,6 +138,92 @@ def penalise(features, resolved):
         rows.set_penalty(resolved.of_rows(
             rows.live()["weights"][0].shape, rows.behind,
             *penalised_places(rows, of_features, views_of)))
+
+
+class SequenceConstraints:
+    """Constraints and n-grams of a fit. Without any, outputs are plain chains.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+    X : Sequences
+    kept : ndarray
+        The sequences of X that count; all else is of them.
+    codes : ndarray of shape (n_positions,)
+        Their labels.
+    classes : ndarray of shape (n_labels,)
+    allowed, lengths
+        As in `SequenceTagger.fit`.
+
+    Attributes
+    ----------
+    ngrams : ndarray or None
+    n_ngrams : int
+    """
+
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths):
+        self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
+        self.automaton = self.ngrams = self.constraints = None
+        self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
+        masks = as_masks(allowed, X, classes.size, lengths)
+        self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
+        scored = tagger._scored
+        if scored.order == 1 and tagger.constraints is None and masks is None:
+            return
+        if scored.features is not None:
+            raise ValueError("allowed needs transitions without features.")
+        self.ngrams = observed_ngrams(codes, self.offsets, scored.order)
+        self.n_ngrams = len(self.ngrams)
+        self.constraints = as_automaton(tagger.constraints, classes.tolist())
+        self.automaton = automaton_of(classes, self.ngrams, self.constraints)
+
+    def contents(self, codes):
+        """A number for each position, the same for equal labels under equal masks."""
+        if self.masks is None:
+            return codes
+        return codes + self.classes.size * np.unique(
+            self.masks, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def used(self, used):
+        """The mask of observed weights, extended by n-grams."""
+        more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
+        return np.vstack([used, more]) if self.n_ngrams else used
+
+    def outputs(self, y, cost, blocks, used=None):
+        """The outputs of blocks with labels y. Errors name labels that are not accepted.
+
+        `used` is the mask of weights that `observed` gives, if any.
+        """
+        per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
+        if self.automaton is None:
+            unscored = None
+            if used is not None and not per_edge:
+                unscored = np.flatnonzero(used[-len(cost) :] == 0)
+            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, unscored)
+        masks = self.masks
+        if masks is not None:
+            masks = Sequences(masks, self.offsets)[blocks.first].values
+        outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        found = outputs.rejected()
+        if found is None:
+            return outputs
+        b, place = found
+        labels = self.classes[y[b]].tolist()
+        if place == len(labels):
+            what = f"constraints do not accept its end, after {labels[-1]!r}"
+        else:
+            what = f"constraints or allowed exclude {labels[place]!r} at position {place}"
+        raise ValueError(
+            f"y[{blocks.examples[b]}] is not among the labellings that may be: {what}. Correct "
+            "it, or leave the sequence out.")
+
+    def content(self):
+        """Plain data on which dual points depend."""
+        content = None
+        if self.constraints is not None:
+            rows = self.constraints._rows(self.classes.tolist())
+            content = rows.tobytes() + self.constraints.accepting.tobytes()
+        return {"ngrams": self.ngrams, "constraints": content, "allowed": self.masks}
 
 
 class SequenceTask(Task):
@@ -259,22 +348,18 @@ class SequenceTask(Task):
             raise ValueError(
                 f"penalty={self.penalty!r} needs transitions of order=1 (got {scored.order}): "
                 "n-grams of labels are in no group.")
-        families, missing = {"coef": (R, d)}, {}
-        for present, names, shape, why in (
-            (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
-            (scored.start_end, ("start_coef", "end_coef"), (R,), "start_end of transitions"),
-            (scored.pairs, ("transition_coef",), (R, R), "pairs of transitions"),
-            (selected is not None, ("transition_feature_coef",),
-             (0 if selected is None else selected.size, R, R), "features of transitions"),
-            (scored.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),),
-             "order of transitions"),
-        ):
-            to, value = families, shape
-            if not present:
-                to, value = missing, f"weights that this model has not: see {why}"
-            to.update(dict.fromkeys(names, value))
+        ends = (R,) if scored.start_end else MISSING.format("start_end of transitions")
+        families = {
+            "coef": (R, d),
+            "intercept": (R,) if self.fit_intercept else MISSING.format("fit_intercept"),
+            "start_coef": ends, "end_coef": ends,
+            "transition_coef": (R, R) if scored.pairs else MISSING.format("pairs of transitions"),
+            "transition_feature_coef": MISSING.format("features of transitions")
+            if selected is None else (selected.size, R, R),
+            "ngram_coef": (len(ngrams),) if scored.order > 1 else MISSING.format(
+                "order of transitions")}
         sample = Sample(lengths.size, R, lengths, selected, ngrams)
-        return resolve_penalty(self.penalty, families, missing, sample)
+        return self.penalty_of(families, sample=sample)
 
     def in_memory(self, pieces, census, one_alpha):
         y, lengths = pieces.y, pieces.lengths

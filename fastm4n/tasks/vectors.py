@@ -7,9 +7,9 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.base import (
+    MISSING,
     Blocks,
     Census,
     Problem,
@@ -156,18 +156,21 @@ class VectorTask(Task):
     def _penalise(self, features):
         """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
-        families = {"coef": self._coef_shape(R, d)}
-        missing = {}
+        self._penalise_rows(features, self.penalty_of({
+            "coef": self._coef_shape(R, d), "intercept": self._intercept_shape(R)}))
+
+    def _intercept_shape(self, R):
+        """Shape of intercept_, or why the penalty leaves it out."""
         if self._has_free_intercept():
-            missing["intercept"] = "which fit_intercept='free' leaves out of the penalty"
-        elif self.fit_intercept:
-            families["intercept"] = (R,)
-        else:
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = resolve_penalty(self.penalty, families, missing)
+            return "which fit_intercept='free' leaves out of the penalty"
+        return (R,) if self.fit_intercept else MISSING.format("fit_intercept")
+
+    def _penalise_rows(self, rows, resolved):
+        """Give the rows of weights of a linear map their penalty."""
+        R, d = rows.n_labels, rows.n_features
         if resolved is not None:
-            features.set_penalty(resolved.of_rows(
-                (d + 1, features.stride), d,
+            rows.set_penalty(resolved.of_rows(
+                (d + 1, rows.stride), d,
                 lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
     def _n_scores(self, layout):
