@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from fastm4n.research import Boost
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.choice import choose
 from fastm4n.solvers.monitor import Monitor
-from fastm4n.surrogates import Log
+from fastm4n.solvers.path import solve_path
+from fastm4n.surrogates import Log, _base
 from fastm4n.tasks.completions import Clamp, complete
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -323,6 +325,44 @@ def test_penalties(kind, surrogate, penalty):
 ])
 def test_solvers(kind, surrogate, solver):
     certified(kind, surrogate, solver)
+
+
+@pytest.mark.parametrize(("kind", "surrogate"), [
+    (kind, surrogate) for kind in ("classes", "chains", "rankings") for surrogate in SURROGATES])
+def test_paths(kind, surrogate):
+    """Between breakpoints as at them: dual values of tight fits are not above the bounds."""
+    rng = np.random.default_rng(11)
+    problem = problem_of(kind, surrogate)
+    every = Enumerated(problem.loss.outputs, kind)
+    mixtures = every.mixtures(rng)
+    problem.loss.outputs.set_target(every.points(mixtures))
+    scale, points = problem.scale(), []
+    for point in solve_path(problem.loss, problem.features, problem.weights, eps=0.1):
+        points.append(point)
+        assert point.gap <= 0.1 * scale * (1.0 + 1e-9)
+        if len(points) == 6:
+            break
+    for upper, lower in itertools.pairwise(points):
+        alpha = np.sqrt(upper.alpha * lower.alpha)
+        again = problem_of(kind, surrogate)
+        again.loss.outputs.set_target(every.points(mixtures))
+        best = solved(again, options_of(again, 1e-3, alpha)).certificate
+        assert min(upper.primal(alpha), lower.primal(alpha)) <= best.primal + 0.1 * scale * 1.001
+        assert min(upper.primal(alpha), lower.primal(alpha)) >= best.primal - best.gap - 1e-9
+
+
+def test_dual_points_that_are_not_held(monkeypatch):
+    """Scores in single precision tell them, from the first pass on."""
+    held, _ = certified("chains", "log", BlockFrankWolfe())
+    monkeypatch.setattr(_base, "MANY_SCORES", 1)
+    problem = problem_of("chains", "log", solver=BlockFrankWolfe())
+    every = Enumerated(problem.loss.outputs, "chains")
+    problem.loss.outputs.set_target(every.points(every.mixtures(np.random.default_rng(4))))
+    options = replace(options_of(problem, 1e-3, solver=BlockFrankWolfe()), keep_dual=False)
+    solution = solved(problem, options)
+    assert problem.loss.has_points and solution.converged and solution.mu.size == 0
+    found = solution.certificate
+    assert max(held.dual, found.dual) <= min(held.primal, found.primal) + 1e-9
 
 
 def test_refusals():

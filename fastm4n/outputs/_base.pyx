@@ -304,7 +304,7 @@ cdef class Outputs:
                 at = self.layout.offset(b) + t * self.layout.row(b)
                 for i in range(self.layout.n_choices(b)):
                     total += points[at + i] if points[at + i] >= 0.0 else INFINITY
-                    if points[at + i] > 0.0:
+                    if points[at + i] > 0.0 and costs is None:
                         for j in range(n):
                             expected[part, j] += points[at + i] * self.costs_of(i)[j]
                 if not abs(total - 1.0) <= OF_SUMS:

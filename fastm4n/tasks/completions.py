@@ -74,13 +74,14 @@ class Clamp:
             raise ValueError(
                 f"allowed has no label for part {np.argmax(is_empty)} of all. Allow all labels if "
                 "nothing is known.")
-        out = is_label & ~allowed
-        self.places = (layout.places(0)[:, np.newaxis] + labels)[out]
+        places, out = layout.places(0)[:, np.newaxis] + labels, is_label & ~allowed
+        self.places = places[out]
         self.owners = np.broadcast_to(self.block_of_part[:, np.newaxis], shape)[out]
         sizes = layout.sizes()
         self.starts = np.cumsum(sizes) - sizes
-        # a number behind the parts counts at most once for each part and pair of parts
-        self.depths = (1.0 + counts) ** 2
+        # how often a number counts at most: behind the parts once for each part and pair of parts
+        self.most = np.repeat((1.0 + counts) ** 2, sizes)
+        self.most[places[is_label]] = 1.0
 
     def sums(self, numbers):
         """Sums of flat numbers over blocks."""
@@ -90,7 +91,7 @@ class Clamp:
         """Scores so low where labels are not allowed that nothing else makes up for it."""
         scores = scores.copy()
         scores[self.places] = 0.0
-        depth = ABYSS + 2.0 * self.depths * self.sums(np.abs(scores))
+        depth = ABYSS + 2.0 * self.sums(self.most * np.abs(scores))
         scores[self.places] = -depth[self.owners]
         return scores
 
@@ -206,7 +207,8 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
 
     if targets is None:
         # at scores of zero every allowed output is best, and so is their mean
-        targets = (clamp.marginals if outputs.has_marginals else clamp.best)(scores)[0]
+        has_means = outputs.has_marginals and not outputs.has_relaxation
+        targets = (clamp.marginals if is_log or has_means else clamp.best)(scores)[0]
     outputs.set_target(targets, costs)
     loss.check()
     options = replace(options, scale=problem.scale(), keep_dual=True)
