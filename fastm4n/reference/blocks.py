@@ -14,7 +14,7 @@ functions h_i of the surrogate, which vanish at phi(y_i),
 gap a factor 1/2: both misprints).
 
 With another penalty, alpha Omega(w), w(mu) is prox of z(mu), the sum above, and the dual has
--alpha Omega*(z(mu)) for its last term: see `fastm4n.reference.penalty`.  With bounds alone,
+-alpha Omega*(z(mu)) for its last term: see `Penalty`. With bounds alone,
 lower <= w <= upper, w(mu) = clip(z(mu), lower, upper), and the last term is
 -(alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)> ([2]_, appendix H).
 
