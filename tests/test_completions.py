@@ -26,7 +26,7 @@ from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.research import Boost
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.choice import choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 from fastm4n.solvers.path import solve_path
 from fastm4n.surrogates import Log, _base
 from fastm4n.tasks.completions import Clamp, complete
@@ -61,10 +61,12 @@ def problem_of(kind, surrogate, seed=0, **parameters):
     """A problem of random data of a kind."""
     name, outputs, features = KINDS[kind]
     of = _cells.kind_of(name)
-    rng = np.random.default_rng(seed)
-    X, y = of.make(rng, of.outputs[outputs], of.features[features])
-    given = {**of.outputs[outputs], **of.features[features], "surrogate": surrogate, **parameters}
-    model = PREDICTORS[name](**{key: v for key, v in given.items() if not key.startswith("_")})
+    variant = {**of.outputs[outputs], **of.features[features]}
+    own = {key for key in variant if key.startswith("_")}
+    model = PREDICTORS[name](
+        **{key: variant[key] for key in variant.keys() - own}, surrogate=surrogate, **parameters)
+    X, y = model._task_class(model).example(
+        np.random.default_rng(seed), **{key[1:]: variant[key] for key in own})
     return model._problem(X, y)
 
 
@@ -413,7 +415,7 @@ def test_a_mixture_is_repetition():
     np.add.at(target, (np.arange(12), z[of_block]), share[of_block])
     problem.loss.outputs.set_target(target.ravel())
     solution = solved(problem, options_of(problem, 1e-8, 0.05))
-    soft = problem.fitted_by(solution, 0.05)
+    soft = problem.task.fitted(problem, 0.05, solution.mu)
     model.fit(np.vstack([X, X]), np.append(y, z), sample_weight=np.append(1.0 - share, share))
     assert_allclose(solution.certificate.primal, model.primal_objective_, rtol=1e-7)
     assert_allclose(soft["coef_"], model.coef_, atol=1e-3)
@@ -528,7 +530,7 @@ def test_partial_labels_help():
         allowed = np.eye(4, dtype=bool)[y[of_block]]
         allowed[np.arange(200), rng.integers(4, size=200)] = True
         solution = complete(problem, allowed, options_of(problem, 1e-3, 0.01))
-        fitted = problem.fitted_by(solution, 0.01)
+        fitted = problem.task.fitted(problem, 0.01, solution.mu)
         scores = X @ fitted["coef_"].T + fitted["intercept_"]
         assert np.mean(scores.argmax(axis=1) == y) >= 0.97
 
@@ -580,7 +582,7 @@ def test_latent_states():
         solution = complete(
             problem, allowed, options_of(problem, 1e-3, 0.01), tol=1e-4, max_rounds=50,
             targets=first.ravel())
-        fitted = problem.fitted_by(solution, 0.01)
+        fitted = problem.task.fitted(problem, 0.01, solution.mu)
         scores = X @ fitted["coef_"].T + fitted["intercept_"]
         assert np.mean(scores.argmax(axis=1) // 2 == classes) >= 0.95
 

@@ -327,7 +327,7 @@ def _add(rows, *values):
 def _finished(estimator, problem, w, alpha, rows, scale):
     """The estimator with the weights w and its fitted attributes."""
     problem.features.restore(w)
-    estimator._keep(problem.common, problem.fitted(None, alpha))
+    estimator._keep(problem.common, problem.task.fitted(problem, alpha, None))
     history = {name: np.array(column) for name, column in rows.items()}
     estimator.alpha_ = alpha
     estimator.n_iter_ = int(history["pass"][-1])

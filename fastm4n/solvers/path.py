@@ -18,7 +18,7 @@ import numpy as np
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.checks import check_relative_gap
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify, weights_restored
 
 if TYPE_CHECKING:

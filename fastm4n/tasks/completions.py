@@ -28,7 +28,7 @@ from fastm4n.base.threads import in_threads
 from fastm4n.solvers.base import Solution
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import LogLoss
 from fastm4n.surrogates._batches import (
     best_outputs_of,
@@ -190,7 +190,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
     """
     loss, features, p = problem.loss, problem.features, np.asarray(problem.weights)
     outputs, is_log = loss.outputs, isinstance(loss, LogLoss)
-    if problem.chunks is not None or problem.road == "partitions":
+    if not problem.pieces.is_whole:
         raise ValueError("completions need all data in memory.")
     if problem.free_intercept is not None:
         raise ValueError(
