@@ -51,7 +51,7 @@ class Clamp:
     ----------
     outputs : Outputs
     allowed : array-like of bool of shape (layout.n_parts_of_all, layout.n_labels)
-        In square blocks, columns after the labels of a block are ignored.
+        Columns after the labels of a block are ignored.
     n_jobs : int, default=1
         Number of threads. Results do not depend on it.
     """
@@ -141,6 +141,29 @@ class Clamp:
         return costs
 
 
+def allowed_of_blocks(problem, allowed):
+    """A table of the allowed labels of all blocks, as `Clamp` takes it, by those of examples."""
+    blocks, layout = problem.blocks, problem.loss.outputs.layout
+    if len(allowed) != blocks.n_examples:
+        raise ValueError(f"allowed is of {len(allowed)} examples, but X of {blocks.n_examples}.")
+    firsts = blocks.examples
+    for i, first in zip(blocks.kept, firsts[blocks.block_of], strict=True):
+        if not np.array_equal(allowed[i], allowed[first]):
+            raise ValueError(
+                f"examples {first} and {i} have equal X and y, but not equal allowed labels. Give "
+                "them different y, of their allowed labels.")
+    table = np.zeros((layout.n_parts_of_all, layout.n_labels), dtype=bool)
+    counts = layout.counts()
+    for i, n, stop in zip(firsts, counts.tolist(), np.cumsum(counts), strict=True):
+        rows, shape = np.atleast_2d(allowed[i]), (n, layout.n_labels if layout.stride else n)
+        if rows.dtype != bool or rows.shape != shape:
+            raise ValueError(
+                f"allowed[{i}] must be bool of shape {shape}, got {rows.dtype} of shape "
+                f"{rows.shape}.")
+        table[stop - n : stop, : shape[1]] = rows
+    return table
+
+
 @dataclass
 class Round:
     """What a round leaves: the objective F, completions, weights, and the solver's solution."""
@@ -156,16 +179,16 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
 
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
     by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs at
-    simple weights: mean inputs of each label where it is allowed. Examples that the problem has
-    merged need the same allowed labels.
+    simple weights: mean inputs of each label where it is allowed.
 
     Parameters
     ----------
     problem : Problem
         Its true outputs do not count. Its features are left with the weights of the best round,
         and its outputs with the completions that these were fitted to.
-    allowed : array-like of bool of shape (n_parts_of_all, n_labels)
-        Allowed labels of each part, in the order of the problem's blocks.
+    allowed : sequence of array-like of bool of shape (n_parts, n_labels)
+        For each example, whether a part (a position, a node, an item, a label that is off or on)
+        may have a label. Of single labels, the shape may be (n_labels,).
     options : Options
         Of the fit of each round, whose gap is certified. ``scale`` is set here.
     tol : float, default=1e-3
@@ -196,7 +219,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         raise ValueError(
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
-    clamp = Clamp(outputs, allowed, options.n_jobs)
+    clamp = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
     costs, scores = clamp.costs(), np.zeros(outputs.layout.n_numbers)
 
     def completed(scores, before=None):
