@@ -1,7 +1,7 @@
 """Fits to incomplete outputs: rounds of completions within the outputs that are allowed.
 
-The parts of a block have allowed labels instead of a true one. With C_b the allowed outputs, and
-one function h_b for all rounds, the objective is
+The parts of a block have allowed labels instead of a true one. C_b are the outputs with allowed
+labels, and h_b stays the same in all rounds. The objective is
 
     F(w) = sum_b p_b [max_mu h_b(mu) + <v_b, mu> - m_b(v_b)] + alpha Omega(w),
 
@@ -12,7 +12,7 @@ targets t_b, which is convex, bounds F from above up to a constant. A round solv
 each round, as the bound is exact at the weights that the completions were made with [1]_.
 
 Costs must not depend on the completion for this. The cost of a label is the least for a truth among
-the allowed labels of the part. So h_b is zero in C_b, and a part of which nothing is known costs
+the allowed labels of the part. So costs are zero in C_b, and a part of which nothing is known costs
 nothing under max-margin. The costs of max-min do not depend on the truth.
 
 References
@@ -142,7 +142,7 @@ class Clamp:
 
 
 def allowed_of_blocks(problem, allowed):
-    """A table of the allowed labels of all blocks, as `Clamp` takes it, by those of examples."""
+    """The table of allowed labels for `Clamp`, from the allowed labels of examples."""
     blocks, layout = problem.blocks, problem.loss.outputs.layout
     if len(allowed) != blocks.n_examples:
         raise ValueError(f"allowed is of {len(allowed)} examples, but X of {blocks.n_examples}.")
@@ -166,7 +166,7 @@ def allowed_of_blocks(problem, allowed):
 
 @dataclass
 class Round:
-    """What a round leaves: the objective F, completions, weights, and the solver's solution."""
+    """Result of a round: the objective F, completions, weights, and the solver's solution."""
 
     objective: float
     targets: np.ndarray
