@@ -300,8 +300,7 @@ class Interrupted:
         return result
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("number", [1, 2, 5, 8])
+@pytest.mark.parametrize(("number", "after"), [(1, False), (2, True), (5, False), (8, True)])
 @pytest.mark.parametrize("place", [
     (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
     (Acceleration, "at_result"), (Acceleration, "_apart"), (Acceleration, "rebuild"),

@@ -218,7 +218,7 @@ def test_fits_go_on_with_the_same_bits_from_every_state(name, always, tmp_path, 
     if name == "auto goes back to a small cache":
         sets = arrays(before[last])
         assert sets["driver/engine/sets/counts"].max() > sets["driver/engine/sets/limits"][0]
-    for i, k in enumerate(np.linspace(0, last, 7).astype(int)):
+    for i, k in enumerate(np.linspace(0, last, 4).astype(int)):
         states.clear()
         limit = 1 if i % 2 else None
         file.write_bytes(before[k])

@@ -26,7 +26,7 @@ INTERNAL = (
         "free_intercept", "interior_point", "limited_memory", "monitor", "newton", "path",
         "proximal", "quasi_newton", "semismooth")),
     # what the public estimators of that module are made of
-    *(f"fastm4n.research.soft.{name}" for name in (
+    *(f"fastm4n.research._soft_estimators.{name}" for name in (
         "SoftProblem", "SoftGraphTask", "SoftLabelSetTask")),
 )
 

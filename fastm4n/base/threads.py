@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Cost, FloatArray
 
-# threads pay for themselves from about this many multiply-adds
+# multiply-adds from which a pool of threads takes less time than it saves
+# (benchmarks/threads.py); and ranges of each thread, which even out unequal blocks
 PARALLEL_COST = 5e6
 RANGES_PER_THREAD = 8
-# numbers of a piece of arrays that is worked on at a time, and what one takes, in multiply-adds
+# numbers of a piece of arrays, 256 KB in a cache of the second level, and multiply-adds of each
 PIECE, COST = 1 << 15, 4
 
 
@@ -87,11 +88,11 @@ def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:
     """
     found = []
     for arrays in zip(*lists, strict=True):
-        size = arrays[0].size
-        if 0 < size <= PIECE:
-            found.append(function(*(array.reshape(-1) for array in arrays)))
-            continue
         flat = [array.reshape(-1) for array in arrays]
+        size = flat[0].size
+        if size <= PIECE:
+            found += [function(*flat)] if size else []
+            continue
         of_pieces = [None] * -(-size // PIECE)
 
         def call(start, stop, flat=flat, of_pieces=of_pieces):

@@ -193,7 +193,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))
 
-    def _problem(self, X, y, sample_weight, one_alpha=False):
+    def _problem(self, X, y, sample_weight=None, one_alpha=False):
         """The problem of data in memory, given as to `fit`."""
         self._check_parameters()
         task = self._task_class(self)

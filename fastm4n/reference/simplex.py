@@ -319,7 +319,7 @@ def max_min_mirror_prox(
     n_iter : int
         At least 1.
     mu, nu : arrays of shape (k,), optional
-        The start; uniform if not given.  Entries below 1e-30 are lifted to it, or a label
+        The start, uniform by default.  Entries below 1e-30 are lifted to it, or a label
         dropped before could never come back.
 
     Returns

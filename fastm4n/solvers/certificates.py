@@ -107,7 +107,7 @@ def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
 def scaled_dual(height, pull):
     """The best dual value between phi(y) and a dual point with sum_b p_b h_b = height.
 
-    Its w has alpha / 2 ||w||^2 = pull. As h is concave and zero at phi(y), this is the largest
+    Its w has alpha / 2 ||w||^2 = pull. As h is concave and >= 0 at phi(y), this is the largest
     s height - s^2 pull with s in [0, 1].
     """
     if height >= 2.0 * pull or not pull > 0.0:
@@ -124,7 +124,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
     Every block is scored and its oracle value bounded from above, so the gap bounds
     P(w) - P* whatever the solver did.  Threads do not change the sums.
 
-    `bound` is the best known dual value between phi(y) and mu. As h_b is concave and zero at
+    `bound` is the best known dual value between phi(y) and mu. As h_b is concave and >= 0 at
     phi(y_b), D(phi(y) + s (mu - phi(y))) is at least s H - alpha Omega*(s z(mu)) with H = sum_b p_b
     h_b(mu_b). For ||w||^2 / 2 it is largest at s = H / (alpha ||w(mu)||^2).
 
@@ -189,7 +189,7 @@ def certify(engine, mu, n_jobs=1, apart=None, concave=None, only_primal=False):
 
 def _is_indefinite(engine, mu, norm):
     """Whether a negative ||w||^2, of scores and mu, is more than rounding."""
-    other = 1.0 - engine.surrogate.outputs.truth()  # no dual point is farther in any entry
+    other = 1.0 + engine.surrogate.outputs.truth()  # no dual point is farther in any entry
     return norm < -NEGATIVE * max(engine.norm_bound(mu), UNDONE * engine.norm_bound(other)) ** 2
 
 

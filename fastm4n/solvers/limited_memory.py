@@ -127,7 +127,7 @@ _COLUMNS = "heights", "entropies", "shares", "unused"
 class Planes:
     """Lower bounds of the optimum by mixtures of the last dual points.
 
-    With h_k <= sum_b p_b h_b(mu_k) and z_k = w(mu_k), as h is concave and zero at phi(y),
+    With h_k <= sum_b p_b h_b(mu_k) and z_k = w(mu_k), as h is concave and >= 0 at phi(y),
 
         D(sum_k c_k mu_k) >= sum_k c_k h_k - alpha / 2 ||sum_k c_k z_k||^2
 

@@ -402,6 +402,8 @@ class LabelNewton(Solver):
     def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
+        if loss.outputs.target is not None:
+            return self.refused("needs true labels, and there are soft targets")
         kind = kind_of(loss)
         if kind is None:
             return self.refused(

@@ -98,7 +98,7 @@ def largest_gap(upper, lower):
 def smallest_alpha(point, eps):
     """The smallest alpha down to which the weights of `point` have a gap of at most eps.
 
-    The dual value falls with alpha to its value at phi(y), 0, or stays above it. So the gap is
+    The dual value falls with alpha to that at phi(y), at least 0, or stays above it. So the gap is
     affine in alpha, and the loss at alpha = 0.
     """
     if point.loss <= eps:

@@ -13,7 +13,7 @@ Weights of t_j = 0 have Omega_j = w_j^2 / 2. Without it the dual would have a co
 each of them that no point meets exactly.
 
 The dual of the problem itself requires |z_j(mu)| <= t_j for t_j > 0.  Mixing mu with the truth,
-s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
+s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and >= 0 at phi(y_b)
 
     D >= s sum_b p_b h_b(mu_b) - alpha / 2 sum_{t_j = 0} (s z_j)^2,   s <= min_j t_j / |z_j|,
 

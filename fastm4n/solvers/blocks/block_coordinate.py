@@ -141,6 +141,9 @@ def begin(
         average = start.average
         if with_average and average is not None and not start["is_proximal"]:
             engine.take_average(average, float(start["curvature"]), float(start["alpha"]))
+    elif surrogate.has_natural_step and surrogate.outputs.target is not None:
+        surrogate.near_targets()
+        engine.take_points()
     return engine
 
 
