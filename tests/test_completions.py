@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from fastm4n.surrogates._batches import scores_of
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 from scipy.special import logsumexp
 
-from fastm4n import BlockFrankWolfe, LabelNewton, MulticlassClassifier, QuasiNewton
+from fastm4n import (
+    BlockFrankWolfe,
+    LabelNewton,
+    MulticlassClassifier,
+    QuasiNewton,
+    SequenceTagger,
+)
 from fastm4n.estimators import _cells
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.losses import block_losses
@@ -23,7 +29,7 @@ from fastm4n.solvers.choice import choose
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.solvers.path import solve_path
 from fastm4n.surrogates import Log, _base
-from fastm4n.tasks.completions import Clamp, complete
+from fastm4n.tasks.completions import Clamp, allowed_of_blocks, complete
 
 SURROGATES = ("max_margin", "max_min", "log")
 # estimator, outputs and features of `_cells.KINDS`
@@ -187,6 +193,17 @@ def random_allowed(rng, every):
         if len(rows) > 1:
             rows[rng.integers(len(rows))] = True
     return allowed
+
+
+def by_example(problem, allowed):
+    """A table of blocks as a list of examples."""
+    blocks, layout = problem.blocks, problem.loss.outputs.layout
+    counts = layout.counts()
+    rows = np.split(allowed, np.cumsum(counts)[:-1])
+    found = [None] * blocks.n_examples
+    for i, b in zip(blocks.kept, blocks.block_of, strict=True):
+        found[i] = rows[b] if layout.stride else rows[b][:, : counts[b]]
+    return found
 
 
 # ---------------------------------------------------------------------- soft targets
@@ -469,7 +486,8 @@ def test_rounds(kind, surrogate):
     problem = problem_of(kind, surrogate)
     every = Enumerated(problem.loss.outputs, kind)
     allowed = random_allowed(rng, every)
-    solution = complete(problem, allowed, options_of(problem, 1e-3), tol=1e-6, max_rounds=10)
+    solution = complete(
+        problem, by_example(problem, allowed), options_of(problem, 1e-3), tol=1e-6, max_rounds=10)
     history = solution.history
     objective, gap = history["objective"], history["gap"]
     scale = problem.scale()
@@ -505,7 +523,7 @@ def test_nothing_to_complete():
         allowed = np.eye(2, dtype=bool)[outputs.arguments()[0]]
         plain = solved(problem, options_of(problem))
         problem = problem_of("chains", surrogate)
-        solution = complete(problem, allowed, options_of(problem))
+        solution = complete(problem, by_example(problem, allowed), options_of(problem))
         assert solution.converged
         assert abs(solution.certificate.primal - plain.certificate.primal) <= max(
             solution.certificate.gap, plain.certificate.gap)
@@ -520,13 +538,40 @@ def test_partial_labels_help():
     for surrogate in SURROGATES:
         model = MulticlassClassifier(surrogate, alpha=0.01)
         problem = model._problem(X, y)
-        of_block = problem.blocks.examples
-        allowed = np.eye(4, dtype=bool)[y[of_block]]
+        allowed = np.eye(4, dtype=bool)[y]
         allowed[np.arange(200), rng.integers(4, size=200)] = True
         solution = complete(problem, allowed, options_of(problem, 1e-3, 0.01))
         fitted = problem.task.fitted(problem, 0.01, solution.mu)
         scores = X @ fitted["coef_"].T + fitted["intercept_"]
         assert np.mean(scores.argmax(axis=1) == y) >= 0.97
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_void_positions_help(surrogate):
+    """Of sequences of which two thirds of the labels are not known."""
+    rng = np.random.default_rng(10)
+    centres, after = rng.normal(size=(3, 8)), rng.dirichlet(0.3 * np.ones(3), size=3)
+
+    def drawn(n):
+        X, y = [], []
+        for _ in range(n):
+            labels = [rng.integers(3)]
+            for _ in range(rng.integers(5, 15)):
+                labels.append(rng.choice(3, p=after[labels[-1]]))
+            y.append(np.array(labels))
+            X.append(0.8 * centres[y[-1]] + rng.normal(size=(len(labels), 8)))
+        return X, y
+
+    (X, y), (X_new, y_new) = drawn(60), drawn(100)
+    model = SequenceTagger(surrogate, alpha=0.01).fit(X, y)
+    full = model.score(X_new, y_new)
+    problem = model._problem(X, y)
+    allowed = [
+        np.eye(3, dtype=bool)[labels] | (rng.random((len(labels), 1)) < 2 / 3) for labels in y]
+    solution = complete(problem, allowed, options_of(problem, 1e-3, 0.01))
+    for name, value in problem.task.fitted(problem, 0.01, solution.mu).items():
+        setattr(model, name, value)
+    assert model.score(X_new, y_new) >= full - 0.06
 
 
 def test_latent_states():
@@ -540,9 +585,8 @@ def test_latent_states():
     for surrogate in SURROGATES:
         model = MulticlassClassifier(surrogate, alpha=0.01)
         problem = model._problem(X, np.arange(80) % 4)
-        of_block = problem.blocks.examples
-        allowed = states[classes[of_block]]
-        first = allowed * rng.uniform(size=allowed.shape)
+        allowed = states[classes]
+        first = allowed[problem.blocks.examples] * rng.uniform(size=allowed.shape)
         first /= first.sum(axis=1, keepdims=True)
         solution = complete(
             problem, allowed, options_of(problem, 1e-3, 0.01), tol=1e-4, max_rounds=50,
@@ -554,6 +598,36 @@ def test_latent_states():
 
 def test_what_rounds_refuse():
     problem = problem_of("classes", "max_margin", fit_intercept="free")
-    allowed = np.ones((problem.weights.size, 3), dtype=bool)
+    allowed = np.ones((problem.blocks.n_examples, 3), dtype=bool)
     with pytest.raises(ValueError, match="need a penalised intercept, got fit_intercept='free'"):
         complete(problem, allowed, options_of(problem))
+    X, y = np.array([[0.0], [1.0], [1.0]]), [0, 1, 1]
+    problem = MulticlassClassifier("log")._problem(X, y)
+    with pytest.raises(ValueError, match="allowed is of 2 examples, but X of 3"):
+        allowed_of_blocks(problem, np.ones((2, 2), dtype=bool))
+    with pytest.raises(ValueError, match=r"must be bool of shape \(1, 2\), got int64"):
+        allowed_of_blocks(problem, np.ones((3, 2), dtype=int))
+    allowed = np.array([[True, False], [False, True], [True, True]])
+    with pytest.raises(ValueError, match="have equal X and y, but not equal allowed labels"):
+        allowed_of_blocks(problem, allowed)
+    assert_array_equal(
+        allowed_of_blocks(MulticlassClassifier("log")._problem(X, [0, 1, 0]), allowed).sum(), 4)
+
+
+def test_free_intercepts():
+    """The intercept has no penalty, and the optimum is that of a generic solver."""
+    problem = problem_of("classes", "log", fit_intercept="free")
+    every = Enumerated(problem.loss.outputs, "classes")
+    targets = np.array(every.mixtures(np.random.default_rng(4)))
+    problem.loss.outputs.set_target(targets.ravel())
+    found = solved(problem, options_of(problem)).certificate
+    X, rows, *_ = problem.features.arguments()
+
+    def objective(w):
+        w = w.reshape(3, 3)
+        scores = X[rows] @ w[:, :2].T + w[:, 2]
+        losses = logsumexp(scores, axis=1) - np.sum(targets * scores, axis=1)
+        return problem.weights @ losses + 0.05 * np.sum(w[:, :2] ** 2)
+
+    least = minimize(objective, np.zeros(9), tol=1e-10).fun
+    assert found.dual - 1e-9 <= least <= found.primal + 1e-9

@@ -1,7 +1,7 @@
 """Fits to incomplete outputs: rounds of completions within the outputs that are allowed.
 
-The parts of a block have allowed labels instead of a true one. With C_b the allowed outputs, and
-one function h_b for all rounds, the objective is
+The parts of a block have allowed labels instead of a true one. C_b are the outputs with allowed
+labels, and h_b stays the same in all rounds. The objective is
 
     F(w) = sum_b p_b [max_mu h_b(mu) + <v_b, mu> - m_b(v_b)] + alpha Omega(w),
 
@@ -12,7 +12,7 @@ targets t_b, which is convex, bounds F from above up to a constant. A round solv
 each round, as the bound is exact at the weights that the completions were made with [1]_.
 
 Costs must not depend on the completion for this. The cost of a label is the least for a truth among
-the allowed labels of the part. So h_b is zero in C_b, and a part of which nothing is known costs
+the allowed labels of the part. So costs are zero in C_b, and a part of which nothing is known costs
 nothing under max-margin. The costs of max-min do not depend on the truth.
 
 References
@@ -26,6 +26,7 @@ import numpy as np
 
 from fastm4n.base.threads import in_threads
 from fastm4n.solvers.base import Solution
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import LogLoss
@@ -50,7 +51,7 @@ class Clamp:
     ----------
     outputs : Outputs
     allowed : array-like of bool of shape (layout.n_parts_of_all, layout.n_labels)
-        In square blocks, columns after the labels of a block are ignored.
+        Columns after the labels of a block are ignored.
     n_jobs : int, default=1
         Number of threads. Results do not depend on it.
     """
@@ -82,6 +83,10 @@ class Clamp:
         # how often a number counts at most: behind the parts once for each part and pair of parts
         self.most = np.repeat((1.0 + counts) ** 2, sizes)
         self.most[places[is_label]] = 1.0
+        # rows of equal shares of the allowed labels, and of all
+        self.rows, self.even = np.zeros((2, layout.n_numbers))
+        for of, some in ((self.rows, self.allowed), (self.even, is_label)):
+            of[places[some]] = (some / some.sum(axis=1, keepdims=True))[some]
 
     def sums(self, numbers):
         """Sums of flat numbers over blocks."""
@@ -136,9 +141,32 @@ class Clamp:
         return costs
 
 
+def allowed_of_blocks(problem, allowed):
+    """The table of allowed labels for `Clamp`, from the allowed labels of examples."""
+    blocks, layout = problem.blocks, problem.loss.outputs.layout
+    if len(allowed) != blocks.n_examples:
+        raise ValueError(f"allowed is of {len(allowed)} examples, but X of {blocks.n_examples}.")
+    firsts = blocks.examples
+    for i, first in zip(blocks.kept, firsts[blocks.block_of], strict=True):
+        if not np.array_equal(allowed[i], allowed[first]):
+            raise ValueError(
+                f"examples {first} and {i} have equal X and y, but not equal allowed labels. Give "
+                "them different y, of their allowed labels.")
+    table = np.zeros((layout.n_parts_of_all, layout.n_labels), dtype=bool)
+    counts = layout.counts()
+    for i, n, stop in zip(firsts, counts.tolist(), np.cumsum(counts), strict=True):
+        rows, shape = np.atleast_2d(allowed[i]), (n, layout.n_labels if layout.stride else n)
+        if rows.dtype != bool or rows.shape != shape:
+            raise ValueError(
+                f"allowed[{i}] must be bool of shape {shape}, got {rows.dtype} of shape "
+                f"{rows.shape}.")
+        table[stop - n : stop, : shape[1]] = rows
+    return table
+
+
 @dataclass
 class Round:
-    """What a round leaves: the objective F, completions, weights, and the solver's solution."""
+    """Result of a round: the objective F, completions, weights, and the solver's solution."""
 
     objective: float
     targets: np.ndarray
@@ -149,16 +177,18 @@ class Round:
 def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None, start=None):
     """Minimise F in rounds, each of which makes completions and fits the weights to them.
 
-    The first completions are means over the allowed outputs where outputs have marginals, and any
-    allowed outputs elsewhere. Examples that the problem has merged need the same allowed labels.
+    Under the log surrogate the first completions are means over the allowed outputs. Fits to means
+    by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs at
+    simple weights: mean inputs of each label where it is allowed.
 
     Parameters
     ----------
     problem : Problem
         Its true outputs do not count. Its features are left with the weights of the best round,
         and its outputs with the completions that these were fitted to.
-    allowed : array-like of bool of shape (n_parts_of_all, n_labels)
-        Allowed labels of each part, in the order of the problem's blocks.
+    allowed : sequence of array-like of bool of shape (n_parts, n_labels)
+        For each example, whether a part (a position, a node, an item, a label that is off or on)
+        may have a label. Of single labels, the shape may be (n_labels,).
     options : Options
         Of the fit of each round, whose gap is certified. ``scale`` is set here.
     tol : float, default=1e-3
@@ -189,7 +219,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         raise ValueError(
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
-    clamp = Clamp(outputs, allowed, options.n_jobs)
+    clamp = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
     costs, scores = clamp.costs(), np.zeros(outputs.layout.n_numbers)
 
     def completed(scores, before=None):
@@ -206,11 +236,13 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         return points, values
 
     if targets is None:
-        # at scores of zero every allowed output is best, and so is their mean
-        has_means = outputs.has_marginals and not outputs.has_relaxation
-        targets = (clamp.marginals if is_log or has_means else clamp.best)(scores)[0]
+        if not is_log:
+            outputs.set_target(clamp.rows, costs)
+            engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
+            engine.rebuild_weights(clamp.even)
+            scores_of(outputs.layout, features, scores)
+        targets = completed(scores)[0]
     outputs.set_target(targets, costs)
-    loss.check()
     options = replace(options, scale=problem.scale(), keep_dual=True)
     best, rows, converged = None, [], False
     while len(rows) < max_rounds and not converged:
@@ -219,14 +251,14 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         options = replace(options, is_warm=start is not None)
         solution = choose(problem, options).solve(problem, options, start, Monitor.of(options))
         scores_of(outputs.layout, features, scores)
-        next_targets, values = completed(scores, targets)
+        next_targets, values = completed(scores, targets if rows else None)
         found = solution.certificate
         objective = found.primal + float(np.sum(p * (clamp.sums(targets * scores) - values)))
         rows.append((objective, found.primal, found.dual, found.gap, solution.n_iter))
         fall = np.inf if best is None else best.objective - objective
         if fall >= 0.0:
             best = Round(objective, targets, features.state(), solution)
-        converged = fall <= tol * options.scale
+        converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
         if solution.interrupted:
             break
         targets, start = next_targets, solution.state
