@@ -197,7 +197,10 @@ def test_forms_of_features(case, surrogate, kernel):
     X = case.changed(lambda x: np.round(2 * x) / 4)
     plain = case.fit(surrogate, X=X, **kernel)
     case = dataclasses.replace(case, X=X)
-    for form in (*DENSE, *SPARSE) if case.dims < 3 else DENSE:
+    # a third of them: each form meets each estimator, each surrogate and each kernel
+    forms = (*DENSE, *SPARSE) if case.dims < 3 else DENSE
+    first = SURROGATES.index(surrogate) + bool(kernel)
+    for form in forms[first % 3 :: 3]:
         inputs = case.changed(form)
         before = copy.deepcopy(inputs)
         estimator = case.fit(surrogate, X=inputs, **kernel)

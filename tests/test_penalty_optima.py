@@ -1,10 +1,12 @@
 """Fits under every penalty, and the reference's, against a generic solver."""
 
 import functools
+import itertools
 import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from listed import (
     BOUNDED,
     CASES,
@@ -43,9 +45,8 @@ def check_bounds(kind, problem, coef):
 # the reference
 
 
-@pytest.mark.parametrize("kind", ["positive", "arrays", "net", "positive net"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "surrogate", "kind"), covering(
+    itertools.product(CASES, SURROGATES, ("positive", "arrays", "net", "positive net"))))
 def test_reference_comes_to_the_optimum_of_a_generic_solver(case, surrogate, kind):
     problem = CASES[case](surrogate)
     best, error = optimum(case, surrogate, kind), ERROR[kind]
@@ -113,9 +114,8 @@ def test_reference_refuses_bounds_of_coefficients():
 # the estimators
 
 
-@pytest.mark.parametrize("kind", PENALTIES)
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "surrogate", "kind"), covering(
+    itertools.product(CASES, SURROGATES, PENALTIES)))
 def test_estimators_come_to_the_optimum(case, surrogate, kind):
     problem = CASES[case](surrogate)
     best, error = optimum(case, surrogate, kind), ERROR[kind]

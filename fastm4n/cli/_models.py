@@ -27,7 +27,7 @@ def build(args, data, **options):
     from fastm4n.penalties._penalties import L2, ElasticNet
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.surrogates import Log
-    from fastm4n.tasks.transitions import Transitions
+    from fastm4n.tasks.chain_weights import Transitions
 
     if args.l1_ratio is not None and args.penalty != "elasticnet":
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)

@@ -18,7 +18,8 @@ from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research.soft import solve_soft
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
-from fastm4n.solvers.history import HISTORY_KEYS, Progress
+from fastm4n.solvers.monitor import HISTORY_KEYS, Progress
+from fastm4n.tasks.base import Problem
 from fastm4n.tasks.graph_input import by_type
 from fastm4n.tasks.graph_model import (
     check_same_labels,
@@ -35,7 +36,6 @@ from fastm4n.tasks.kernels import (
     kernel_parameters,
 )
 from fastm4n.tasks.label_sets import LabelSetTask
-from fastm4n.tasks.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,13 +60,13 @@ class SoftProblem(Problem):
         Fitted arrays by `node_weights` and `factor_weights`.
     """
 
-    graphs: Any
-    X: Any
-    factor_X: Any
-    y: np.ndarray
-    heights: np.ndarray
-    kernel: str
-    weights_of: Any
+    graphs: Any = None
+    X: Any = None
+    factor_X: Any = None
+    y: np.ndarray = None
+    heights: np.ndarray = None
+    kernel: str = "linear"
+    weights_of: Any = None
     found = None
 
     @property
@@ -104,9 +104,9 @@ class SoftProblem(Problem):
         try:
             found = self.found = solve_soft(
                 self.graphs, self.X, self.y, self.heights, alpha=options.alpha,
-                rho=float(self.owner.rho), shares=self.blocks.weights, factor_X=self.factor_X,
-                kernel=self.kernel, sampling=self.owner.sampling,
-                accelerate=bool(self.owner.accelerate), tol=options.gap,
+                rho=float(self.task.rho), shares=self.blocks.weights, factor_X=self.factor_X,
+                kernel=self.kernel, sampling=self.task.sampling,
+                accelerate=bool(self.task.accelerate), tol=options.gap,
                 max_iter=options.max_iter, seed=options.seed, n_jobs=options.n_jobs,
                 callback=on_row, keep_on_interrupt=True)
         finally:
@@ -117,8 +117,17 @@ class SoftProblem(Problem):
             {name: np.asarray([row[name] for row in rows]) for name in names}, found.converged,
             found.interrupted)
 
-    def fitted(self, mu: Any, alpha: float) -> dict[str, Any]:
-        return self.weights_of(self.found.node_weights, self.found.factor_weights)
+
+class _SoftTask:
+    """What tasks with soft constraints have in common."""
+
+    chunks = None
+
+    def fitted(self, problem: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        return problem.weights_of(problem.found.node_weights, problem.found.factor_weights)
+
+    def values(self, problem: Any) -> dict[str, Any]:
+        return {}
 
 
 def _with_constant(values, constant):
@@ -139,10 +148,8 @@ def _check_counts(factors, where, name):
                 "factor with soft agreement.")
 
 
-class SoftGraphTask(GraphTask):
+class SoftGraphTask(_SoftTask, GraphTask):
     """Labels of the nodes of graphs with soft constraints."""
-
-    reads_chunks = False
 
     def problem_of_blocks(self, X, codes, blocks, shapes, common, task):
         n_choices, cost = choices_and_costs(X, common)
@@ -193,12 +200,12 @@ class SoftGraphTask(GraphTask):
 
         common.update(oracle_="soft", exact_=False, integrality_gap_=None)
         return SoftProblem(
-            None, None, blocks, common, task, graphs,
-            _with_constant(nodes.values, nodes.intercept), factor_X, codes,
-            graphs.heights_of_costs(codes, cost, part_weights), "linear", weights_of)
+            None, None, blocks, common, task, graphs=graphs,
+            X=_with_constant(nodes.values, nodes.intercept), factor_X=factor_X, y=codes,
+            heights=graphs.heights_of_costs(codes, cost, part_weights), weights_of=weights_of)
 
 
-class SoftLabelSetTask(LabelSetTask):
+class SoftLabelSetTask(_SoftTask, LabelSetTask):
     """Sets of labels with soft constraints."""
 
     def problem_of_blocks(self, X, Y, blocks, cost, constraints, common):
@@ -231,8 +238,8 @@ class SoftLabelSetTask(LabelSetTask):
 
         common.update(oracle_="soft", exact_=False, integrality_gap_=None)
         return SoftProblem(
-            None, None, blocks, common, {}, graphs, nodes, None, Y.ravel(), heights,
-            "linear" if is_linear else "precomputed", weights_of)
+            None, None, blocks, common, {}, graphs=graphs, X=nodes, y=Y.ravel(), heights=heights,
+            kernel="linear" if is_linear else "precomputed", weights_of=weights_of)
 
     def _gram(self, X, samples, weights, constant, common):
         """Kernel values of the samples, those of the constant feature added."""

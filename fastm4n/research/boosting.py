@@ -319,7 +319,7 @@ def _finished(estimator, problem, w, alpha, rows, scale):
     rows are (pass, primal, dual, gap) of each iterate.
     """
     problem.features.restore(w)
-    estimator._keep(problem.common, problem.fitted(None, alpha))
+    estimator._keep(problem.common, problem.task.fitted(problem, alpha, None))
     columns = zip(("pass", "primal", "dual", "gap"), zip(*rows, strict=True), strict=True)
     history = {name: np.array(column) for name, column in columns}
     estimator.alpha_ = alpha

@@ -18,7 +18,7 @@ from fastm4n.base.checks import check_choice
 from fastm4n.research._factor_graphs import FactorGraphs
 from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftEngine, SoftFeatures
 from fastm4n.solvers.blocks._engine import EngineState
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import MaxMarginLoss
 
