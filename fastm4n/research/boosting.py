@@ -229,7 +229,7 @@ def refine_risk(
     Parameters
     ----------
     tagger : SequenceTagger
-        Fitted, with ``surrogate="log"``; unchanged.
+        Fitted, with ``surrogate="log"``, unchanged.
     X, y, sample_weight
         As in its `fit`.
     alpha : float, default=None
