@@ -1,6 +1,7 @@
 """Fits by chunks: the optimum and the certificate of a fit in memory, state that lasts, bad input."""
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from covering import covering
 from killed_fits import (
     Killed,
     assert_sigkill_changes_no_bit,
@@ -162,13 +164,17 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [
-    {}, {"transitions": Transitions(features=[3, 0])}, {"states": "observed"}, {"penalty": "elasticnet"},
-    {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}], ids=str)
-@pytest.mark.parametrize("longest", [8, 90])
-def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, longest):
+OPTIONS = {
+    "plain": {}, "features": {"transitions": Transitions(features=[3, 0])},
+    "observed": {"states": "observed"}, "elastic net": {"penalty": "elasticnet"},
+    "bounds": {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}}
+
+
+@pytest.mark.parametrize(("kind", "name", "longest"), covering(
+    itertools.product(KINDS, OPTIONS, (8, 90))))
+def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, name, longest):
     """Features, Gram matrices and sorted entries; examples of weight zero are left out."""
+    options = OPTIONS[name]
     X, y = sequences(40, longest=longest)
     X = Sequences.from_lengths(KINDS[kind](np.concatenate(X)), [len(x) for x in X])
     weights = np.where(np.arange(40) % 7 == 3, 0.0, 1.0)
@@ -290,8 +296,9 @@ def assert_same_fit(one, other):
         assert_array_equal(one.history_[key], other.history_[key])
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", [{}, {"penalty": "elasticnet"}], ids=str)
+@pytest.mark.parametrize(("surrogate", "options"), [
+    ("max_margin", {"penalty": "elasticnet"}), ("max_min", {}), ("log", {}),
+    ("log", {"penalty": "elasticnet"})], ids=str)
 def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp_path, monkeypatch):
     """It is killed while chunks are written, at all stages of a pass."""
     X, y = sequences()

@@ -154,20 +154,17 @@ def test_errors_that_cannot_be_written_have_their_exit_code(monkeypatch, capsys)
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize(("redirection", "code", "said"), [
-    ("| true", 141, ""), (">/dev/full", 1, "error: No space left on device\n"),
+    (">/dev/full", 1, "error: No space left on device\n"),
     ("<&- >&- 2>&-", 0, ""), ("2>/dev/full", 0, ""),
 ])
 def test_processes_write_their_model(redirection, code, said):
     if "full" in redirection and not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     command = f"{shlex.quote(sys.executable)} -m fastm4n fit classes.csv --model m"
-    if redirection.startswith("|"):
-        command = f"({command}; echo $? >code) {redirection}"
     done = subprocess.run(
-        f"{command} {'' if redirection.startswith('|') else redirection}", shell=True,
-        capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-    found = int(Path("code").read_text()) if Path("code").exists() else done.returncode
-    assert found == code, done.stderr
+        f"{command} {redirection}", shell=True, capture_output=True, text=True, timeout=120,
+        env=ENVIRONMENT)
+    assert done.returncode == code, done.stderr
     assert done.stderr.endswith(said) and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == said.count("\n")
     assert load_model("m").classes_.size == 3

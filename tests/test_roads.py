@@ -82,10 +82,10 @@ FITS = [
         {"penalty": L2(bounds={"coef": (BOUND, -BOUND), "start_coef": (0.0, 0.0)})},
         {"cost_scale": "mean", "transitions": Transitions(start_end=False)},
         {"alpha": 1e-3, "fit_intercept": False})),
-    *((GraphTagger, data, {"alpha": 0.05, "tol": 5e-3}) for data in (
+    *((GraphTagger, data, {"alpha": 0.05}) for data in (
         "graphs", "features of edges", "types", "types and features", "weights of nodes", "forests",
         "two labels", "forests of two labels")),
-    *((GraphTagger, "forests", {"alpha": 0.05, "tol": 5e-3, **options}) for options in (
+    *((GraphTagger, "forests", {"alpha": 0.05, **options}) for options in (
         {"surrogate": Boost()}, {"surrogate": Log(0.5, cost_augmented=True)},
         {"penalty": "elasticnet"}, {"penalty": L2(bounds={"coef": (-0.3, 0.3)})},
         {"cost_scale": "mean", "cost": "squared"},
@@ -113,7 +113,7 @@ def cases():
 
 def model_of(number, surrogate):
     cls, _, options = FITS[number]
-    return cls(**{"alpha": 0.02, "tol": 1e-3, "random_state": 0, **options, "surrogate": surrogate})
+    return cls(**{"alpha": 0.02, "tol": 5e-3, "random_state": 0, **options, "surrogate": surrogate})
 
 
 @cache

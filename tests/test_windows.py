@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from covering import covering
 from engine_cases import PENALTIES, SURROGATES
 from fastm4n.solvers.blocks._windows import Windows
 from numpy.testing import assert_array_equal
@@ -57,7 +58,7 @@ def test_threads_change_no_bit(kind, name, penalty):
 
 
 @pytest.mark.repeats(5)
-@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
+@pytest.mark.parametrize(("kind", "name", "penalty"), covering(cases()))
 def test_optimum(kind, name, penalty):
     problem = KINDS[kind](2, penalty=penalty)
     solution, _ = problem.solve(name, tol=1e-4, max_iter=1000)

@@ -29,7 +29,6 @@ from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.monitor import IDLE, fingerprint, tqdm_bar
 from fastm4n.solvers.path import PathFollower
 from fastm4n.tasks.base import Memory
-from fastm4n.tasks.kernels import named_kernel
 
 if TYPE_CHECKING:
     from typing import Any
@@ -206,7 +205,7 @@ class Run:
         """Compute the path from its current end."""
         bar = tqdm_bar(self.verbose, unit="breakpoint")
         try:
-            with named_kernel(getattr(self.template, "kernel", None)):
+            with self.problem.task.naming(self.problem):
                 while self._advance():
                     row = self._row()
                     self._show(row, bar)

@@ -182,7 +182,7 @@ def stochastic_subgradient(
         P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w: as in
         `Blocks`, whose own bounds are the default.
     primal_every : int
-        The history gets a row after each primal_every passes and after the last; a row costs
+        The history gets a row after each primal_every passes and after the last. A row costs
         n more oracle calls.
 
     Returns
@@ -199,7 +199,7 @@ def stochastic_subgradient(
 
     Notes
     -----
-    An inexact oracle (that of "max_min" of chains ends at its tolerance) makes of s_i an
+    An inexact oracle (for "max_min" of chains it ends at its tolerance) makes of s_i an
     epsilon-subgradient, with its error for epsilon, by which the bound above grows.
 
     Examples

@@ -113,9 +113,9 @@ class BlockPasses:
     z : tuple of arrays
         w before prox.
     gaps : array of shape (n,)
-        Of each block when its oracle was last called.
+        The gap of each block when its oracle was last called.
     average, z_average : list and tuple of arrays
-        Averages of the states and of z weighted by their numbers, of fixed steps; else None.
+        Averages of the states and of z weighted by their numbers, of fixed steps, else None.
 
     Examples
     --------
@@ -210,8 +210,8 @@ class BlockPasses:
 class Result(NamedTuple):
     """Result of `block_coordinate_frank_wolfe`.
 
-    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays, prox(z(mu)); ``history``
-    has a row (pass, primal, dual, gap) for each certified pass; ``average`` and ``w_average`` are
+    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays, prox(z(mu)). ``history``
+    has a row (pass, primal, dual, gap) for each certified pass. ``average`` and ``w_average`` are
     the averaged states of fixed steps and prox of the averaged z, and None for the other steps.
     """
 
@@ -227,19 +227,19 @@ def block_coordinate_frank_wolfe(
     step: Literal["line_search", "fixed", "exact"] = "line_search", n_passes: int,
     random_state: int = 0, gap_every: int = 10, states: list[Any] | None = None,
 ) -> Result | None:
-    """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
+    """Maximise D(mu) block by block ([1]_, Algorithm 1, and [2]_, Algorithms 1, 2).
 
     Parameters
     ----------
     blocks : Blocks
     sampling : {"gap", "uniform", "permutation"}
-        "permutation" visits all blocks in a new order every pass; "uniform" draws each
-        visit; "gap" ([2]_, section 3.1) draws with probability proportional to p_i g_i, as
+        "permutation" visits all blocks in a new order every pass. "uniform" draws each
+        visit. "gap" ([2]_, section 3.1) draws with probability proportional to p_i g_i, as
         last met, after a first pass in a random order.
     step : {"line_search", "fixed", "exact"}
-        "line_search" is `Blocks.step`; "fixed" is gamma = 2 n / (t + 2 n) after t visits, with
-        the average of the iterates weighted by their number; "exact" maximises the dual over
-        the block (labels under "max_margin", and under "max_min" with the 0-1 cost; for "log"
+        "line_search" is `Blocks.step`. "fixed" is gamma = 2 n / (t + 2 n) after t visits, with
+        the average of the iterates weighted by their number. "exact" maximises the dual over
+        the block (labels under "max_margin", and under "max_min" with the 0-1 cost, and for "log"
         it is the line search).
     n_passes : int
         A pass is n visits.

@@ -74,7 +74,7 @@ class Penalty:
     bounds : pair (lower, upper), optional
         Each a number, or a tuple of a number or an array for each part of w.
     thresholds : float or tuple, default=0.0
-        t, in the same way; with `axis` it is t_g, and broadcasts to the norms of the groups.
+        t, in the same way. With `axis` it is t_g, and broadcasts to the norms of the groups.
     modulus : float, default=1.0
         m.
     axis : int, optional
@@ -328,7 +328,7 @@ class Blocks:
         """Primal, dual and gap at w(mu), from nothing but the states.
 
         The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and
-        the dual is at most P* ([1]_, E.1 and E.2; [2]_, equation 6).
+        the dual is at most P* ([1]_, E.1 and E.2, and [2]_, equation 6).
         """
         return self.certificate_of_points(
             [self.point(i, state) for i, state in enumerate(states)])
@@ -362,7 +362,7 @@ class Blocks:
 
             gamma sum_i p_i [ h_i(s_i) + <v_i, s_i> - h_i(mu_i) - <v_i, mu_i> ] - (gamma^2 / 2) q.
 
-        *log* of labels: likewise, with the gamma that maximises the dual (`log_line_search`).
+        *log* of labels: the same, with the gamma that maximises the dual (`log_line_search`).
 
         *log* of others: the natural parameters theta_i move to theta_i + gamma (v_i - theta_i), and
         mu_i with them ([3]_ moves mu_i on the line to s_i, for which the distribution that mu_i
@@ -385,10 +385,10 @@ class Blocks:
         ----------
         group : sequence of int
         states, points : list
-            Of all blocks; those of the group are replaced.
+            Of all blocks. Those of the group are replaced.
         z : tuple of arrays
         scores, answers : list
-            Of the group's blocks at w = prox(z), as those that `examine` returns.
+            For the group's blocks at w = prox(z), as `examine` returns them.
 
         Returns
         -------

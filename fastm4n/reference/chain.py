@@ -103,8 +103,8 @@ def viterbi(unary: FloatArray, pairwise: FloatArray) -> tuple[IntArray, float]:
     Returns
     -------
     path : array of int of shape (T,)
-        Of several maximisers the one with the smallest last label, then with the smallest label
-        before it, and so on.
+        If there are several maximisers, the one with the smallest last label, then with the
+        smallest label before it, and so on.
     score : float
 
     Examples
@@ -148,7 +148,7 @@ def viterbi_kbest(
     paths : array of int of shape (k', T)
         k' is k, or the number of allowed labellings if there are fewer.
     scores : array of shape (k',)
-        Descending; equal scores are in the order of `viterbi`, that of the reversed paths.
+        Descending. Equal scores are in the order of `viterbi`, that of the reversed paths.
 
     Examples
     --------
@@ -188,8 +188,8 @@ def sum_product(unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, Fl
     """Marginals of the distribution q(y) ∝ exp s(y), and its log-partition.
 
     The oracle of the log surrogate: nodes and edges maximise H(mu) + <(unary, pairwise), mu>,
-    whose maximum is the log-partition log sum_y exp s(y).  In logarithms, and each message
-    shifted by a constant so that a long chain costs no digits:
+    whose maximum is the log-partition log sum_y exp s(y). Messages are logarithms minus a
+    constant, by which a long chain loses no digits:
 
         f_0 = unary[0],   f_{t+1}[j] = unary[t+1, j] + log sum_i exp(f_t[i] + pairwise[t, i, j]),
         b_{T-1} = 0,      b_t[i] = log sum_j exp(pairwise[t, i, j] + unary[t+1, j] + b_{t+1}[j]),
@@ -277,16 +277,16 @@ def span_probability(
 ) -> float:
     """P(a span of the labels `members` starts at `start`, goes on, and ends before `stop`).
 
-    A chain is Markov, so that this is P(it starts with label j), summed over j, times conditional
+    A chain is Markov. This is the sum over j of P(it starts with label j) times conditional
     probabilities edges[t] / nodes[t] of the transitions.
 
     Parameters
     ----------
     nodes : array of shape (T, R)
     edges : array of shape (T-1, R, R)
-        What `sum_product` gives.
+        Marginals from `sum_product`.
     starts : array of bool of shape (R + 1, R)
-        Transitions at which a span starts; the last row is for the first position.
+        Transitions at which a span starts. The last row is for the first position.
     continues : array of bool of shape (R, R)
         Transitions at which a span goes on.
     members : array of bool of shape (R,)
@@ -357,9 +357,9 @@ def _entropy(m):
 def chain_entropy(nodes: FloatArray, edges: FloatArray) -> float:
     """Shannon entropy of the chain with these marginals, in nats.
 
-    By the chain rule  q(y) = prod_t edges[t, y_t, y_{t+1}] / prod_{0<t<T-1} nodes[t, y_t],
-    so that the entropies of the *interior* nodes are subtracted from those of the edges
-    (section 5.3 of [1]_ subtracts all nodes: a misprint).
+    By the chain rule  q(y) = prod_t edges[t, y_t, y_{t+1}] / prod_{0<t<T-1} nodes[t, y_t].
+    The entropies of the *interior* nodes are subtracted from the entropies of the edges (section
+    5.3 of [1]_ subtracts all nodes: a misprint).
 
     Parameters
     ----------

@@ -129,7 +129,7 @@ def max_min_mirror_prox_chain(
         eta <G(z_half) - G(z), z_half - z_next>  <=  D(z_half, z) + D(z_next, z_half).
 
     The left side is eta times two couplings, of nu_half - nu with mu_half - mu_next and of
-    mu_half - mu with nu_half - nu_next; since eta K a b <= (a^2 + b^2) / 2 for eta K <= 1, the
+    mu_half - mu with nu_half - nu_next. Since eta K a b <= (a^2 + b^2) / 2 for eta K <= 1, the
     inequality holds for
 
         eta = 1 / K = 2 sqrt(T) / c.

@@ -237,7 +237,7 @@ def displacement_tables(
 ) -> FloatArray:
     """Tables of edges that score the displacement between two places ([2]_).
 
-    Place l is (x, y) = (l % width, l // width); the weights of an edge are those of dx, dx^2, dy
+    Place l is (x, y) = (l % width, l // width). The weights of an edge are those of dx, dx^2, dy
     and dy^2, where (dx, dy) = (place of the first node - place of the second - shift) / unit.
 
     Parameters

@@ -133,7 +133,7 @@ class Outputs:
         v : tuple of arrays
         surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin", loss-augmented inference ([1]_, equation 9), and
+            The truth, used by "max_margin", loss-augmented inference ([1]_, equation 9), and
             "softmax_margin".
         cost : array of shape (k, k)
             Not used by "log".

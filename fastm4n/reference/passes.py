@@ -68,13 +68,13 @@ class AtomPasses(BlockPasses):
     Parameters
     ----------
     blocks : Blocks
-        Of "max_margin" or "max_min".
+        For "max_margin" or "max_min".
     step : {"line_search", "pairwise", "away"}
     random_state : int
         Seed.
     limit : int
         Most atoms that a block has when the oracle's answer joins them.  Of more, atoms without
-        weight go, those not used for longest first; then the two of least weight are merged.
+        weight go, those not used for longest first. Then the two of least weight are merged.
     cache : bool
         Whether atoms without weight are kept, and the oracle is not called where the best atom
         gains at least the larger of cache_F g_i and cache_nu g / (n p_i): g_i is the block's gap
@@ -280,7 +280,7 @@ class AcceleratedPasses:
     Parameters
     ----------
     passes : BlockPasses
-        Which makes them, and is at w(mu); from here on its z is the w of the problem with kappa.
+        Which makes them, and is at w(mu). From here on its z is the w of the problem with kappa.
     kappa : float
         > 0.
     inner : int

@@ -104,7 +104,7 @@ def permutation_marginals(scores: FloatArray) -> tuple[FloatArray, float]:
     """Marginals and log-partition of the distribution p(places) ~ exp(score of places).
 
     forward[S] is the log of the total weight of the first ``|S|`` items at the positions S, and
-    backward[S] that of the other items at the other positions; the marginal is the sum::
+    backward[S] that of the other items at the other positions. The marginal is the sum::
 
         mu[i, j] = sum_{|S| = i, j not in S} forward[S] exp(scores[i, j]) backward[S + j] / Z.
 
@@ -217,7 +217,7 @@ def sinkhorn(
 ) -> tuple[FloatArray, FloatArray, FloatArray, int]:
     """argmax of <scores, mu> + H(mu) over doubly stochastic mu, in log space ([1]_, G.3).
 
-    The optimum is exp(scores[i, j] + row[i] + column[j]); rows and columns are normalised
+    The optimum is exp(scores[i, j] + row[i] + column[j]). Rows and columns are normalised
     in turn.
 
     Parameters
@@ -483,7 +483,7 @@ def vector_pairs(X: FloatArray, M: int) -> list[Array]:
     Returns
     -------
     pairs : list of arrays of shape (M, M, d M M)
-        Of w (d, M M), raveled: the scores of row i are (X[i] @ w).reshape(M, M).
+        w (d, M M), raveled: the scores of row i are (X[i] @ w).reshape(M, M).
 
     Examples
     --------
@@ -500,12 +500,12 @@ class PermutationBlocks(Blocks):
     """Permutations.
 
     A block is M items with true positions y (M,) and features x (M, M, d), a vector for each item
-    at each position; all share w, a tuple of one array (d,):
+    at each position. All share w, a tuple of one array (d,):
 
         v[i, j] = <w, x[i, j]>,    Phi(x) mu = sum_ij mu[i, j] x[i, j].
 
     Scores W' x of one vector x (d,), with a weight for each entry, item and position, are the
-    special case of `vector_pairs`.  Blocks may have different M; of the cost the first M rows and
+    special case of `vector_pairs`.  Blocks may have different M. Of the cost the first M rows and
     columns count. The state of a block is mu_i, or for the log surrogate the scores theta with the
     marginals mu_i.
 

@@ -86,7 +86,7 @@ def maximize_block(
 
     Notes
     -----
-    Write q for the curvature and u = v + q mu; constants aside the objective is
+    Write q for the curvature and u = v + q mu. Constants aside the objective is
     h(m) + <u, m> - (q / 2) ||m||^2.
 
     *max_margin*: the objective is -(q / 2) ||m - (u + cost[y]) / q||^2, so m is a
@@ -99,10 +99,10 @@ def maximize_block(
         stationary in m    q m_j = (u_j - beta_j - lam)_+,
         complementarity    beta_j > 0 only where m_j = z.
 
-    Take beta_j = (u_j - kappa)_+ with kappa = simplex_threshold(u, 1), so that the first
-    holds.  Then u_j - beta_j = min(u_j, kappa) =: c_j, and m_j = (c_j - lam)_+ / q sums to
-    one for lam = simplex_threshold(c, q).  Where beta_j > 0, c_j = kappa is the largest
-    entry of c, hence m_j is the largest entry of m: all conditions hold.
+    With beta_j = (u_j - kappa)_+ and kappa = simplex_threshold(u, 1) the first condition
+    holds. Then u_j - beta_j = min(u_j, kappa) =: c_j, and m_j = (c_j - lam)_+ / q sums to
+    one for lam = simplex_threshold(c, q). If beta_j > 0, c_j = kappa is the largest entry
+    of c. Then m_j is the largest entry of m: all conditions hold.
 
     Examples
     --------
@@ -223,7 +223,7 @@ class SimplexBlocks(Blocks):
     cost : array of shape (n_classes, n_classes), optional
         0-1 by default, unused by "log".
     penalty : Penalty or pair (lower, upper), optional
-        As in `Blocks`; not with ``gram``, as coefficients have no coordinates.
+        As in `Blocks`. Not with ``gram``, as coefficients have no coordinates.
     gram : bool
     oracle_iter : int, optional
         Visits call mirror prox with so many iterations for the "max_min" surrogate.  Gaps that

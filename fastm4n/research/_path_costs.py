@@ -138,7 +138,7 @@ class PathCost:
         return self._sum(unary, pairwise, y_true, 1.0)[0]
 
     def _sum(self, unary, pairwise, y_true, scale):
-        """Log-partition of score + scale cost; and, for a scale of 0, the expected cost."""
+        """Log-partition of score + scale cost, and, for a scale of 0, the expected cost."""
         unary, pairwise, y = checked_chain(unary, pairwise, y_true)
         T, R = unary.shape
         labels = np.arange(R)
@@ -173,7 +173,7 @@ class PathCost:
         unary, pairwise, y_true
             As in `expected`.
         scale : float, default=1.0
-            What the cost is multiplied by; 1 is the max-margin oracle.
+            Factor of the cost, 1 for the max-margin oracle.
 
         Returns
         -------

@@ -304,7 +304,7 @@ class _SoftEstimator:
         Returns
         -------
         estimator : GraphTagger or MultiLabelClassifier
-            With ``inference="lp"``, or "exact" under constraints; it predicts the same.
+            With ``inference="lp"``, or "exact" under constraints. It predicts the same.
         """
         cls = self._plain
         plain = cls(**{name: getattr(self, name) for name in cls().get_params(deep=False)})
@@ -338,7 +338,7 @@ class SoftGraphTagger(_SoftEstimator, GraphTagger):
     Attributes
     ----------
     oracle_ : str
-        "soft"; `exact_` is False and `integrality_gap_` None.
+        "soft". `exact_` is False and `integrality_gap_` None.
     history_ : dict of ndarray
         As of `GraphTagger`, with "rho", and for the problem with strict agreement "objective", an
         upper bound, "bound", a lower one, and "relaxed_gap", their difference.
@@ -398,7 +398,7 @@ class SoftMultiLabelClassifier(_SoftEstimator, MultiLabelClassifier):
     Attributes
     ----------
     oracle_ : str
-        "soft"; `exact_` is False and `integrality_gap_` None.
+        "soft". `exact_` is False and `integrality_gap_` None.
     history_ : dict of ndarray
         As of `MultiLabelClassifier`, with "rho", and for the problem with strict agreement
         "objective", an upper bound, "bound", a lower one, and "relaxed_gap", their difference.

@@ -45,7 +45,7 @@ class MarkovCost(PathCost):
     Parameters
     ----------
     table : array-like of shape (R,) * 2 p
-        ``table[true window][predicted window]``, finite; order 1 is a matrix of costs of single
+        ``table[true window][predicted window]``, finite. Order 1 is a matrix of costs of single
         positions as in estimators. A sequence of T positions has T - p + 1 windows.
 
     Attributes
@@ -447,7 +447,7 @@ def expected_costs(
 def of_sequences(
     function: Callable[..., Any], tagger: SequenceTagger, X: SequenceData, y: Labellings,
 ) -> Any:
-    """function(unary, pairwise, labels) of each sequence, labels being numbers; 0 of empty ones.
+    """function(unary, pairwise, labels) of each sequence, labels being numbers, 0 of empty ones.
 
     What it refuses is refused with the number of the sequence.
     """

@@ -233,9 +233,9 @@ def solve_soft(
     rho : float
         Softness. The paper's is rho over the number of examples.
     shares : array-like of shape (n_examples,), default=None
-        p_m, positive; equal by default.
+        p_m, positive, equal by default.
     factor_X : ndarray or CSR, default=None
-        Features of factors; by default the number 1.
+        Features of factors, by default the number 1.
     kernel : {"linear", "precomputed"}
         "precomputed" if X has kernel values of all rows of the nodes, positive semidefinite, those
         of constant features included. Weights of factors are linear all the same.
@@ -259,7 +259,7 @@ def solve_soft(
         Largest number of passes, each of as many visits as there are examples.
     seed, n_jobs : int
     callback : callable, default=None
-        Called with each row of the history as a dict; a true result stops the fit.
+        Called with each row of the history as a dict. A true result stops the fit.
     keep_on_interrupt : bool
         Whether KeyboardInterrupt ends the fit with the last certified weights instead of an error.
 

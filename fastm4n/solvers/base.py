@@ -128,22 +128,22 @@ class Options:
     is_warm: bool = False
 
     @property
-    def auto(self):
+    def auto(self) -> bool:
         """Whether ``solver="auto"``."""
         return isinstance(self.solver, str)
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """The absolute gap to reach."""
         return self.tol * self.scale
 
 
-def packed(run, names):
+def packed(run: Any, names: tuple[str, ...]) -> FloatArray:
     """The attributes of these names, numbers each, as an array."""
     return np.array([getattr(run, name) for name in names], dtype=np.float64)
 
 
-def unpack(run, names, numbers):
+def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
     """Set the attributes of `packed`, with the types of their present values."""
     for name, number in zip(names, numbers.tolist(), strict=True):
         setattr(run, name, type(getattr(run, name))(number))
@@ -153,12 +153,12 @@ def unpack(run, names, numbers):
 PASSES = 43.0
 
 
-def pass_work(problem):
+def pass_work(problem: Any) -> float:
     """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
     return problem.weights.size * (problem.features.visit_cost + problem.loss.outputs.oracle_cost)
 
 
-def block_work(problem):
+def block_work(problem: Any) -> float:
     """Multiply-adds of a usual fit by steps of blocks."""
     return PASSES * pass_work(problem)
 

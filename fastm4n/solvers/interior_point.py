@@ -125,9 +125,9 @@ class InteriorPoint(Solver):
     True
     """
 
-    is_whole = True
-    outputs = PermutationOutputs, "LabelRanker"
-    least_share = SHARE
+    is_whole: bool = True
+    outputs: tuple[Any, str] | None = (PermutationOutputs, "LabelRanker")
+    least_share: float = SHARE
 
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products

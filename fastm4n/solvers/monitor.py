@@ -9,6 +9,7 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import hash as content_hash
@@ -19,6 +20,12 @@ from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
 from fastm4n.base.threads import one_blas_thread
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from fastm4n.base.types import Array
+
 logger = logging.getLogger("fastm4n")
 
 HISTORY_KEYS = (
@@ -27,7 +34,7 @@ HISTORY_KEYS = (
 )
 
 
-def tqdm_bar(verbose, **options):
+def tqdm_bar(verbose: int, **options: Any) -> Any:
     """A bar of tqdm's, or None where none is wanted or tqdm is not there."""
     if not verbose:
         return None
@@ -49,13 +56,19 @@ class Progress:
 
     _FORMAT = "{desc}{percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
-    def __init__(self, verbose, max_iter, tol):
+    verbose: int
+    max_iter: int
+    tol: float
+    first: float | None
+    bar: Any
+
+    def __init__(self, verbose: int, max_iter: int, tol: float) -> None:
         self.verbose, self.max_iter, self.tol = verbose, max_iter, tol
         self.first = None
         # smoothing=0: the remaining time is estimated from all passes, as gaps jump
         self.bar = tqdm_bar(verbose, total=1.0, bar_format=self._FORMAT, smoothing=0)
 
-    def share(self, row):
+    def share(self, row: dict[str, Any]) -> float:
         """How far the fit has come, from 0 to 1."""
         if self.tol <= 0.0:
             return min(1.0, row["pass"] / self.max_iter)
@@ -69,7 +82,7 @@ class Progress:
         # at least 0: gaps may rise above the first one
         return max(0.0, math.log(self.first / gap) / math.log(self.first / self.tol))
 
-    def update(self, row):
+    def update(self, row: dict[str, Any]) -> None:
         if not self.verbose:
             return
         if self.bar is not None:
@@ -82,7 +95,7 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
-    def close(self):
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
 
@@ -104,7 +117,19 @@ class Monitor:
         Whether Ctrl-C has ended the run.
     """
 
-    def __init__(self, tol, max_iter, verbose=0, callback=None, checkpoint=None):
+    tol: float
+    max_iter: int
+    checkpoint: Any
+    callback: Callable[[dict[str, Any]], Any] | None
+    interrupted: bool
+    start: float
+    columns: dict[str, list[Any]]
+    progress: Progress
+
+    def __init__(
+        self, tol: float, max_iter: int, verbose: int = 0,
+        callback: Callable[[dict[str, Any]], Any] | None = None, checkpoint: Any = None,
+    ) -> None:
         self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
         self.callback, self.interrupted = callback, False
         self.start = time.perf_counter()
@@ -112,11 +137,14 @@ class Monitor:
         self.progress = Progress(verbose, max_iter, tol)
 
     @classmethod
-    def of(cls, options, checkpoint=None):
+    def of(cls, options: Any, checkpoint: Any = None) -> Monitor:
         """The monitor of a fit with these options."""
         return cls(options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
 
-    def report(self, n_passes, certificate, policy, oracle_calls, oracle_error=0.0, cache_hits=0):
+    def report(
+        self, n_passes: int, certificate: Any, policy: str, oracle_calls: int,
+        oracle_error: float = 0.0, cache_hits: int = 0,
+    ) -> bool:
         """Append a row to the history, and return whether the callback ends the fit."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
@@ -129,7 +157,7 @@ class Monitor:
         return self.callback is not None and bool(self.callback(row))
 
     @contextmanager
-    def running(self, run=None):
+    def running(self, run: Any = None) -> Iterator[None]:
         """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
         try:
             yield
@@ -140,7 +168,7 @@ class Monitor:
         finally:
             self.progress.close()
 
-    def follow(self, run, *args):
+    def follow(self, run: Any, *args: Any) -> None:
         """Take the steps of a run until it `is_done`, from its checkpoint or ``begin(*args)``."""
         with self.running(run), one_blas_thread():
             if not self.resume(run):
@@ -151,24 +179,24 @@ class Monitor:
                     self.keep(run)
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds since the fit began."""
         return time.perf_counter() - self.start
 
-    def arrays(self):
+    def arrays(self) -> dict[str, Array]:
         """The history as arrays."""
         return {key: np.asarray(values) for key, values in self.columns.items()}
 
-    def restore(self, arrays, seconds):
+    def restore(self, arrays: dict[str, Any], seconds: float) -> None:
         """Continue the history of `arrays`, so many seconds after the fit began."""
         self.columns = {key: arrays[key].tolist() for key in HISTORY_KEYS}
         self.start = time.perf_counter() - seconds
 
-    def resume(self, run):
+    def resume(self, run: Any) -> bool:
         """Restore a run from the checkpoint, and return whether there was one."""
         return self.checkpoint is not None and self.checkpoint.resume(run, self)
 
-    def keep(self, run):
+    def keep(self, run: Any) -> None:
         """Write a checkpoint of a run if it is time."""
         if self.checkpoint is not None:
             self.checkpoint.keep(run, self)

@@ -388,9 +388,9 @@ class LabelNewton(Solver):
     True
     """
 
-    is_whole = True
-    outputs = SimplexOutputs, "MulticlassClassifier and OrdinalClassifier"
-    least_share = LITTLE
+    is_whole: bool = True
+    outputs: tuple[Any, str] | None = (SimplexOutputs, "MulticlassClassifier and OrdinalClassifier")
+    least_share: float = LITTLE
 
     def __init__(self, quasi_steps: int = 80) -> None:
         self.quasi_steps = quasi_steps

@@ -93,8 +93,8 @@ class QuasiNewton(Solver):
     True
     """
 
-    is_whole = True
-    least_share = 1.0
+    is_whole: bool = True
+    least_share: float = 1.0
 
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory

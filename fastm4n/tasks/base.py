@@ -535,7 +535,7 @@ class Task:
         return float(self.auto_alpha / n if isinstance(self.alpha, str) else self.alpha)
 
     def read_more(self, X, before):
-        """X of a call and `Seen` of those before it, in the same columns, and a vectorizer."""
+        """X of a call, and `PartialFitData` of those before with the same columns; a vectorizer."""
         return X, before, None
 
     def classes_of_call(self, y, classes):

@@ -302,6 +302,13 @@ class AutomatonDecoder(ChainDecoder):
             "more.")
 
 
+def path_score(unary, pairwise, labels):
+    """Score of one labelling, with one pairwise matrix or one for each transition."""
+    t = np.arange(len(labels))
+    between = (t[:-1],) if pairwise.ndim == 3 else ()
+    return float(unary[t, labels].sum() + pairwise[(*between, labels[:-1], labels[1:])].sum())
+
+
 def forbidden_transitions(allowed, classes):
     """0 for what may be and -inf for what may not: transitions, and in a last row, first labels.
 

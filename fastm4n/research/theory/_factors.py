@@ -27,7 +27,7 @@ class FactorFeatures:
     offsets : ndarray of int of shape (n_examples + 1,)
     n_labels : int
     constant : float, default=1.0
-        Value of the feature whose weight is the intercept; 0 where there is none.
+        Value of the feature whose weight is the intercept, 0 where there is none.
     ends, transitions : bool, default=False
         Whether being first and last have weights, and pairs of neighbours.
     selected : {ndarray, CSR} of shape (n_tokens, n_selected), default=None
@@ -68,7 +68,7 @@ class FactorFeatures:
     # ------------------------------------------------------------------------- rows
 
     def row_families(self, families=None):
-        """Family of each row of weights; `families` are those of the features, None for one."""
+        """Family of each row of weights. `families` are those of the features, None for one."""
         names = ["features"] * self.n_features if families is None else list(families)
         names += ["(intercept)"] * bool(self.constant) + ["(start)", "(end)"] * self.ends
         names += ["(transitions)"] * (self.n_labels * self.transitions)
@@ -177,7 +177,7 @@ class FactorFeatures:
         """A bound of ||Psi(x_i, y) - Psi(x_i, y')|| over all pairs of labellings of each example.
 
         For weights of features, sum_t x_t u_t' with u_t a difference of two unit vectors has
-        squared norm sum_ts <x_t, x_s> <u_t, u_s> <= 2 || sum_t |x_t| ||^2; transitions likewise.
+        squared norm sum_ts <x_t, x_s> <u_t, u_s> <= 2 || sum_t |x_t| ||^2. Transitions likewise.
         """
         bound = self._reach(self.of_labels, np.arange(self.example.size))
         if self.transitions:

@@ -87,7 +87,7 @@ class ReadModel:
         return np.concatenate(rows)
 
     def codes(self, y, lengths=None):
-        """Numbers of the true labels, -1 for unknown ones; for sets 0 or 1 for each label.
+        """Numbers of the true labels, -1 for unknown ones, and for sets 0 or 1 for each label.
         """
         model = self.model
         if self.kind == "sets":
