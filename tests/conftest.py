@@ -19,7 +19,7 @@ from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
 
-from fastm4n.solvers import checkpoints as _checkpoints  # noqa: E402
+from fastm4n.solvers import monitor as _checkpoints  # noqa: E402
 
 # what a shell starts in the background ignores interrupts, and what that starts does too
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from fastm4n.estimators._cells import KINDS
-
 ROADS = ("memory", "folder", "calls", "calls by chunks", "partitions")
 # bytes of chunks: the data of these tests have more than two
 MEMORY = 0.01
@@ -19,7 +17,7 @@ MEMORY = 0.01
 
 def roads_of(cls):
     """The roads that an estimator has."""
-    has_folders, has_calls = KINDS[cls._task].stored is not None, hasattr(cls, "partial_fit")
+    has_folders, has_calls = cls._task_class.chunks is not None, hasattr(cls, "partial_fit")
     return [
         road for road in ROADS
         if (has_folders or road not in ("folder", "calls by chunks"))
@@ -36,7 +34,7 @@ def cut(X, y, weights):
 
 def stored(model, X, y, folder):
     """The data in a new folder in that one."""
-    return KINDS[model._task].stored(X, y, Path(tempfile.mkdtemp(dir=folder)) / "stored")
+    return model._task_class.stored(X, y, Path(tempfile.mkdtemp(dir=folder)) / "stored")
 
 
 def fit_by(road, model, X, y, weights=None, *, folder=None):

@@ -37,11 +37,11 @@ from fastm4n.base.array_files import ModelFileError
 from fastm4n.penalties import L2
 from fastm4n.research import Boost
 from fastm4n.solvers import dual_store
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
 from fastm4n.surrogates import Log
-from fastm4n.tasks.pieces import Folder
+from fastm4n.tasks.base import Memory
 
 SURROGATES = ("max_margin", "max_min", "log")
 # some weights are held at zero
@@ -154,8 +154,7 @@ def not_canonical(X):
 
 
 def chunks_of(model, X, y, weights):
-    folder = Folder(X, y, weights, None, model, model.solver, None)
-    return model._task_class(model).problem(folder).chunks
+    return model._task_class(model).problem(Memory(X, y, weights), solver=model.solver).pieces
 
 
 KINDS = {
@@ -417,7 +416,7 @@ def test_another_fit_takes_the_folder_of_one_that_returned(tmp_path):
 PROGRAM = """
 import sys, numpy as np
 from fastm4n import SequenceTagger, OutOfCore
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 sys.path.insert(0, sys.argv[3])
 from test_chunks import sequences

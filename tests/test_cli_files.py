@@ -529,7 +529,7 @@ def test_a_full_device_is_told():
 
 
 def test_bars_go_by_the_logarithm_of_the_gap():
-    from fastm4n.solvers.history import Progress
+    from fastm4n.solvers.monitor import Progress
 
     def shares(tol, gaps):
         progress = Progress(0, 10, tol)
@@ -550,7 +550,7 @@ def test_a_bar_never_goes_back(monkeypatch):
             super().__init__(**options, file=stream, mininterval=0)
 
     monkeypatch.setattr(tqdm_auto, "tqdm", Bar)
-    from fastm4n.solvers.history import Progress
+    from fastm4n.solvers.monitor import Progress
 
     progress, seen = Progress(1, 10, 1e-2), []
     for i, gap in enumerate([1.0, 0.1, 0.5, 0.01]):

@@ -423,7 +423,7 @@ def test_error_of_a_partition(client):
 
 def test_checkpoint(client, tmp_path, monkeypatch):
     """In `checkpointing` a fit that ended goes on, to the same bits."""
-    monkeypatch.setattr("fastm4n.solvers.checkpoints.Pace.is_due", lambda pace: True)
+    monkeypatch.setattr("fastm4n.solvers.monitor.Pace.is_due", lambda pace: True)
     file = tmp_path / "fit"
     local = SequenceTagger("log", alpha=0.05, random_state=0)
 

@@ -18,7 +18,7 @@ from fastm4n.solvers.certificates import (
     certify,
     certify_average,
 )
-from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.monitor import HISTORY_KEYS
 from fastm4n.surrogates import MaxMarginLoss, MirrorProxLoss, make_surrogate
 
 STEPS = {"line_search": Step.LINE_SEARCH, "fixed": Step.FIXED, "exact": Step.BLOCK}

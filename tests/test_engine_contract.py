@@ -35,7 +35,7 @@ from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import STEPS
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.monitor import HISTORY_KEYS
 
 
 class Way(NamedTuple):
@@ -156,7 +156,8 @@ class Passes:
         if self.accelerated is None:
             found = certify(engine, engine.mu)
         else:
-            found = self.accelerated.certified(lambda apart: certify(engine, engine.mu, 1, apart))
+            with self.accelerated.at_result() as apart:
+                found = certify(engine, engine.mu, 1, apart)
         engine.set_gaps(found.block_gaps, found.block_losses)
         return certify_average(engine) if engine.averaging else (engine.mu, found)
 

@@ -15,7 +15,7 @@ from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
 from fastm4n.penalties import L2
-from fastm4n.tasks.pieces import Folder
+from fastm4n.tasks.base import Memory
 
 SURROGATES = ("max_margin", "max_min", "log")
 DATA = {
@@ -190,8 +190,8 @@ def test_a_chunk_is_the_same_each_time_it_is_read(form, kind, stored, tmp_path):
         solver = OutOfCore(memory=0.05 if "most" in options else 0.01)
         tagger = GraphTagger("log", inference="lp", solver=solver, penalty=L2(
             bounds={"coef": (0.0, None)}))
-        folder = Folder(X, labels, weights, None, tagger, solver, None)
-        data = tagger._task_class(tagger).problem(folder).chunks
+        task = tagger._task_class(tagger)
+        data = task.problem(Memory(X, labels, weights), solver=solver).pieces
         for c in range(data.edges.size - 1):
             (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
             assert n_bytes == same_bytes

@@ -38,7 +38,7 @@ from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha
 from fastm4n.surrogates import make_surrogate
@@ -663,7 +663,7 @@ PROBLEM = """
 import os, signal, sys
 import numpy as np
 from fastm4n import *
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 from fastm4n.path._checkpoint import Checkpoint
 
 folder, *cases = sys.argv[1:]

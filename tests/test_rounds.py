@@ -24,7 +24,7 @@ from fastm4n.distributed.fleets import InProcessFleet, NoMember
 from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.checkpoints import Pace
+from fastm4n.solvers.monitor import Pace
 from fastm4n.surrogates import make_surrogate
 
 TESTED = ("labels", "costs", "chains", "edges", "forests", "pairs", "rankings")

@@ -296,7 +296,7 @@ def test_every_solver_says_what_it_refuses():
     assert set(Solver.known) >= {
         "BlockFrankWolfe", "LabelNewton", "QuasiNewton", "InteriorPoint", "OutOfCore"}
     for solver in Solver.known.values():
-        assert {"refusal", "cost", "solve"} <= vars(solver).keys(), solver
+        assert {"reason", "cost", "solve"} <= vars(solver).keys(), solver
 
 
 def test_the_same_fit_within_checkpoints(tmp_path):

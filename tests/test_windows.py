@@ -14,10 +14,9 @@ from scipy import sparse
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks import driver as driver_module
+from fastm4n.solvers.blocks import block_coordinate as driver_module
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

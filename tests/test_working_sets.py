@@ -13,8 +13,7 @@ import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, MultiLabelClassifier
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

@@ -26,8 +26,7 @@ from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS
-from fastm4n.tasks.chain_weights import WeightsOfPairs
-from fastm4n.tasks.transitions import Transitions
+from fastm4n.tasks.chain_weights import Transitions, WeightsOfPairs
 
 # The classes that files may name, next to PREDICTORS. What else an estimator needs it declares: see
 # `CertifiedEstimator`.

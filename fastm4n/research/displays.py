@@ -81,9 +81,7 @@ class MarginDisplay:
         return f"<MarginDisplay: {margins.size} margins, {int((margins <= 0).sum())} not above 0>"
 
     @classmethod
-    def from_report(
-        cls, report: Any, *, ax: Axes | None = None, **kwargs: Any,
-    ) -> MarginDisplay:
+    def from_report(cls, report: Any, *, ax: Axes | None = None, **kwargs: Any) -> MarginDisplay:
         """Plot the margins of a `fastm4n.research.theory.ComplexityReport`.
 
         Parameters

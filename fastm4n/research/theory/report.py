@@ -44,7 +44,7 @@ BOUND_NORMS = ("l2", "l1")
 
 @dataclass(repr=False)
 class ComplexityReport:
-    """Theoretical properties of a fit; see `complexity_report`.
+    """Theoretical properties of a fit: see `complexity_report`.
 
     It prints as tables. `to_dict` returns all numbers, and `plot` draws the margins.
 
