@@ -879,7 +879,8 @@ def check_path(cell, path, example, seed, unconverged):
     return None
 
 
-def sample_of(estimator, seed, n_drawn=4000):
+@lru_cache(maxsize=64)
+def sample_of(estimator, seed, n_drawn=1500):
     """A seeded sample of the cells of an estimator: each pair of parts is in at least one of them."""
     rng = np.random.default_rng(seed)
     kind = _cells.kind_of(estimator)

@@ -270,7 +270,7 @@ NODE = ([[1.0, 2.0]], [])
         *random_graphs(1), inference="min_cut", pairwise="attractive"),
     "pairs may be other than attractive": lambda: fitted(
         [NODE] * 2, [[0], [1]], inference="min_cut"),
-    "needs marginals, which cuts do not give": lambda: fitted(
+    "log losses need marginals, which cuts do not give": lambda: fitted(
         [NODE] * 2, [[0], [1]], "log", inference="min_cut", pairwise="attractive"),
     "is not for displacements: use 'max_margin'": lambda: fitted(
         [(np.eye(3), [(0, 1), (1, 2), (0, 2)])] * 2, [[0, 1, 0], [0, 1, 1]], "log",

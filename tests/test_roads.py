@@ -16,6 +16,7 @@ from scipy import sparse
 from test_chunks import rows, sequences
 
 from fastm4n import (
+    Graphs,
     GraphTagger,
     LabelRanker,
     Matcher,
@@ -127,7 +128,7 @@ def in_memory(number, surrogate):
     return model_of(number, surrogate).fit(X, y, weights)
 
 
-@pytest.mark.parametrize("number, surrogate, road", cases())
+@pytest.mark.parametrize("number, surrogate, road", list(cases()))
 def test_the_optimum_is_that_of_a_fit_in_memory(
         number, surrogate, road, tmp_path, monkeypatch, request):
     if road == "partitions":
@@ -136,7 +137,8 @@ def test_the_optimum_is_that_of_a_fit_in_memory(
     model, whole = model_of(number, surrogate), in_memory(number, surrogate)
     by_chunks = road in ("folder", "calls by chunks")
     if by_chunks:
-        model.set_params(solver=OutOfCore(memory=MEMORY))
+        model.set_params(solver=OutOfCore(
+            memory=2 * MEMORY if isinstance(X, Graphs) else MEMORY))
     with counted_chunks(monkeypatch) as n_chunks:
         found = fit_by(road, model, X, y, weights, folder=tmp_path)
     if by_chunks:

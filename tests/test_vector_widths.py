@@ -21,7 +21,7 @@ from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 
 results = {"width": simd_width()}
 rng = np.random.default_rng(0)
-for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
+for R in (1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 70):
     for T in (1, 11):
         for kind in ("plain", "forbidden", "far", "masked"):
             unary, pairwise = rng.normal(size=(T, R)), rng.normal(size=(R, R))
@@ -48,7 +48,7 @@ for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
 
 rng = np.random.default_rng(0)
 X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
-for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
+for k in (1, 3, 4, 8, 9, 33):
     y, p = rng.integers(k, size=90), np.full(90, 1 / 90)
     maps = {
         str(kind): LinearFeatures(Z, np.arange(90), row_norms(Z, 1.0), k, 1.0)
@@ -89,7 +89,7 @@ def test_vector_widths(tmp_path):
     assert widest["width"] in (1, 2, 4, 8)
     # all maps hold the same examples
     fits = [name for name in widest if name.startswith("fit ")]
-    assert len(fits) == 54
+    assert len(fits) == 36
     for name in fits:
         assert_allclose(widest[name], widest[f"fit {name.split()[1]} 0"], atol=1e-10)
     for width in (1, 2, 4):
