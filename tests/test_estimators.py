@@ -600,19 +600,19 @@ from fastm4n.solvers.blocks import block_frank_wolfe
 signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(400, 20)), rng.integers(4, size=400)
-solve = block_frank_wolfe.solve_blocks
+solve = block_frank_wolfe.solve_engine
 
 def announced(*args, **options):
     threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
     return solve(*args, **options)
 
 for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
-    block_frank_wolfe.solve_blocks = solve
+    block_frank_wolfe.solve_engine = solve
     clf = MulticlassClassifier(
         kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
     before, scores = dict(vars(clf)), clf.decision_function(X)
     clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
-    block_frank_wolfe.solve_blocks = announced
+    block_frank_wolfe.solve_engine = announced
     try:
         clf.fit(X, y)
     except KeyboardInterrupt:
@@ -625,7 +625,7 @@ for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
     assert np.isfinite(clf.decision_function(X)).all()
     assert abs(clf.primal_objective_ - clf.dual_objective_ - clf.duality_gap_) < 1e-9
     assert clf.history_["gap"][-1] >= clf.duality_gap_ - 1e-9
-    block_frank_wolfe.solve_blocks = solve
+    block_frank_wolfe.solve_engine = solve
     gap = clf.relative_gap_
     clf.set_params(tol=1.01 * gap + 1e-9).fit(X, y)
     assert not clf.interrupted_
