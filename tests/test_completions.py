@@ -344,12 +344,32 @@ def test_solvers(kind, surrogate, solver):
     certified(kind, surrogate, solver)
 
 
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_sparse_penalty(surrogate):
+    problem = problem_of("classes", surrogate, penalty="l1")
+    every = Enumerated(problem.loss.outputs, "classes")
+    mixtures = every.mixtures(np.random.default_rng(4))
+    problem.loss.outputs.set_target(every.points(mixtures))
+    solution = solved(problem, options_of(problem, 1e-3))
+    scores = np.zeros(every.layout.n_numbers)
+    scores_of(every.layout, problem.features, scores)
+    of_costs = [0.0 if surrogate == "log" else of for of in every.expected_costs(mixtures)]
+    losses = every.maxima(surrogate, scores, of_costs)
+    losses -= np.sum(np.array(mixtures) * scores.reshape(-1, 3), axis=1)
+    fitted = problem.task.fitted(problem, 0.1, solution.mu)
+    omega = np.sum(np.abs(fitted["coef_"])) + 0.5 * np.sum(fitted["intercept_"] ** 2)
+    assert solution.converged
+    assert_allclose(
+        solution.certificate.primal, problem.weights @ losses + 0.1 * omega, rtol=1e-9)
+
+
+@pytest.mark.parametrize("penalty", ["l2", ElasticNet(0.5)])
 @pytest.mark.parametrize(("kind", "surrogate"), [
     (kind, surrogate) for kind in ("classes", "chains", "rankings") for surrogate in SURROGATES])
-def test_paths(kind, surrogate):
+def test_paths(kind, surrogate, penalty):
     """Between breakpoints as at them: dual values of tight fits are not above the bounds."""
     rng = np.random.default_rng(11)
-    problem = problem_of(kind, surrogate)
+    problem = problem_of(kind, surrogate, penalty=penalty)
     every = Enumerated(problem.loss.outputs, kind)
     mixtures = every.mixtures(rng)
     problem.loss.outputs.set_target(every.points(mixtures))
@@ -361,7 +381,7 @@ def test_paths(kind, surrogate):
             break
     for upper, lower in itertools.pairwise(points):
         alpha = np.sqrt(upper.alpha * lower.alpha)
-        again = problem_of(kind, surrogate)
+        again = problem_of(kind, surrogate, penalty=penalty)
         again.loss.outputs.set_target(every.points(mixtures))
         best = solved(again, options_of(again, 1e-3, alpha)).certificate
         assert min(upper.primal(alpha), lower.primal(alpha)) <= best.primal + 0.1 * scale * 1.001

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import CSR, Array
 
-__all__ = ["SoftSolution", "solve_soft"]
+__all__ = ["solve_soft"]
 
 
 @dataclass

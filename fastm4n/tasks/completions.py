@@ -20,6 +20,7 @@ References
 .. [1] A. L. Yuille, A. Rangarajan (2003). The concave-convex procedure. Neural Computation 15.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +43,9 @@ from fastm4n.surrogates._batches import (
 ABYSS = 1000.0
 # largest marginal of a label that is not allowed (rounding)
 OUTSIDE = 1e-9
+# tolerance and rounds of the log surrogate before margins, and most items of square blocks, whose
+# marginals are sums over subsets
+FIRST_TOL, FIRST_ROUNDS, MOST_ITEMS = 1e-2, 5, 8
 
 
 class Clamp:
@@ -178,8 +182,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
     """Minimise F in rounds, each of which makes completions and fits the weights to them.
 
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
-    by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs at
-    simple weights: mean inputs of each label where it is allowed.
+    by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs after
+    a few coarse rounds of the log surrogate. Where marginals do not exist or are expensive, simple
+    weights take their place: mean inputs of each label where it is allowed.
 
     Parameters
     ----------
@@ -237,10 +242,19 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
 
     if targets is None:
         if not is_log:
-            outputs.set_target(clamp.rows, costs)
-            engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
-            engine.rebuild_weights(clamp.even)
-            scores_of(outputs.layout, features, scores)
+            layout = outputs.layout
+            if outputs.has_marginals and not outputs.has_relaxation and (
+                    layout.stride or layout.max_parts <= MOST_ITEMS):
+                first = copy(problem)
+                first.loss = LogLoss(outputs)
+                complete(
+                    first, allowed, replace(options, tol=FIRST_TOL, solver="auto"), tol=FIRST_TOL,
+                    max_rounds=FIRST_ROUNDS)
+            else:
+                outputs.set_target(clamp.rows, costs)
+                engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
+                engine.rebuild_weights(clamp.even)
+            scores_of(layout, features, scores)
         targets = completed(scores)[0]
     outputs.set_target(targets, costs)
     options = replace(options, scale=problem.scale(), keep_dual=True)
