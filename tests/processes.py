@@ -10,13 +10,6 @@ import fastm4n
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fastm4n.__file__).resolve().parents[1])}
 
 
-def started(code, *args, cwd):
-    """The process, under way; its errors can be read."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", code, *map(str, args)], cwd=cwd, env=ENVIRONMENT,
-        stderr=subprocess.PIPE)
-
-
 def run_code(code, *args, **environment):
     return subprocess.run(
         [sys.executable, "-P", "-c", code, *map(str, args)], capture_output=True, text=True,

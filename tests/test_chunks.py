@@ -10,12 +10,7 @@ import sys
 import numpy as np
 import pytest
 from covering import covering
-from killed_fits import (
-    Killed,
-    assert_sigkill_changes_no_bit,
-    fit_until_it_ends,
-    writing_kills,
-)
+from killed_fits import Killed, fit_until_it_ends, writing_kills
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
 from roads import assert_same_optimum, counted_chunks
@@ -411,26 +406,6 @@ def test_another_fit_takes_the_folder_of_one_that_returned(tmp_path):
     alone = clone(other).set_params(solver=OutOfCore(memory=0.02)).fit(X, y)
     assert_same_fit(other.fit(X, y), alone)
     assert list((tmp_path / "work").iterdir()) == []
-
-
-PROGRAM = """
-import sys, numpy as np
-from fastm4n import SequenceTagger, OutOfCore
-from fastm4n.solvers import monitor as _checkpoints
-_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
-sys.path.insert(0, sys.argv[3])
-from test_chunks import sequences
-X, y = sequences(n=100)
-solver = OutOfCore(memory=0.05, work_folder=sys.argv[1])
-model = SequenceTagger("log", alpha=1e-2, tol=1e-5, solver=solver, random_state=0)
-model.fit(X, y)
-np.savez(sys.argv[2], coef=model.coef_, gap=model.history_["gap"])
-"""
-
-
-def test_sigkill_at_any_moment(tmp_path):
-    """Processes are killed; the last one ends with the bits of one that was left alone."""
-    assert_sigkill_changes_no_bit(PROGRAM, tmp_path)
 
 
 def test_folders_of_other_fits_and_damaged_ones(always, tmp_path, monkeypatch):

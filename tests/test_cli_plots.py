@@ -42,7 +42,7 @@ METHODS = (
 
 @pytest.mark.parametrize(("task", "penalty"), [
     *((task, []) for task in command_cases.DATA),
-    *((task, SPARSE[i % 2]) for i, task in enumerate(command_cases.DATA))], ids=str)
+    ("classes", SPARSE[0]), ("sequences", SPARSE[1]), ("graphs", SPARSE[0])], ids=str)
 def test_every_path_has_its_default_plot(task, penalty, drawn, capsys):
     arguments = [*command_cases.DATA[task], "--eps", "0.3", "--max-iter", "300", *penalty]
     code, out, err = call(capsys, "path", *arguments)
@@ -61,7 +61,7 @@ def test_every_method_has_its_default_plot(method, penalty, drawn, capsys):
 
 
 @pytest.mark.parametrize(("task", "penalty"), [
-    ("classes", []), ("sequences", []), *((task, SPARSE[0]) for task in command_cases.DATA)],
+    ("classes", []), *((task, SPARSE[0]) for task in command_cases.DATA)],
     ids=str)
 def test_every_fit_has_a_plot(task, penalty, drawn, capsys):
     arguments = [*command_cases.DATA[task], *penalty, "--plot", "fit.png"]

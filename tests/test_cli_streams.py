@@ -155,7 +155,7 @@ def test_errors_that_cannot_be_written_have_their_exit_code(monkeypatch, capsys)
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize(("redirection", "code", "said"), [
     (">/dev/full", 1, "error: No space left on device\n"),
-    ("<&- >&- 2>&-", 0, ""), ("2>/dev/full", 0, ""),
+    ("<&- >&- 2>&-", 0, ""),
 ])
 def test_processes_write_their_model(redirection, code, said):
     if "full" in redirection and not Path("/dev/full").exists():

@@ -1,10 +1,12 @@
 """The compiled feature maps against NumPy, through the engine and its certificates."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.features._positions import ChainFeatures
@@ -70,9 +72,8 @@ def assert_certified(found, expected):
 # linear features
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("d", [0, 1, 3, 64])
-@pytest.mark.parametrize("k", LABELS)
+@pytest.mark.parametrize(("kind", "d", "k"), covering(
+    itertools.product(FORMATS, (0, 1, 3, 64), LABELS)))
 def test_linear_features(kind, d, k):
     X, rows, y, p, cost, mu = problem(k, d)
     alpha = 0.3

@@ -46,7 +46,8 @@ def test_cells(name, tmp_path):
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_cells_of_partitions(name, cluster, tmp_path):
-    cells = [cell for cell in sample_of(name, SEED) if cell.road == "partitions"]
+    # of each estimator some: clusters take their time
+    cells = [cell for cell in sample_of(name, SEED) if cell.road == "partitions"][::3]
     counts, violations = looked_at(cells, tmp_path)
     assert not violations, violations
     assert counts["refusal"]
