@@ -3,11 +3,12 @@
 
     python .ci/plant_faults.py --seed 1 --number 50 FOLDER
 
-works in a copy of the repository in that folder, which must be built in place (a copy of a built
-tree is not built again). It draws lines of the sources by the seed, changes one operator, constant
-or statement, builds, and runs the tests. Files of tests that name the module most often come first.
-A fault is caught if the compiler, a test or the limit of time ends it. Survivors are printed with
-their place. A survivor that computes the same result (an equivalent program) needs a person's look.
+works in FOLDER, a copy of this tree, which must be built in place with its folder `build`. It draws
+lines of the sources by the seed, changes one operator, constant or statement, builds what is made
+of the line, and runs tests until one fails: files first that share the rarest names with the
+module. A fault is caught if the compiler, a test or the limit of time ends it. A test that fails
+without the fault too is left out from then on. Survivors are printed with their place. A survivor
+that computes the same result (an equivalent program) needs a person's look.
 """
 
 from __future__ import annotations
@@ -109,39 +110,90 @@ def drawn(seed, number):
     return faults
 
 
-def tests_of(path, folder):
-    """Files of tests, those first that name the module most often."""
-    words = [path.stem.strip("_"), *re.findall(
-        r"(?:class|def) ([A-Za-z]\w+)", (folder / path).read_text("utf-8"))]
-    pattern = re.compile(r"\b(" + "|".join(map(re.escape, words)) + r")\b")
-    counts = {
-        test: len(pattern.findall(test.read_text("utf-8")))
-        for test in sorted((folder / "tests").glob("test_*.py"))}
-    return [str(test) for test, _ in sorted(counts.items(), key=lambda item: -item[1])]
+def tests_of(path):
+    """Files of tests, those first that share names with the module, the rarer the better."""
+    words = {path.stem.strip("_"), *re.findall(
+        r"^ *(?:cdef |cpdef |static inline )*(?:class|def|\w+) ([A-Za-z]\w{3,})\(?",
+        (ROOT / path).read_text("utf-8"), re.M)}
+    texts = {test: set(re.findall(r"\w+", test.read_text("utf-8")))
+             for test in sorted((ROOT / "tests").glob("test_*.py"))}
+    found = {word: sum(word in text for text in texts.values()) for word in words}
+    scores = {test: sum(1.0 / found[word] for word in words & text) + 2.0 * (
+        path.stem.strip("_") in test.stem) for test, text in texts.items()}
+    return [f"tests/{test.name}" for test in sorted(scores, key=scores.get, reverse=True)]
 
 
-def outcome(folder, path, workers):
+def restore(folder):
+    """Make the copy what the original is: sources, and what is built of them."""
+    for kind in ("fastm4n", "build"):
+        for path in (folder / kind).rglob("*"):
+            if path.is_file():
+                original = ROOT / path.relative_to(folder)
+                if not original.exists():
+                    path.unlink()
+                elif original.stat().st_mtime_ns != path.stat().st_mtime_ns:
+                    shutil.copy2(original, path)
+
+
+def built(folder, path):
+    """Build what is made of a source; whether the compiler takes it."""
+    if path.suffix == ".h":
+        # extensions depend on all headers: those without this one are as new as it is
+        names, before = {path.name}, 0
+        headers = {header.name: header.read_text("utf-8")
+                   for header in (folder / "fastm4n").rglob("*.h")}
+        while len(names) > before:
+            before = len(names)
+            names |= {name for name, text in headers.items() if any(
+                f'{other}"' in text for other in names)}
+        later = time.time() + 5
+        for c_file in (folder / "build" / "cython").rglob("*.c"):
+            if not any(f'{name}"' in c_file.read_text("utf-8") for name in names):
+                module = c_file.relative_to(folder / "build" / "cython").with_suffix("")
+                for kind in (folder, *(folder / "build").glob("lib*")):
+                    for library in (kind / module.parent).glob(f"{module.name}.*.so"):
+                        os.utime(library, (later, later))
+    return subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=folder,
+        capture_output=True, text=True).returncode == 0
+
+
+def first_failure(folder, tests, workers, left_out):
+    """The first test that fails, or None."""
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+        *(["-n", str(workers)] if workers > 1 else []), *(
+            f"--deselect={name}" for name in left_out), *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=LIMIT,
+            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"})
+    except subprocess.TimeoutExpired:
+        return "the limit of time"
+    if done.returncode in (0, 5):
+        return None
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)", done.stdout, re.M)
+    return failed[0] if failed else done.stdout.strip()[-200:] or "a crash"
+
+
+def outcome(folder, path, workers, files, left_out):
     """Who caught the fault that is in the folder, or None."""
-    if path.suffix in (".pyx", ".h"):
-        built = subprocess.run(
-            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=folder,
-            capture_output=True, text=True)
-        if built.returncode:
-            return "the compiler"
-    tests = tests_of(path, folder)
-    for some in (tests[:6], tests[6:]):
-        command = [
-            sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-            "-n", str(workers), *some]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=LIMIT,
-                env={**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"})
-        except subprocess.TimeoutExpired:
-            return "the limit of time"
-        if done.returncode:
-            failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-            return failed[0] if failed else done.stdout.strip()[-200:] or "a crash"
+    if path.suffix in (".pyx", ".h") and not built(folder, path):
+        return "the compiler"
+    tests, fault = tests_of(path)[:files], (folder / path).read_bytes()
+    for some in (tests[:4], tests[4:12], tests[12:]):
+        while some and (failed := first_failure(folder, some, workers, left_out)):
+            if "::" not in failed:
+                return failed
+            if path.suffix == ".py":
+                # whether it is the fault's
+                shutil.copy2(ROOT / path, folder / path)
+                again = first_failure(folder, [failed], 1, ())
+                (folder / path).write_bytes(fault)
+                if again:
+                    left_out.append(failed)
+                    continue
+            return failed
     return None
 
 
@@ -153,6 +205,8 @@ def main():
     parser.add_argument("--number", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="skip those before it")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--files", type=int, help="run so many files of tests at most")
+    parser.add_argument("--kind", choices=["kernel", "seam"], help="plant those alone")
     parser.add_argument("--list", action="store_true", help="print the faults and stop")
     args = parser.parse_args()
     faults = drawn(args.seed, args.number)
@@ -162,27 +216,27 @@ def main():
         return 0
     if not args.folder.exists():
         shutil.copytree(ROOT, args.folder, ignore=shutil.ignore_patterns(".git", ".hypothesis"))
-    survivors = 0
+    restore(args.folder)
+    survivors, left_out, planted = 0, [], 0
     for number, (kind, path, at, before, after) in enumerate(faults):
-        if number < args.first:
+        if number < args.first or args.kind not in (None, kind):
             continue
         file = args.folder / path
-        text = file.read_text("utf-8")
-        lines = text.split("\n")
-        assert lines[at - 1] == before, f"{path}:{at} is another line in {args.folder}"
+        lines = file.read_text("utf-8").split("\n")
         lines[at - 1] = after
         file.write_text("\n".join(lines), "utf-8")
         began = time.time()
         try:
-            caught = outcome(args.folder, path, args.workers)
+            caught = outcome(args.folder, path, args.workers, args.files, left_out)
         finally:
-            file.write_text(text, "utf-8")
+            restore(args.folder)
         survivors += caught is None
+        planted += 1
         print(json.dumps({
             "number": number, "kind": kind, "place": f"{path}:{at}", "before": before.strip(),
             "after": after.strip(), "caught": caught, "seconds": round(time.time() - began)}),
             flush=True)
-    print(f"{survivors} of {len(faults) - args.first} faults survived", flush=True)
+    print(f"{survivors} of {planted} faults survived", flush=True)
     return 1 if survivors else 0
 
 

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
 from fastm4n.solvers.blocks._engine import Step
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.schedule import MOST_ATOMS, AutoPolicy
 
 TITLES = {"max_margin": "M3N", "max_min": "M4N"}

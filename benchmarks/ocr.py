@@ -31,7 +31,8 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import Sequences, SequenceTagger, reference
 from fastm4n.inference import max_min_chain
-from fastm4n.solvers.blocks import best, block_coordinate
+from fastm4n.solvers import certificates as best
+from fastm4n.solvers.blocks import block_coordinate
 from fastm4n.solvers.certificates import Certificate
 
 ALPHA = 0.01

@@ -31,7 +31,7 @@ from fastm4n.datasets import load_conll, load_conllu
 from fastm4n.inference import sum_product, viterbi
 from fastm4n.inference._contexts import observed_ngrams
 from fastm4n.inference.automaton import marginals, maximise
-from fastm4n.tasks.chain_automaton import automaton_of
+from fastm4n.tasks.chain_input import automaton_of
 
 SURROGATES = {"log": "CRF", "max_margin": "M3N"}
 ORDERS = (1, 2, 3)

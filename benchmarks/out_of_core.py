@@ -37,7 +37,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
 )
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 
 RESULTS = Path(__file__).parent / "results" / "out_of_core.json"
 N_LABELS, N_FEATURES, NON_ZEROS, LENGTH = 8, 20000, 50, 20

@@ -21,7 +21,7 @@ from _data import folder
 from out_of_core import in_limits, kill_at_random, rows, sequences, set_limit, size_now
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OutOfCore, Sequences, SequenceTagger
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 
 RESULTS = Path(__file__).parent / "results" / "partial_fit.json"
 SHARE, BATCHES, CALLS = 0.8, 40, 3

@@ -118,9 +118,8 @@ def recorder(seconds, looks=()):
             if self.acceleration is None:
                 certificate = certify(engine, engine.mu)
             else:
-                certificate = self.acceleration.certified(
-                    lambda apart: certify(engine, engine.mu, 1, apart)
-                )
+                with self.acceleration.at_result() as apart:
+                    certificate = certify(engine, engine.mu, 1, apart)
             outputs.restore(kept)
             self.add(self.calls(), start, certificate.gap)
             self.apart += time.process_time() - start

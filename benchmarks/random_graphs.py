@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n.inference.graph import maximise
 from fastm4n.losses import block_losses
-from fastm4n.outputs.choice import ORACLES
+from fastm4n.outputs.graph_oracles import ORACLES
 from fastm4n.surrogates import make_surrogate
 
 # rounding, as a share of the largest sum of scores and costs

@@ -66,12 +66,12 @@ if TYPE_CHECKING:
         regularization_path,
     )
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
-    from fastm4n.solvers.checkpoints import checkpointing
     from fastm4n.solvers.interior_point import InteriorPoint
+    from fastm4n.solvers.monitor import checkpointing
     from fastm4n.solvers.newton import LabelNewton
     from fastm4n.solvers.out_of_core import OutOfCore
     from fastm4n.solvers.quasi_newton import QuasiNewton
-    from fastm4n.tasks.transitions import Transitions
+    from fastm4n.tasks.chain_weights import Transitions
 
 if find_spec("fastm4n.solvers.blocks._engine") is None:
     raise ImportError(
@@ -107,8 +107,8 @@ __getattr__, __dir__ = attach(
         "OutOfCore": "solvers.out_of_core", "PathInterrupted": "path",
         "QuasiNewton": "solvers.quasi_newton", "RegularizationPath": "path",
         "RegularizationPathCV": "path", "SequenceScaler": "data", "SequenceTagger": "estimators",
-        "SequenceVectorizer": "data", "Sequences": "data", "checkpointing": "solvers.checkpoints",
-        "Transitions": "tasks.transitions", "load_model": "models", "regularization_path": "path",
+        "SequenceVectorizer": "data", "Sequences": "data", "checkpointing": "solvers.monitor",
+        "Transitions": "tasks.chain_weights", "load_model": "models", "regularization_path": "path",
         "save_model": "models",
     },
     (

@@ -29,7 +29,7 @@ from fastm4n.outputs import (
     SimplexOutputs,
     row_stride,
 )
-from fastm4n.outputs.choice import INFERENCES
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.surrogates import with_options
 from fastm4n.surrogates._base import Surrogate
 from fastm4n.surrogates._batches import losses_of

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.docstrings import documented
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
 
@@ -36,35 +35,6 @@ _BREAKS = frozenset(
 _OUTSIDE = ("O", ".")
 _SINGLE = ("[", "]")
 _TAGS = ("B", "I", "E", "S", *_SINGLE)
-
-
-# parts of the docstrings below
-_PARTS = {
-    "spans": """
-y_true : list of label sequences, or Sequences
-    Annotated labels, see :func:`spans`.
-y_pred : list of label sequences, or Sequences
-    Predicted labels.
-""",
-    "types": """
-scheme : {{"conlleval"}}, default="conlleval"
-    How labels mark spans, see :func:`spans`.
-labels : list of str, default=None
-    Types to count, in this order. By default all that occur, sorted.
-""",
-    "rankings": """
-y_true : array-like
-    Annotated rankings: ranks, orderings or strings, see
-    :func:`fastm4n.data.as_places`.
-y_pred : array-like
-    Predicted rankings of the same items, in the same form.
-form : {{"auto", "ranks", "ordering", "string"}}, default="auto"
-    Form of the rankings, see :func:`fastm4n.data.as_places`. Orderings of integers need
-    ``"ordering"``.
-sample_weight : array-like of shape (n,), default=None
-    Weight of each ranking, not negative. By default all weights are equal.
-""",
-}
 
 
 def spans(
@@ -99,7 +69,6 @@ def spans(
     return _spans(_as_list(labels), {}, {}, "labels")
 
 
-@documented(_PARTS)
 def span_f1_score(
     y_true: Labellings, y_pred: Labellings, *,
     average: Literal["micro", "macro", "weighted"] | None = "micro",
@@ -110,12 +79,18 @@ def span_f1_score(
 
     Parameters
     ----------
-    [spans]
+    y_true : list of label sequences, or Sequences
+        Annotated labels, see :func:`spans`.
+    y_pred : list of label sequences, or Sequences
+        Predicted labels.
     average : {"micro", "macro", "weighted"} or None, default="micro"
         Average over the types: ``"micro"`` counts the spans of all types together, like
         conlleval. ``"macro"`` is the mean of the types' scores. ``"weighted"`` is this mean,
         weighted by the number of annotated spans. None gives the scores of all types.
-    [types]
+    scheme : {"conlleval"}, default="conlleval"
+        How labels mark spans, see :func:`spans`.
+    labels : list of str, default=None
+        Types to count, in this order. By default all that occur, sorted.
     zero_division : float, default=0.0
         Score without annotated and predicted spans. Means ignore NaN.
 
@@ -142,7 +117,6 @@ def span_f1_score(
         zero_division=zero_division)[2]
 
 
-@documented(_PARTS)
 def span_precision_recall_f1(
     y_true: Labellings, y_pred: Labellings, *,
     average: Literal["micro", "macro", "weighted"] | None = "micro",
@@ -153,10 +127,16 @@ def span_precision_recall_f1(
 
     Parameters
     ----------
-    [spans]
+    y_true : list of label sequences, or Sequences
+        Annotated labels, see :func:`spans`.
+    y_pred : list of label sequences, or Sequences
+        Predicted labels.
     average : {"micro", "macro", "weighted"} or None, default="micro"
         Average over the types, see :func:`span_f1_score`.
-    [types]
+    scheme : {"conlleval"}, default="conlleval"
+        How labels mark spans, see :func:`spans`.
+    labels : list of str, default=None
+        Types to count, in this order. By default all that occur, sorted.
     zero_division : float, default=0.0
         Precision without predicted spans, recall without annotated spans, F1 without both.
         Means ignore NaN.
@@ -260,7 +240,6 @@ def sequence_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
     return right / total
 
 
-@documented(_PARTS)
 def hamming_ranking_loss(
     y_true: ArrayLike, y_pred: ArrayLike, *,
     form: Literal["auto", "ranks", "ordering", "string"] = "auto",
@@ -270,7 +249,16 @@ def hamming_ranking_loss(
 
     Parameters
     ----------
-    [rankings]
+    y_true : array-like
+        Annotated rankings: ranks, orderings or strings, see
+        :func:`fastm4n.data.as_places`.
+    y_pred : array-like
+        Predicted rankings of the same items, in the same form.
+    form : {"auto", "ranks", "ordering", "string"}, default="auto"
+        Form of the rankings, see :func:`fastm4n.data.as_places`. Orderings of integers need
+        ``"ordering"``.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each ranking, not negative. By default all weights are equal.
 
     Returns
     -------
@@ -297,7 +285,6 @@ def hamming_ranking_loss(
     return _average((true != predicted).mean(axis=1), sample_weight)
 
 
-@documented(_PARTS)
 def kendall_tau_score(
     y_true: ArrayLike, y_pred: ArrayLike, *,
     form: Literal["auto", "ranks", "ordering", "string"] = "auto",
@@ -307,7 +294,16 @@ def kendall_tau_score(
 
     Parameters
     ----------
-    [rankings]
+    y_true : array-like
+        Annotated rankings: ranks, orderings or strings, see
+        :func:`fastm4n.data.as_places`.
+    y_pred : array-like
+        Predicted rankings of the same items, in the same form.
+    form : {"auto", "ranks", "ordering", "string"}, default="auto"
+        Form of the rankings, see :func:`fastm4n.data.as_places`. Orderings of integers need
+        ``"ordering"``.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each ranking, not negative. By default all weights are equal.
 
     Returns
     -------
@@ -339,7 +335,6 @@ def kendall_tau_score(
     return _average(1 - 4 * inversions / max(size * (size - 1), 1), sample_weight)
 
 
-@documented(_PARTS)
 def spearman_rho_score(
     y_true: ArrayLike, y_pred: ArrayLike, *,
     form: Literal["auto", "ranks", "ordering", "string"] = "auto",
@@ -349,7 +344,16 @@ def spearman_rho_score(
 
     Parameters
     ----------
-    [rankings]
+    y_true : array-like
+        Annotated rankings: ranks, orderings or strings, see
+        :func:`fastm4n.data.as_places`.
+    y_pred : array-like
+        Predicted rankings of the same items, in the same form.
+    form : {"auto", "ranks", "ordering", "string"}, default="auto"
+        Form of the rankings, see :func:`fastm4n.data.as_places`. Orderings of integers need
+        ``"ordering"``.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each ranking, not negative. By default all weights are equal.
 
     Returns
     -------

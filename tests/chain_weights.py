@@ -47,7 +47,7 @@ def dual_point(model):
     points = {}
     for example, block in enumerate(state["owner"]):
         if block >= 0:
-            T = state["task"]["lengths"][example]
+            T = state["same"]["lengths"][example]
             rows = state["state"]["mu"][state["layout"].numbers([block])].reshape(-1, stride)
             assert len(rows) == T + (T - 1 if len(columns_of(model)) else 1) * R
             assert not rows[:, R:].any()

@@ -19,10 +19,14 @@ from scipy.linalg import block_diag, eigh  # noqa: E402
 from scipy.optimize import linprog, minimize  # noqa: E402
 from scipy.special import logsumexp, softmax  # noqa: E402
 
-from fastm4n.solvers import checkpoints as _checkpoints  # noqa: E402
+from fastm4n.solvers import monitor as _checkpoints  # noqa: E402
 
 # what a shell starts in the background ignores interrupts, and what that starts does too
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# cases of a test; see below
+MANY = 20
 
 
 def pytest_collection_modifyitems(config, items):
@@ -30,10 +34,13 @@ def pytest_collection_modifyitems(config, items):
 
     Those are the seeds of a test under the same other parameters, and the cases of a test that is
     marked `repeats`: it calls in other ways what another test calls with all of them. Of one that
-    is marked `repeats(m)`, a product of many things, it is every m-th where n is larger.
+    is marked `repeats(m)`, a product of many things, it is every m-th where n is larger. Of any
+    other test that has more than `MANY` cases it is every fifth: few things have five values, so
+    that all values of each stay.
     """
     every = int(os.environ.get("FASTM4N_EVERY", "1"))
     numbers, stay, go = collections.Counter(), [], []
+    sizes = collections.Counter((item.path, item.originalname) for item in items)
     for item in items:
         group, share = None, every
         parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
@@ -42,6 +49,8 @@ def pytest_collection_modifyitems(config, items):
             group, share = (item.path, item.originalname), min((every, *mark.args))
         elif parameters.pop("seed", None) is not None:
             group = item.path, item.originalname, repr(parameters)
+        elif every > 1 and sizes[item.path, item.originalname] > MANY:
+            group, share = (item.path, item.originalname), min(every, 5)
         (stay if numbers[group] % share == 0 or group is None else go).append(item)
         numbers[group] += 1
     if go:

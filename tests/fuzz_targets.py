@@ -310,7 +310,7 @@ class _Killed(BaseException):
 
 def _half_way(fit, file):
     """Run a fit that is killed after it has written its state for the second time."""
-    from fastm4n.solvers import checkpoints as _checkpoints
+    from fastm4n.solvers import monitor as _checkpoints
 
     pace, keep, n = (_checkpoints.SECONDS, _checkpoints.TIMES), _checkpoints.write_arrays, 0
 

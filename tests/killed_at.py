@@ -46,18 +46,29 @@ def forked(run, folder, kill_at=sys.maxsize):
     os._exit(0)
 
 
-def each_operation(prepare, run, check, folder):
+def once(run, check, folder):
+    """Call both in a folder that is left there; `check` may be None."""
+    own = folder / "alone"
+    own.mkdir()
+    for each in filter(None, (run, check)):
+        forked(lambda each=each: each(own), own)
+
+
+def each_operation(run, check, folder, prepare=None, step=1):
     """Kill run() at each operation, and check what is left, every time in a folder of its own.
 
-    prepare, run, check : callables
+    run, check, prepare : callables
         Of the path of a folder. `check` is called in a fork, as this process makes no threads.
+    step : int
+        Kill at each so-manieth operation.
     """
     kill_at, killed = 0, True
     while killed:
         own = folder / f"killed {kill_at}"
         own.mkdir()
-        forked(lambda: prepare(own), own)
+        if prepare is not None:
+            forked(lambda: prepare(own), own)
         killed = forked(lambda: run(own), own, kill_at)
         forked(lambda: check(own), own)
-        kill_at += 1
-    print(kill_at)
+        kill_at += step
+    assert kill_at > 3

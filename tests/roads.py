@@ -1,27 +1,27 @@
-"""One fit by each road of the data: in memory, from disk, by calls of `partial_fit`, by partitions."""
+"""One fit by each road of the data: memory, a folder, calls of `partial_fit`, partitions."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from fastm4n import OutOfCore
-from fastm4n.estimators._cells import KINDS
-
-ROADS = ("memory", "disk", "calls", "calls on disk", "partitions")
+ROADS = ("memory", "folder", "calls", "calls by chunks", "partitions")
 # bytes of chunks: the data of these tests have more than two
 MEMORY = 0.01
 
 
 def roads_of(cls):
     """The roads that an estimator has."""
-    on_disk = KINDS[cls._task].stored is not None
+    has_folders, has_calls = cls._task_class.chunks is not None, hasattr(cls, "partial_fit")
     return [
         road for road in ROADS
-        if (on_disk or "disk" not in road) and ("calls" not in road or hasattr(cls, "partial_fit"))]
+        if (has_folders or road not in ("folder", "calls by chunks"))
+        and (has_calls or "calls" not in road)]
 
 
 def cut(X, y, weights):
@@ -32,28 +32,21 @@ def cut(X, y, weights):
         yield X[start:stop], y[start:stop], None if weights is None else weights[start:stop]
 
 
-def fit_by(road, model, X, y, weights=None, *, folder=None, memory=MEMORY):
+def stored(model, X, y, folder):
+    """The data in a new folder in that one."""
+    return model._task_class.stored(X, y, Path(tempfile.mkdtemp(dir=folder)) / "stored")
+
+
+def fit_by(road, model, X, y, weights=None, *, folder=None):
     """A clone of the model, fitted to these data by a road; "partitions" need a Dask client.
 
-    Parameters
-    ----------
-    road : one of `ROADS`
-    model : estimator
-    X, y, weights
-        As of `fit`, X and y being sliced like lists.
-    folder : Path
-        A place for "disk".
-    memory : float
-        Of chunks, in MiB.
+    X and y are sliced like lists; `folder` is a place for files.
     """
     model = clone(model)
     if road == "memory":
         return model.fit(X, y, weights)
-    if "disk" in road:
-        model.set_params(solver=OutOfCore(memory=memory))
-    if road == "disk":
-        stored = KINDS[model._task].stored(X, y, folder / "stored")
-        return model.fit(*stored, weights)
+    if road == "folder":
+        return model.fit(*stored(model, X, y, folder), weights)
     if "calls" in road:
         classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
         for part, labels, of_part in cut(X, y, weights):

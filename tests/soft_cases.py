@@ -167,14 +167,13 @@ def counted(scope, negated, least, most, truth, n_features):
 def tables_of(problem, points=None):
     """All probabilities, block after block: the form of the compiled dual point."""
     points = problem.points if points is None else points
-    return np.concatenate([
-        np.concatenate(point.marginals) if point.table is None else point.table
-        for of_example in points for point in of_example])
-
-
-def flat(messages):
-    """Messages, one slot after the other."""
-    return np.concatenate([np.concatenate(of_c) for of_m in messages for of_c in of_m])
+    tables = []
+    for of_example, slots in zip(points, problem.slots, strict=True):
+        for point, places in zip(
+                of_example, [None] * (len(of_example) - len(slots)) + slots, strict=True):
+            tables += [point.table] if point.table is not None else [
+                point.differences[at] for at in places]
+    return np.concatenate(tables)
 
 
 def relaxed_optimum(problem, graphs=None):
@@ -237,8 +236,7 @@ def relaxed_optimum(problem, graphs=None):
 def set_multipliers(problem, outputs, engine):
     """The same random multipliers for the reference's problem and the engine."""
     rng = np.random.default_rng(4)
-    problem.multipliers = [
-        [[rng.normal(size=d.shape) for d in of_c] for of_c in of_m] for of_m in problem.delta]
+    problem.multipliers = [rng.normal(size=d.shape) for d in problem.delta]
     problem.follow()
-    outputs.set_multipliers(flat(problem.multipliers))
+    outputs.set_multipliers(np.concatenate(problem.multipliers))
     engine.set_mu(np.array(engine.mu))

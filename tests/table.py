@@ -9,14 +9,15 @@ violation.
 
 import itertools
 import re
-import shutil
 import warnings
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+from covering import covering
 from graph_cases import node_scores, pair_scores
+from roads import fit_by, stored
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator
@@ -696,67 +697,19 @@ TASKS = {
 # ------------------------------------------------------------------------------ the cells
 
 
-def parts_of(data, n):
-    """Two halves of data."""
-    half = n // 2
-    return [data[:half], data[half:]]
+def model_of(cell, callback=None):
+    return PREDICTORS[cell.estimator](
+        **_cells.parameters(cell), alpha=ALPHA, tol=TOL, max_iter=MAX_ITER, random_state=0,
+        callback=callback)
 
 
-class Road:
-    """Fits of cells by one road; `folder` is a place for files."""
-
-    def __init__(self, cell, example, folder, callback):
-        self.cell, self.example, self.folder = cell, example, folder
-        self.cls = PREDICTORS[cell.estimator]
-        self.parameters = dict(
-            _cells.parameters(cell), alpha=ALPHA, tol=TOL, max_iter=MAX_ITER, random_state=0,
-            callback=callback)
-
-    def memory(self):
-        return self.cls(**self.parameters).fit(*self.example)
-
-    def stored(self):
-        folder = self.folder / "stored"
-        shutil.rmtree(folder, ignore_errors=True)
-        stored = _cells.kind_of(self.cell.estimator).stored
-        return (*stored(self.example.X, self.example.y, folder), self.example.weights)
-
-    def on_disk(self):
-        return self.cls(**self.parameters).fit(*self.stored())
-
-    def calls(self):
-        X, y, weights = self.example
-        n = len(weights)
-        classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
-        model = self.cls(**self.parameters)
-        for part, labels, of_part in zip(
-                parts_of(X, n), parts_of(y, n), parts_of(weights, n), strict=True):
-            model.partial_fit(part, labels, classes, of_part)
-        return model
-
-    def partitions(self):
-        from dask import delayed
-
-        import fastm4n.distributed.dask as on_dask
-
-        X, y, weights = self.example
-        n = len(weights)
-        pairs = [delayed(pair) for pair in zip(parts_of(X, n), parts_of(y, n), strict=True)]
-        of_pairs = [delayed(part) for part in parts_of(weights, n)]
-        cls = getattr(on_dask, f"Dask{self.cell.estimator}")
-        return cls(**self.parameters).fit(pairs, sample_weight=of_pairs).to_local()
-
-    def path(self):
-        data = self.stored() if self.cell.road == "folder" else self.example
-        model = self.cls(**{**self.parameters, "callback": None})
-        X, y, weights = data
-        return regularization_path(
-            model, X, y, sample_weight=weights, eps=EPS, alpha_min=0.05,
-            callback=self.parameters["callback"])
-
-
-ROADS = {"memory": Road.memory, "folder": Road.on_disk, "calls": Road.calls,
-         "partitions": Road.partitions}
+def path_of(cell, example, folder, callback):
+    X, y, weights = example
+    model = model_of(cell)
+    if cell.road == "folder":
+        X, y = stored(model, X, y, folder)
+    return regularization_path(
+        model, X, y, sample_weight=weights, eps=EPS, alpha_min=0.05, callback=callback)
 
 
 @lru_cache(maxsize=64)
@@ -785,11 +738,14 @@ def look(cell, folder, seed=0):
     """
     rows = []
     example = _cells.example(cell, seed)
-    road = Road(cell, example, folder, rows.append)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = road.path() if cell.path else ROADS[cell.road](road)
+            if cell.path:
+                found = path_of(cell, example, folder, rows.append)
+            else:
+                found = fit_by(
+                    cell.road, model_of(cell, rows.append), *example, folder=folder)
         except ValueError as error:
             wrong = wrong_refusal(cell, str(error), rows)
             return Found("violation", f"{wrong}: {error}") if wrong else Found(
@@ -923,7 +879,8 @@ def check_path(cell, path, example, seed, unconverged):
     return None
 
 
-def covering(estimator, seed, n_drawn=4000):
+@lru_cache(maxsize=64)
+def sample_of(estimator, seed, n_drawn=1500):
     """A seeded sample of the cells of an estimator: each pair of parts is in at least one of them."""
     rng = np.random.default_rng(seed)
     kind = _cells.kind_of(estimator)
@@ -933,13 +890,8 @@ def covering(estimator, seed, n_drawn=4000):
         kind.outputs, _cells.surrogates(), kind.features, _cells.penalties(estimator),
         _cells.solvers(), roads)]
     drawn = np.column_stack([rng.integers(len(axis), size=n_drawn) for axis in axes])
-    pairs = [frozenset(itertools.combinations(enumerate(row), 2)) for row in drawn.tolist()]
-    seen, kept = set(), []
-    # those with many new pairs first
-    for least in (15, 9, 5, 2, 1):
-        for row, own in zip(drawn, pairs, strict=True):
-            if len(own - seen) >= least:
-                seen |= own
-                *names, (road, path) = [axis[k] for axis, k in zip(axes, row, strict=True)]
-                kept.append(_cells.Cell(estimator, *names, road, path))
+    kept = []
+    for row in covering(drawn.tolist()):
+        *names, (road, path) = [axis[k] for axis, k in zip(axes, row, strict=True)]
+        kept.append(_cells.Cell(estimator, *names, road, path))
     return kept

@@ -13,9 +13,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-import fastm4n.solvers.blocks.best as best
 import fastm4n.solvers.blocks.momentum as acceleration
 import fastm4n.solvers.blocks.schedule as schedule
+import fastm4n.solvers.certificates as best
 from fastm4n import (
     BlockFrankWolfe,
     GraphTagger,
@@ -29,7 +29,7 @@ from fastm4n import (
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
 from fastm4n.solvers.blocks._engine import Sampling, Step
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 
 labels = functools.partial(Labels, 5, n=24, d=4, alpha=1e-3)
@@ -300,11 +300,10 @@ class Interrupted:
         return result
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("number", [1, 2, 5, 8])
+@pytest.mark.parametrize(("number", "after"), [(1, False), (2, True), (5, False), (8, True)])
 @pytest.mark.parametrize("place", [
     (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
-    (Acceleration, "certified"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
+    (Acceleration, "at_result"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
     (best, "certify"), (schedule, "best_kappa")])
 @pytest.mark.parametrize("kind", ["labels", "chains", "bounded permutations"])
 def test_interrupts_anywhere(kind, place, number, after, monkeypatch):

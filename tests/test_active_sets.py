@@ -88,8 +88,7 @@ def refresh(engine, passes=None):
 # visits against the reference
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
-@pytest.mark.parametrize("cache", [None, (0.25, 0.01)])
+@pytest.mark.parametrize(("limit", "cache"), [(1, (0.25, 0.01)), (2, None), (3, (0.25, 0.01))])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
 def test_limits(kind, surrogate, step, cache, limit):

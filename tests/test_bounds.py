@@ -316,7 +316,7 @@ def test_chains_and_the_reference_come_to_one_optimum(surrogate):
         ref.ChainBlocks(
             problem.X, problem.y, 3, surrogate, 0.5, problem.p, oracle_tol=1e-7,
             penalty=problem.bounds()),
-        n_passes=40)
+        n_passes=20)
     _, primal, dual, gap = expected.history[-1]
     assert found.dual <= primal + 1e-9 and dual <= found.primal + 1e-9
     assert found.gap < 1e-2 and gap < 5e-2

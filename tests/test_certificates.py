@@ -22,11 +22,9 @@ from fastm4n import (
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.best import Best
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.blocks.momentum import Acceleration
-from fastm4n.solvers.certificates import Certificate, certify, certify_zero
+from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero
 from fastm4n.surrogates import make_surrogate
 from fastm4n.tasks.scale import column_out_of_scale, column_sizes
 

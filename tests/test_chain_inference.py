@@ -226,7 +226,7 @@ def test_huge_scores(T, R, scale):
 def test_long_chains(dtype, spread):
     """Below a spread of some hundred in double, some ten in single, in probability space."""
     rng = np.random.default_rng(0)
-    T, R = 5000, 3
+    T, R = 1500, 3
     unary = (spread * rng.uniform(-0.5, 0.5, (T, R))).astype(dtype)
     pairwise = (0.5 * spread * rng.uniform(-0.5, 0.5, (R, R))).astype(dtype)
     nodes, edges, log_partition = sum_product(unary, pairwise)

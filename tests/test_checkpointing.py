@@ -21,10 +21,10 @@ from fastm4n import (
 from fastm4n.base.array_files import ModelFileError, read_arrays
 from fastm4n.base.arrays import part
 from fastm4n.penalties import ElasticNet
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 from fastm4n.solvers.blocks import schedule
-from fastm4n.solvers.blocks.driver import Driver
-from fastm4n.solvers.checkpoints import FIT, FitCheckpoint
+from fastm4n.solvers.blocks.block_coordinate import Driver
+from fastm4n.solvers.monitor import FIT, FitCheckpoint
 
 
 def killed_after(monkeypatch, n):
@@ -218,7 +218,7 @@ def test_fits_go_on_with_the_same_bits_from_every_state(name, always, tmp_path, 
     if name == "auto goes back to a small cache":
         sets = arrays(before[last])
         assert sets["driver/engine/sets/counts"].max() > sets["driver/engine/sets/limits"][0]
-    for i, k in enumerate(np.linspace(0, last, 7).astype(int)):
+    for i, k in enumerate(np.linspace(0, last, 4).astype(int)):
         states.clear()
         limit = 1 if i % 2 else None
         file.write_bytes(before[k])
@@ -302,8 +302,8 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from fastm4n import MulticlassClassifier, checkpointing
-from fastm4n.solvers import checkpoints as _checkpoints
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers import monitor as _checkpoints
+from fastm4n.solvers.blocks.block_coordinate import Driver
 
 X, y = np.load(sys.argv[1]).values()
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0

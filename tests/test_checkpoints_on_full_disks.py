@@ -26,7 +26,7 @@ from fastm4n.distributed._rounds import solve_rounds
 from fastm4n.distributed._rounds_file import RoundsFile
 from fastm4n.distributed.fleets import InProcessFleet
 from fastm4n.path._checkpoint import Checkpoint
-from fastm4n.solvers.checkpoints import FitCheckpoint, Pace
+from fastm4n.solvers.monitor import FitCheckpoint, Pace
 
 pytestmark = pytest.mark.usefixtures("always")
 
@@ -240,7 +240,7 @@ def test_rounds_go_on(tmp_path, monkeypatch):
 
 COMMAND = """
 import resource, sys
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 from fastm4n.cli import main
 
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0

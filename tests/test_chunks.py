@@ -1,6 +1,7 @@
 """Fits by chunks: the optimum and the certificate of a fit in memory, state that lasts, bad input."""
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from covering import covering
 from killed_fits import (
     Killed,
     assert_sigkill_changes_no_bit,
@@ -35,11 +37,11 @@ from fastm4n.base.array_files import ModelFileError
 from fastm4n.penalties import L2
 from fastm4n.research import Boost
 from fastm4n.solvers import dual_store
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.chunks import ChunkedEngine
 from fastm4n.solvers.dual_store import DualStore
 from fastm4n.surrogates import Log
-from fastm4n.tasks.pieces import Folder
+from fastm4n.tasks.base import Memory
 
 SURROGATES = ("max_margin", "max_min", "log")
 # some weights are held at zero
@@ -152,8 +154,7 @@ def not_canonical(X):
 
 
 def chunks_of(model, X, y, weights):
-    folder = Folder(X, y, weights, None, model, model.solver, None)
-    return model._task_class(model).problem(folder).chunks
+    return model._task_class(model).problem(Memory(X, y, weights), solver=model.solver).pieces
 
 
 KINDS = {
@@ -163,13 +164,17 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [
-    {}, {"transitions": Transitions(features=[3, 0])}, {"states": "observed"}, {"penalty": "elasticnet"},
-    {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}], ids=str)
-@pytest.mark.parametrize("longest", [8, 90])
-def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, options, longest):
+OPTIONS = {
+    "plain": {}, "features": {"transitions": Transitions(features=[3, 0])},
+    "observed": {"states": "observed"}, "elastic net": {"penalty": "elasticnet"},
+    "bounds": {"penalty": L2(bounds={"coef": (BOUND, -BOUND)})}}
+
+
+@pytest.mark.parametrize(("kind", "name", "longest"), covering(
+    itertools.product(KINDS, OPTIONS, (8, 90))))
+def test_a_chunk_of_sequences_is_the_same_each_time_it_is_read(kind, name, longest):
     """Features, Gram matrices and sorted entries; examples of weight zero are left out."""
+    options = OPTIONS[name]
     X, y = sequences(40, longest=longest)
     X = Sequences.from_lengths(KINDS[kind](np.concatenate(X)), [len(x) for x in X])
     weights = np.where(np.arange(40) % 7 == 3, 0.0, 1.0)
@@ -291,8 +296,9 @@ def assert_same_fit(one, other):
         assert_array_equal(one.history_[key], other.history_[key])
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("options", [{}, {"penalty": "elasticnet"}], ids=str)
+@pytest.mark.parametrize(("surrogate", "options"), [
+    ("max_margin", {"penalty": "elasticnet"}), ("max_min", {}), ("log", {}),
+    ("log", {"penalty": "elasticnet"})], ids=str)
 def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp_path, monkeypatch):
     """It is killed while chunks are written, at all stages of a pass."""
     X, y = sequences()
@@ -410,7 +416,7 @@ def test_another_fit_takes_the_folder_of_one_that_returned(tmp_path):
 PROGRAM = """
 import sys, numpy as np
 from fastm4n import SequenceTagger, OutOfCore
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 _checkpoints.SECONDS = _checkpoints.TIMES = 0.0
 sys.path.insert(0, sys.argv[3])
 from test_chunks import sequences

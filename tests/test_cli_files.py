@@ -363,12 +363,12 @@ def test_stdin_takes_the_format_of_the_model(capsys, monkeypatch):
     assert code == 2 and "-: pass --format" in err
 
 
-@pytest.mark.parametrize("quiet", ["-q", "--quiet"])
-def test_quiet_is_quiet(quiet, capsys):
+def test_quiet_is_quiet(capsys):
+    quiet = "--quiet"
     write("a.csv", "u,v\n" + "".join(f"{i % 4},{i % 2}\n" for i in range(40)))
     assert call(capsys, "fit", "a.csv", "--model", "m", "--max-iter", 1, "--tol", 1e-9, quiet) == (
         0, "", "")
-    code, out, err = call(capsys, "predict", "m", "a.csv", quiet)
+    code, out, err = call(capsys, "predict", "m", "a.csv", "-q")
     assert (code, len(out.split()), err) == (0, 40, "")
     assert call(capsys, "predict", "m", "a.csv", "--output", "o", quiet) == (0, "", "")
     code, out, err = call(capsys, "evaluate", "m", "a.csv", quiet)
@@ -529,7 +529,7 @@ def test_a_full_device_is_told():
 
 
 def test_bars_go_by_the_logarithm_of_the_gap():
-    from fastm4n.solvers.history import Progress
+    from fastm4n.solvers.monitor import Progress
 
     def shares(tol, gaps):
         progress = Progress(0, 10, tol)
@@ -550,7 +550,7 @@ def test_a_bar_never_goes_back(monkeypatch):
             super().__init__(**options, file=stream, mininterval=0)
 
     monkeypatch.setattr(tqdm_auto, "tqdm", Bar)
-    from fastm4n.solvers.history import Progress
+    from fastm4n.solvers.monitor import Progress
 
     progress, seen = Progress(1, 10, 1e-2), []
     for i, gap in enumerate([1.0, 0.1, 0.5, 0.01]):

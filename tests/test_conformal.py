@@ -162,7 +162,7 @@ def test_confidence_is_between_0_and_1(confidence):
 def test_coverage_is_that_of_the_beta_binomial_law(cls, options):
     # with scores that differ, coverage given the calibration examples is Beta(k, n + 1 - k)
     rng = np.random.default_rng(0)
-    n, n_test, repeats, confidence = 39, 400, 150, 0.8
+    n, n_test, repeats, confidence = 39, 400, 80, 0.8
     model, found = Guess().fit(np.ones((1, 4)), [0]), []
     for i in range(repeats):
         X, y = guesses(rng, n + n_test)
@@ -203,7 +203,7 @@ def test_risk_of_sequences_is_controlled(taggers, surrogate, target):
         tagger = CalibratedTagger(tagger).calibrate(*sentences(np.random.default_rng(8), 50))
     X, y = sentences(np.random.default_rng(3), 300, least=1)
     rng, found = np.random.default_rng(4), []
-    for _ in range(12):
+    for _ in range(8):
         order = rng.permutation(300)
         held, test = order[:100], order[100:]
         conformal = ConformalTagger(tagger, confidence=0.8, target=target, max_length=7)

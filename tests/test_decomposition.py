@@ -95,7 +95,7 @@ def check_point(point, edges, atol=1e-12):
 def test_bounds_meet_at_the_optimum_of_the_linear_program(shape, strength, rng):
     n, edges, k = SHAPES[shape]
     every, phi = labellings(n, edges, k)
-    count = 200
+    count = 50
     scores = rng.normal(size=(count, phi.shape[1])) * np.where(
         np.arange(phi.shape[1]) < n * k, 1.0, strength)
     exact = (scores @ phi.T).max(axis=1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from covering import covering
 from engine_cases import (
     PENALTIES,
     SAMPLINGS,
@@ -34,7 +35,7 @@ from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import STEPS
 from fastm4n.solvers.certificates import certify, certify_average
-from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.monitor import HISTORY_KEYS
 
 
 class Way(NamedTuple):
@@ -92,8 +93,11 @@ def is_allowed(kind, name, way, penalty="l2"):
 
 def cases(penalties=("l2",), names=SURROGATES, ways=WAYS, kinds=KINDS):
     return [
-        pytest.param(*case, id="-".join(case))
-        for case in itertools.product(kinds, names, ways, penalties) if is_allowed(*case)]
+        case for case in itertools.product(kinds, names, ways, penalties) if is_allowed(*case)]
+
+
+def few_cases(*args, **options):
+    return covering(cases(*args, **options))
 
 
 # of data whose visits meet no ties, which rounding decides
@@ -152,7 +156,8 @@ class Passes:
         if self.accelerated is None:
             found = certify(engine, engine.mu)
         else:
-            found = self.accelerated.certified(lambda apart: certify(engine, engine.mu, 1, apart))
+            with self.accelerated.at_result() as apart:
+                found = certify(engine, engine.mu, 1, apart)
         engine.set_gaps(found.block_gaps, found.block_losses)
         return certify_average(engine) if engine.averaging else (engine.mu, found)
 
@@ -298,7 +303,7 @@ def test_h_of_points_is_that_of_certificates(kind, name, way, penalty):
 
 
 @pytest.mark.repeats(3)
-@pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(PENALTIES, NAMES))
+@pytest.mark.parametrize(("kind", "name", "way", "penalty"), few_cases(PENALTIES, NAMES))
 def test_passes(kind, name, way, penalty):
     """Bounds of P*, the reference pass by pass, and a state that the passes go on from."""
     problem, best = problem_of(kind, penalty), optimum(kind, name, penalty)
@@ -362,10 +367,9 @@ def test_passes(kind, name, way, penalty):
 
 
 @pytest.mark.repeats(5)
-@pytest.mark.parametrize(("kind", "name", "penalty"), [
-    (kind, name, penalty)
-    for kind, name, way, penalty in itertools.product(KINDS, SURROGATES, ["line_search"], PENALTIES)
-    if is_allowed(kind, name, way, penalty) and not (name == "log" and "labels" not in kind)])
+@pytest.mark.parametrize(("kind", "name", "penalty"), covering(
+    (kind, name, penalty) for kind, name, _, penalty in cases(PENALTIES, ways=["line_search"])
+    if not (name == "log" and "labels" not in kind)))
 def test_certificates_at_any_point(kind, name, penalty):
     """Near the optimum or not; h of the log surrogate is known from mu for single labels alone."""
     best = optimum(kind, name, penalty)
@@ -417,7 +421,7 @@ def scale_features(problem, factor):
 
 
 @pytest.mark.repeats(3)
-@pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(
+@pytest.mark.parametrize(("kind", "name", "way", "penalty"), few_cases(
     ("l2", "elastic net"), NAMES, kinds=SMALL))
 def test_extremes(kind, name, way, penalty):
     """Single blocks, outputs and positions; features and alpha of any size."""
@@ -451,7 +455,7 @@ def test_extremes(kind, name, way, penalty):
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(("kind", "name", "way", "penalty"), [
-    *cases(PENALTIES, SURROGATES, [way for way in WAYS if "atoms" not in way]),
+    *few_cases(PENALTIES, SURROGATES, [way for way in WAYS if "atoms" not in way]),
     *cases(("l2",), ["mirror_prox"], ["line_search"], ["chains", "edges", "pairs", "rankings"])])
 def test_fits(kind, name, way, penalty, monkeypatch):
     """Bounds of P* and of w*, honest histories, and the same bits whatever the threads."""
@@ -503,9 +507,10 @@ def test_fits(kind, name, way, penalty, monkeypatch):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(ways=["line_search"]))
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_accurate_fits(kind, name, way, penalty, sampling):
+@pytest.mark.parametrize(("kind", "name", "sampling"), covering(
+    (kind, name, sampling) for kind, name, *_ in cases(ways=["line_search"])
+    for sampling in SAMPLINGS))
+def test_accurate_fits(kind, name, sampling):
     """Every sampling comes to the optimum; the seed says on which way."""
     problem, best = problem_of(kind), optimum(kind, name)
     accurate = 1e-9 if name == "log" else 2e-3
@@ -524,9 +529,10 @@ def test_accurate_fits(kind, name, way, penalty, sampling):
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize(("kind", "name", "way", "penalty"), cases(ways=["line_search"]))
-@pytest.mark.parametrize("shrink", [1.0, 0.7, 0.05])
-def test_a_shrunk_start_keeps_its_bound(kind, name, way, penalty, shrink):
+@pytest.mark.parametrize(("kind", "name", "shrink"), covering(
+    (kind, name, shrink) for kind, name, *_ in cases(ways=["line_search"])
+    for shrink in (1.0, 0.7, 0.05)))
+def test_a_shrunk_start_keeps_its_bound(kind, name, shrink):
     """The regularisation path: w stays, and the gap grows by (1 - shrink) Delta at most."""
     problem = problem_of(kind)
     surrogate = problem.surrogate(name)

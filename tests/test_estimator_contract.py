@@ -29,7 +29,7 @@ from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 
 
 def pytest_generate_tests(metafunc):
@@ -263,13 +263,14 @@ def test_inputs_are_left_alone(fits):
 
 
 def solved(estimator, problem):
-    """The solution of a problem that has no owner, and fitted attributes."""
+    """The solution of a problem, and fitted attributes."""
     options = Options(
         alpha=estimator.alpha, tol=estimator.tol, scale=1.0, max_iter=estimator.max_iter, seed=0,
         n_jobs=1, verbose=0, callback=None, solver=estimator.solver, keep_dual=True)
     solver = choose(problem, options)
     solution = solver.solve(problem, options, None, Monitor.of(options))
-    return solution, problem.fitted_by(solution, options.alpha)
+    return solution, problem.task.fitted(
+        problem, options.alpha, solution.mu, solution.intercepts)
 
 
 def test_problems_pickle(fits):
@@ -296,7 +297,7 @@ def test_problems_pickle(fits):
         assert_equal(fitted, again)
         assert_equal(copied.common, problem.common)
         late = pickle.loads(pickle.dumps(problem))
-        assert_equal(late.fitted(one.mu, 0.05), problem.fitted(one.mu, 0.05))
+        assert_equal(*(each.task.fitted(each, 0.05, one.mu) for each in (late, problem)))
 
 
 @pytest.mark.parametrize("warm_start", [False, True])

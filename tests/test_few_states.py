@@ -9,7 +9,7 @@ from listed_graphs import ListedGraph
 from numpy.testing import assert_allclose
 
 from fastm4n.losses import block_losses
-from fastm4n.outputs.choice import ExactOutputs
+from fastm4n.outputs.graph_oracles import ExactOutputs
 from fastm4n.surrogates import make_surrogate
 
 PAIRS = ("tables", "equal", "both", "displaced")

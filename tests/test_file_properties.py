@@ -35,8 +35,8 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2, ElasticNet
 
-few = examples(6)
-some = examples(12)
+few = examples(4)
+some = examples(8)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 # NumPy cuts zero characters off at the end of strings

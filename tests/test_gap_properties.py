@@ -113,7 +113,7 @@ def objective(case, model, X, y, weights):
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("cls", CASES)
-@examples(8)
+@examples(5)
 @given(
     X=arrays(float, (N, 2), elements=numbers), seed=st.integers(0, 99),
     alpha=st.sampled_from([0.01, 0.1, 1.0, 30.0]), max_iter=st.sampled_from([1, 2, 5, 200]),

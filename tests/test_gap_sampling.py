@@ -21,7 +21,7 @@ from fastm4n.features._pairs import PairFeatures
 from numpy.testing import assert_allclose
 
 from fastm4n.outputs import Layout, PermutationOutputs
-from fastm4n.solvers.blocks import driver
+from fastm4n.solvers.blocks import block_coordinate
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMarginLoss
 
@@ -92,7 +92,7 @@ def test_one_pass_over_the_easy_is_enough(sampling):
 @pytest.mark.parametrize("tol", TOLS)
 def test_gap_sampling_needs_fewer_calls_by_a_quarter_of_n(tol, seed, monkeypatch):
     # one block at a time, as the theorem has it: blocks of one window are drawn by the same gaps
-    monkeypatch.setattr(driver, "Windows", mock.Mock(pay=lambda engine: False))
+    monkeypatch.setattr(block_coordinate, "Windows", mock.Mock(pay=lambda engine: False))
     # of the dual points as they are: the best bound among all of them helps uniform sampling more
     by_gap, uniform = (
         solve_toy(sampling, tol, seed, keep_best=False)[0] for sampling in ("gap", "uniform"))

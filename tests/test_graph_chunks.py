@@ -1,7 +1,10 @@
 """Fits of graphs by chunks: optimum, oracle and certificate of a fit in memory, state that lasts."""
 
+import itertools
+
 import numpy as np
 import pytest
+from covering import covering
 from graph_cases import random_graphs, with_random_factors
 from numpy.testing import assert_allclose, assert_array_equal
 from roads import assert_same_optimum
@@ -12,7 +15,7 @@ from test_graph_tagger import grid_of_places
 
 from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences
 from fastm4n.penalties import L2
-from fastm4n.tasks.pieces import Folder
+from fastm4n.tasks.base import Memory
 
 SURROGATES = ("max_margin", "max_min", "log")
 DATA = {
@@ -36,17 +39,16 @@ def both(X, y, surrogate, memory=0.025, sample_weight=None, **options):
     return whole, parts
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("pairwise", ["symmetric", "potts", "attractive"])
-@pytest.mark.parametrize("inference", ["auto", "lp"])
-def test_pairs_and_oracles(surrogate, pairwise, inference, n_chunks):
-    for n_edge_features in (0, 2):
-        X, y = random_graphs(1, n=25, n_edge_features=n_edge_features, labels=2, most=6)
-        _, parts = both(X, y, surrogate, 0.015, pairwise=pairwise, inference=inference)
-        assert n_chunks[0] > 2
-        few = "min_cut" if pairwise == "attractive" and surrogate != "log" else "few_states"
-        linear = "decomposition" if surrogate == "log" else "roof"
-        assert parts.oracle_ == (few if inference == "auto" else linear)
+@pytest.mark.parametrize(("surrogate", "pairwise", "inference", "n_edge_features"), covering(
+    itertools.product(
+        SURROGATES, ("symmetric", "potts", "attractive"), ("auto", "lp"), (0, 2))))
+def test_pairs_and_oracles(surrogate, pairwise, inference, n_edge_features, n_chunks):
+    X, y = random_graphs(1, n=25, n_edge_features=n_edge_features, labels=2, most=6)
+    _, parts = both(X, y, surrogate, 0.015, pairwise=pairwise, inference=inference)
+    assert n_chunks[0] > 2
+    few = "min_cut" if pairwise == "attractive" and surrogate != "log" else "few_states"
+    linear = "decomposition" if surrogate == "log" else "roof"
+    assert parts.oracle_ == (few if inference == "auto" else linear)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
@@ -162,12 +164,16 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [
-    {}, {"n_types": 2, "n_edge_types": 2}, {"n_edge_features": 2, "most": 80, "density": 0.05},
-    {"n_types": 2, "n_edge_features": 1}], ids=str)
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_chunk_is_the_same_each_time_it_is_read(form, options, stored, tmp_path):
+KINDS = {
+    "plain": {}, "types": {"n_types": 2, "n_edge_types": 2},
+    "large": {"n_edge_features": 2, "most": 80, "density": 0.05},
+    "types and features": {"n_types": 2, "n_edge_features": 1}}
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "stored"), covering(itertools.product(FORMS, KINDS, (False, True))))
+def test_a_chunk_is_the_same_each_time_it_is_read(form, kind, stored, tmp_path):
+    options = KINDS[kind]
     X, y = random_graphs(7, n=40, **options)
     arrays = {name: getattr(X, name) for name in (
         "edges", "node_offsets", "edge_offsets", "node_types", "edge_types")}
@@ -184,8 +190,8 @@ def test_a_chunk_is_the_same_each_time_it_is_read(form, options, stored, tmp_pat
         solver = OutOfCore(memory=0.05 if "most" in options else 0.01)
         tagger = GraphTagger("log", inference="lp", solver=solver, penalty=L2(
             bounds={"coef": (0.0, None)}))
-        folder = Folder(X, labels, weights, None, tagger, solver, None)
-        data = tagger._task_class(tagger).problem(folder).chunks
+        task = tagger._task_class(tagger)
+        data = task.problem(Memory(X, labels, weights), solver=solver).pieces
         for c in range(data.edges.size - 1):
             (_, first, n_bytes), (_, second, same_bytes) = data.open(c), data.open(c)
             assert n_bytes == same_bytes

@@ -49,7 +49,7 @@ def kind(request):
 
 @pytest.mark.parametrize("size", [1, 4, N])
 def test_what_is_written_comes_back(kind, size, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "_NODES_AT_ONCE", 20)
+    monkeypatch.setattr(stored, "ROWS_AT_ONCE", 20)
     X = graphs(kind)
     y = labels(X)
     found, found_y = Graphs.from_batches(

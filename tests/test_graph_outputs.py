@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fastm4n.losses import block_losses
-from fastm4n.outputs.choice import ORACLES
+from fastm4n.outputs.graph_oracles import ORACLES
 from fastm4n.surrogates import make_surrogate
 
 N_BLOCKS, N_NODES = 5, 4

@@ -32,7 +32,7 @@ from fastm4n.base.npz import read_npz
 from fastm4n.cli._models import n_weights
 from fastm4n.datasets import open_rows, rows_from_batches
 from fastm4n.models._state import model_from_state, model_state
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 
 
 def npy(header, content=b"\0" * 16):

@@ -11,7 +11,7 @@ from sklearn import datasets
 
 import fastm4n
 from fastm4n import data, distributed, estimators, research, solvers
-from fastm4n.cli import _data, _models
+from fastm4n.cli import _embedded, _models
 from fastm4n.estimators._table import PREDICTORS
 
 SLOW = ("numpy", "scipy", "sklearn", "joblib", "pandas", "matplotlib", "argparse")
@@ -86,11 +86,11 @@ def test_the_readers_import_no_scikit_learn():
     assert loaded("import fastm4n.datasets, fastm4n.data._sequences") <= {"numpy", "scipy", "argparse"}
 
 
-@pytest.mark.parametrize("name", sorted(_data._TABLES))
+@pytest.mark.parametrize("name", sorted(_embedded._TABLES))
 def test_data_sets_are_read_from_files_as_scikit_learn_reads_them(name, monkeypatch):
     expected = getattr(datasets, f"load_{name}")(return_X_y=True)
     monkeypatch.setattr(datasets, f"load_{name}", None)  # the file it is
-    for array, wanted in zip(_data._of_scikit_learn(name), expected):
+    for array, wanted in zip(_embedded._of_scikit_learn(name), expected):
         assert array.dtype == wanted.dtype
         np.testing.assert_array_equal(array, wanted)
 
@@ -100,8 +100,8 @@ def test_data_sets_are_those_of_scikit_learn_where_its_files_are_elsewhere(
     found, monkeypatch, tmp_path
 ):
     spec = None if found is None else type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr(_data, "find_spec", lambda name: spec)
-    X, y = _data._of_scikit_learn("iris")
+    monkeypatch.setattr(_embedded, "find_spec", lambda name: spec)
+    X, y = _embedded._of_scikit_learn("iris")
     np.testing.assert_array_equal(X, datasets.load_iris().data)
     np.testing.assert_array_equal(y, datasets.load_iris().target)
 

@@ -72,7 +72,6 @@ FUNCTIONS = {
     "max_min_mirror_prox": lambda v: max_min_mirror_prox(
         v, absolute(np.shape(v)[-1]) ** 2, n_iter=5),
 }
-GAMES = ("max_min_game", "max_min_mirror_prox")
 # those of chains, of cuts, of permutations and tangents have tests of their own
 CHAINS = (
     "chain_entropy", "max_marginals", "max_min_chain", "span_marginals", "sum_product", "viterbi",

@@ -280,3 +280,11 @@ def test_rankings_that_are_not_for_it(columns, items, options, message):
     ranker = LabelRanker("max_min", solver=InteriorPoint(), **options)
     with pytest.raises(ValueError, match=re.escape(f"solver=InteriorPoint() {message}")):
         ranker.fit(np.ones((3, columns)), [list(range(items))] * 3)
+
+
+def test_steps_that_get_no_further_end_the_fit(monkeypatch):
+    monkeypatch.setattr(interior_point, "SHORTEST", 1.0)
+    X, y = rankings()
+    with pytest.warns(ConvergenceWarning, match="certified duality gap"):
+        ranker = LabelRanker(alpha=0.01, solver=InteriorPoint(), max_iter=30, tol=1e-4).fit(X, y)
+    assert ranker.n_iter_ == 1 and 0.5 < ranker.relative_gap_ < 1.0

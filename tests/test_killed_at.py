@@ -8,18 +8,14 @@ from processes import run_code
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs fork")
 
 BEGIN = """
-import sys, warnings
+import os, sys
 from pathlib import Path
-folder = Path(sys.argv[1])
 sys.path.insert(0, sys.argv[2])
 import numpy as np
-from killed_at import each_operation
+from killed_at import each_operation, once
 from fastm4n import *
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 _checkpoints.Pace.is_due = lambda self: True
-
-def nothing(own):
-    pass
 
 def names(own):
     return sorted(path.name for path in own.iterdir())
@@ -40,9 +36,8 @@ def check(own):
     assert np.array_equal(found.coef_, np.load(folder / "coef.npy"))
 def alone(own):
     np.save(folder / "coef.npy", model(own).fit(X, y).coef_)
-(folder / "alone").mkdir()
-each_operation(alone, nothing, check, folder / "alone")
-each_operation(nothing, run, check, folder)
+once(alone, check, folder)
+each_operation(run, check, folder)
 """
 
 CALLS = """
@@ -54,12 +49,11 @@ def run(own):
     return model
 def check(own):
     assert np.array_equal(run(own).coef_, np.load(folder / "coef.npy"))
-    assert set(names(own / "work")) == set(names(folder / "alone" / "killed 0" / "work"))
+    assert set(names(own / "work")) == set(names(folder / "alone" / "work"))
 def alone(own):
     np.save(folder / "coef.npy", run(own).coef_)
-(folder / "alone").mkdir()
-each_operation(alone, nothing, nothing, folder / "alone")
-each_operation(nothing, run, check, folder)
+once(alone, None, folder)
+each_operation(run, check, folder, step=5)
 """
 
 FOLDERS = """
@@ -87,9 +81,9 @@ def check_new(own):
 def check_run(own):
     run(own)
     assert Sequences.open(own / "x").equals(X[:3]) and names(own) == ["x"]
-for name, prepare, checked in (("old", old, check), ("new", nothing, check_new)):
+for name, prepare, checked in (("old", old, check), ("new", None, check_new)):
     (folder / name).mkdir()
-    each_operation(prepare, run, checked, folder / name)
+    each_operation(run, checked, folder / name, prepare)
 """
 
 MODELS = """
@@ -104,7 +98,7 @@ def check(own):
     assert load_model(own / "model.fm4n").alpha in (1.0, 0.1)
     run(own)
     assert load_model(own / "model.fm4n").alpha == 0.1 and names(own) == ["model.fm4n"]
-each_operation(old, run, check, folder)
+each_operation(run, check, folder, old)
 """
 
 PATHS = """
@@ -118,10 +112,9 @@ def alone(own):
 def check(own):
     found = path(own)
     assert np.array_equal([one["coef_"] for one in found._weights], np.load(folder / "coef.npy"))
-    assert names(own / "path") == names(folder / "alone" / "killed 0" / "path")
-(folder / "alone").mkdir()
-each_operation(alone, nothing, nothing, folder / "alone")
-each_operation(nothing, path, check, folder)
+    assert names(own / "path") == names(folder / "alone" / "path")
+once(alone, None, folder)
+each_operation(path, check, folder, step=3)
 """
 
 CHECKPOINTING = """
@@ -134,9 +127,8 @@ def alone(own):
 def check(own):
     assert np.array_equal(run(own).coef_, np.load(folder / "coef.npy"))
     assert names(own) == []
-(folder / "alone").mkdir()
-each_operation(alone, nothing, check, folder / "alone")
-each_operation(nothing, run, check, folder)
+once(alone, check, folder)
+each_operation(run, check, folder)
 """
 
 ROUNDS = """
@@ -150,20 +142,33 @@ def check(own):
     for name, array in np.load(folder / "z.npz").items():
         assert np.array_equal(found[name], array)
     assert names(own) == ["fit.fm4n"]
-(folder / "alone").mkdir()
-each_operation(alone, nothing, check, folder / "alone")
-each_operation(nothing, run, check, folder)
+once(alone, check, folder)
+each_operation(run, check, folder)
 """
 
 PROGRAMS = {
-    "out of core": OUT_OF_CORE, "partial_fit": CALLS, "folders": FOLDERS, "models": MODELS, "paths": PATHS,
-    "checkpointing": CHECKPOINTING, "rounds": ROUNDS,
+    "out of core": OUT_OF_CORE, "partial_fit": CALLS, "folders": FOLDERS, "models": MODELS,
+    "paths": PATHS, "checkpointing": CHECKPOINTING, "rounds": ROUNDS,
 }
+# each in a fork of one process: imports take the longest
+ALL = """
+for name, program in PROGRAMS.items():
+    folder = Path(sys.argv[1]) / name
+    folder.mkdir()
+    child = os.fork()
+    if not child:
+        exec(program, {**globals(), "folder": folder})
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+    print(name)
+"""
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_killed_before_each_operation(name, tmp_path):
+def test_killed_before_each_operation(tmp_path):
     """Run again, it ends as if it had not been killed, and nothing is left behind."""
-    run = run_code(BEGIN + PROGRAMS[name], tmp_path, os.path.dirname(__file__), OMP_NUM_THREADS="1")
+    run = run_code(
+        f"{BEGIN}\nPROGRAMS = {PROGRAMS}\n{ALL}", tmp_path, os.path.dirname(__file__),
+        OMP_NUM_THREADS="1")
     assert run.returncode == 0, run.stderr[-3000:]
-    assert all(int(n) > 1 for n in run.stdout.split()[1:])
+    assert run.stdout.splitlines() == [*PROGRAMS]

@@ -55,7 +55,7 @@ def cut_costs(source, sink, edges, forward, backward):
 def test_min_cut_by_enumeration(kind):
     rng = np.random.default_rng(len(kind))
     infinite = 0
-    for trial in range(600):
+    for trial in range(200):
         n = int(rng.integers(1, 9))
         edges = random_edges(rng, n, int(rng.integers(0, 16)))
         draw = CAPACITIES[kind]

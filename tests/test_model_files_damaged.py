@@ -106,7 +106,7 @@ def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
     document = json.loads(content[PREAMBLE.size : PREAMBLE.size + length])
     refused = 0
     for where in leaves(document):
-        for value in [HOSTILE[i] for i in rng.choice(len(HOSTILE), 5, replace=False)] + ["gone"]:
+        for value in [HOSTILE[i] for i in rng.choice(len(HOSTILE), 2, replace=False)] + ["gone"]:
             forged = copy.deepcopy(document)
             node = forged
             for key in where[:-1]:
@@ -126,7 +126,7 @@ def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
                 refused += 1
             else:
                 assert type(loaded) in (Pipeline, type(model[-1]))
-    assert refused > 500
+    assert refused > 200
 
 
 @pytest.mark.parametrize(

@@ -208,8 +208,7 @@ def test_steps_find_one_optimum(data, surrogate):
         assert one.dual_objective_ <= other.primal_objective_ + 1e-12
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("surrogate", "graph"), [*zip(SURROGATES, GRAPHS)])
 def test_kernels(data, surrogate, graph):
     """A linear kernel by its Gram matrix gives the linear model."""
     X, Y = data

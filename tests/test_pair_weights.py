@@ -2,14 +2,12 @@
 
 import pickle
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from fastm4n.features._positions import ChainFeatures
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
-from processes import run_code
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -119,27 +117,6 @@ def test_more_labels_than_bits():
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     assert_allclose(pairs.all_weights(), rows.all_weights(), rtol=1e-9, atol=1e-12)
     assert np.any(pairs.all_weights())
-
-
-WIDTH = """
-import sys
-sys.path.insert(0, {folder!r})
-import numpy as np
-from fastm4n._simd._loops import simd_width
-from test_pair_weights import test_passes
-for R, dtype in ((3, np.float64), (8, np.float32), (22, np.float64)):
-    for penalty in (None, "even", "single"):
-        test_passes(R, dtype, False, penalty)
-print(simd_width())
-"""
-
-
-@pytest.mark.parametrize("width", [2, 4])
-def test_vectors_of_other_widths(width):
-    code = WIDTH.format(folder=str(Path(__file__).parent))
-    done = run_code(code, FASTM4N_SIMD_WIDTH=str(width))
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= width
 
 
 def test_states_and_pickles():

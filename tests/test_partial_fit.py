@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from roads import assert_same_optimum
+from sklearn.base import clone
 from test_chunks import rows, sequences
 
 from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
+    OutOfCore,
     SequenceTagger,
 )
 
@@ -17,13 +19,14 @@ SURROGATES = ("max_margin", "max_min", "log")
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("accelerate", [False, True])
-def test_the_gap_begins_with_that_of_before_and_the_new_losses(surrogate, accelerate):
+@pytest.mark.parametrize("solver", [BlockFrankWolfe(), OutOfCore(memory=0.02)], ids=str)
+def test_the_gap_begins_with_that_of_before_and_the_new_losses(surrogate, accelerate, solver):
     """With alpha = 1 / n the weights stay, and the gap is a mean over old and new examples."""
-    X, y = sequences(60)
+    X, y = sequences(60, longest=5)
     X, y = ([part for part in whole if len(part)] for whole in (X, y))
-    n, more = 40, len(X) - 40
-    model = SequenceTagger(
-        surrogate, solver=BlockFrankWolfe(accelerate=accelerate), random_state=0, tol=1e-4)
+    n, more = 35, len(X) - 35
+    solver = clone(solver).set_params(accelerate=accelerate)
+    model = SequenceTagger(surrogate, solver=solver, random_state=0, tol=1e-4)
     model.partial_fit(X[:n], y[:n], sorted({label for labels in y for label in labels}))
     old_gap, coef = model.duality_gap_, model.coef_.copy()
     # the losses of the new ones at those weights: P of a fit that makes no step, less its penalty
@@ -35,7 +38,7 @@ def test_the_gap_begins_with_that_of_before_and_the_new_losses(surrogate, accele
         return True
 
     model.set_params(callback=stop)
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="certified duality gap"):
         model.partial_fit(X[n:], y[n:])
     assert seen[0][0] == 0  # a certificate before the first pass
     assert_allclose(model.coef_, coef, atol=1e-9)

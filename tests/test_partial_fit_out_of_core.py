@@ -1,23 +1,19 @@
 """`partial_fit` by chunks: the optimum of all data, dual points that outlast calls, processes."""
 
 import copy
-import os
 import pickle
 import shutil
-import signal
 import sys
-import time
 import warnings
 
 import numpy as np
 import pytest
 from killed_fits import Killed, writing_kills
-from numpy.testing import assert_allclose, assert_array_equal
-from processes import run_code, started
+from numpy.testing import assert_array_equal
+from processes import run_code
 from roads import assert_same_optimum
 from scipy import sparse
 from test_chunks import KINDS, assert_same_fit, rows, sequences
-from test_partial_fit import losses_of
 
 from fastm4n import (
     MulticlassClassifier,
@@ -52,54 +48,24 @@ def with_calls(model, parts=PARTS, X=X, y=Y):
     return model
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("cls", [MulticlassClassifier, OrdinalClassifier])
-@pytest.mark.parametrize(("kind", "class_weight"), [
-    ("array", None), ("CSR", "balanced"), ("folder", None)])
-def test_classifiers_have_the_optimum_of_all_data(surrogate, cls, kind, class_weight, tmp_path):
+@pytest.mark.parametrize(("cls", "surrogate"), [
+    (MulticlassClassifier, "max_min"), (OrdinalClassifier, "log")])
+def test_folders_of_rows_have_the_optimum_of_all_data(cls, surrogate, tmp_path):
     """Weights of zero among them, also at the end of a call."""
     Z, y = rows(150)
     weights = np.arange(150) % 4 + 0.0
-    options = dict(
-        surrogate=surrogate, alpha=0.02, random_state=0, class_weight=class_weight)
+    options = dict(surrogate=surrogate, alpha=0.02, random_state=0)
     model = cls(solver=OutOfCore(memory=0.01), **options)
     for start, stop in ((0, 61), (61, 62), (62, 150)):
-        values, labels = Z[start:stop], y[start:stop]
-        if kind != "array":
-            values = sparse.csr_array(values)
-        if kind == "folder":
-            values, labels = rows_from_batches([(values, labels)], tmp_path / str(start))
-        model.partial_fit(values, labels, [0, 1, 2], weights[start:stop])
+        stored = rows_from_batches(
+            [(sparse.csr_array(Z[start:stop]), y[start:stop])], tmp_path / str(start))
+        model.partial_fit(*stored, [0, 1, 2], weights[start:stop])
         assert model.relative_gap_ <= 1e-3
     assert_same_optimum(model, cls(**options).fit(Z, y, weights))
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("accelerate", [False, True])
-def test_the_gap_begins_with_that_of_before_and_the_new_losses(surrogate, accelerate):
-    kept = [i for i, x in enumerate(X) if len(x)]
-    whole, labels = [X[i] for i in kept], [Y[i] for i in kept]
-    n, more = 35, len(whole) - 35
-    solver = OutOfCore(memory=0.02, accelerate=accelerate)
-    model = SequenceTagger(surrogate, solver=solver, random_state=0, tol=1e-4)
-    model.partial_fit(whole[:n], labels[:n], CLASSES)
-    old_gap, coef = model.duality_gap_, model.coef_.copy()
-    losses, seen = losses_of(model, whole[n:], labels[n:]), []
-
-    def stop(row):
-        seen.append((row["pass"], row["gap"]))
-        return True
-
-    model.set_params(callback=stop)
-    with pytest.warns(UserWarning, match="certified duality gap"):
-        model.partial_fit(whole[n:], labels[n:])
-    assert seen[0][0] == 0  # a certificate before the first pass
-    assert_allclose(model.coef_, coef, atol=1e-9)
-    assert seen[0][1] <= (old_gap * n + losses) / (n + more) + 1e-9
-
-
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("work_folder", [False, True])
+@pytest.mark.parametrize(("surrogate", "work_folder"), [
+    ("max_margin", False), ("max_min", True), ("log", False)])
 def test_alpha_may_change_and_every_gap_is_a_bound(surrogate, work_folder, tmp_path):
     """Under a smaller one dual points are drawn to the true outputs, w staying what it was."""
     model = tagger(tmp_path / "work" if work_folder else None, surrogate)
@@ -206,7 +172,7 @@ def test_folders_go_out_of_core_by_themselves(tmp_path, monkeypatch):
 def test_a_work_folder_takes_in_what_is_in_memory(kind, tmp_path):
     """A pickle of each call refers to it, and goes on with the same bits."""
     data = Sequences.from_lengths(KINDS[kind](np.concatenate(X)), [len(x) for x in X])
-    model, copied = tagger(tmp_path / "a"), tagger(tmp_path / "b")
+    model, copied = (tagger(tmp_path / name, tol=0.02) for name in "ab")
     for part in PARTS:
         model.partial_fit(data[part], Y[part], CLASSES)
         copied = pickle.loads(pickle.dumps(copied)).partial_fit(data[part], Y[part], CLASSES)
@@ -290,12 +256,12 @@ def test_without_a_work_folder_dual_points_stay_with_the_object():
         assert_same_optimum(other, whole)
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 10, 40])
+@pytest.mark.parametrize("after", [0, 1, 10, 40])
 def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
     """Nothing of the calls before is lost, wherever it was killed."""
-    alone = with_calls(tagger(tol=1e-5))
+    alone = with_calls(tagger(tol=1e-4))
     work = tmp_path / "work"
-    model = with_calls(tagger(work, tol=1e-5), PARTS[:2])
+    model = with_calls(tagger(work, tol=1e-4), PARTS[:2])
     coef = model.coef_.copy()
     with pytest.raises(Killed), writing_kills(monkeypatch, after, leaves_a_part=True):
         model.partial_fit(X[PARTS[2]], Y[PARTS[2]])
@@ -308,7 +274,7 @@ def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
             model.partial_fit(X[:5], Y[:5])
         assert content == {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
     # the same object, or one that makes the calls anew
-    one = with_calls(model, PARTS[2:]) if after % 2 else with_calls(tagger(work, tol=1e-5))
+    one = with_calls(model, PARTS[2:]) if after % 2 else with_calls(tagger(work, tol=1e-4))
     assert_same_fit(one, alone)
     assert not (work / dual_store.STATE).exists()
 
@@ -356,8 +322,7 @@ def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):
     assert_same_fit(with_calls(tagger(tmp_path / "work")), with_calls(tagger()))
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("after", [1, 4, 20])
+@pytest.mark.parametrize(("surrogate", "after"), [("max_margin", 1), ("max_min", 4), ("log", 20)])
 def test_after_an_interrupt_other_data_may_come(surrogate, after, monkeypatch):
     """Without a work folder: what the interrupted call has written is not taken for theirs."""
     model = with_calls(tagger(None, surrogate, tol=1e-4), PARTS[:1])
@@ -376,41 +341,6 @@ def test_after_an_interrupt_other_data_may_come(surrogate, after, monkeypatch):
     seen = [SequenceTagger(surrogate, alpha=0.02, random_state=0) for _ in range(2)]
     assert_same_optimum(model, seen[0].fit(X[:5] + X[30:], Y[:5] + Y[30:]))
     assert_same_optimum(with_calls(model, PARTS[1:2]), seen[1].fit(X, Y))
-
-
-PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import numpy as np
-from fastm4n.solvers import checkpoints as _checkpoints
-_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
-from test_partial_fit_out_of_core import tagger, with_calls
-model = with_calls(tagger(sys.argv[1] + "/work", tol=1e-6))
-np.savez(sys.argv[1] + "/found.npz", coef=model.coef_, gap=model.history_["gap"])
-"""
-
-
-def test_sigkill_in_the_middle_of_a_call(tmp_path):
-    def process():
-        return started(PROGRAM, tmp_path, os.path.dirname(__file__), cwd=tmp_path)
-
-    ended, state = (tmp_path / "work" / name for name in (dual_store.ENDED, dual_store.STATE))
-    one, killed = process(), False
-    while one.poll() is None and not killed:
-        if ended.exists() and state.exists():
-            one.send_signal(signal.SIGKILL)
-            killed = True
-        time.sleep(0.002)
-    one.wait(200)
-    one.stderr.close()
-    assert killed
-    last = process()
-    assert last.wait(200) == 0, last.stderr.read()
-    last.stderr.close()
-    alone = with_calls(tagger(tol=1e-6))
-    with np.load(tmp_path / "found.npz") as found:
-        assert_array_equal(found["coef"], alone.coef_)
-        assert_array_equal(found["gap"], alone.history_["gap"])
 
 
 def test_folders_of_other_calls_and_damaged_ones(tmp_path):
@@ -518,7 +448,7 @@ print(tagger.relative_gap_, len(tagger._seen.weights))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
 def test_folders_that_are_larger_together_than_the_address_space(tmp_path):
-    """192 MB of them, each of which could be mapped."""
+    """120 MB of them, each of which could be mapped."""
     rng = np.random.default_rng(0)
 
     def batches():
@@ -527,9 +457,9 @@ def test_folders_that_are_larger_together_than_the_address_space(tmp_path):
         yield (Sequences.from_lengths(values, lengths),
                Sequences.from_lengths(values[:, :3].argmax(axis=1), lengths))
 
-    for i in range(16):
+    for i in range(10):
         Sequences.from_batches(batches(), tmp_path / f"{i:02d}")
-    run = run_code(LIMITED, tmp_path, 170_000_000, OMP_NUM_THREADS="1")
+    run = run_code(LIMITED, tmp_path, 115_000_000, OMP_NUM_THREADS="1")
     assert run.returncode == 0, run.stderr
     gap, n = run.stdout.split()
-    assert float(gap) <= 0.1 and int(n) == 40000
+    assert float(gap) <= 0.1 and int(n) == 25000

@@ -38,13 +38,13 @@ from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha
 from fastm4n.surrogates import make_surrogate
 
 SURROGATES = ("max_margin", "max_min", "log")
-N_ALPHAS = 200
+N_ALPHAS = 50
 # gap of the fits that paths are held to
 FINE = 1e-3
 
@@ -192,7 +192,7 @@ def test_true_gaps(task, surrogate):
     assert path.certified_down_to <= path.alphas[-1]
     assert_array_equal(path.gaps, [path.gap(alpha) for alpha in path.alphas])
     # games of labellings are dear in plain NumPy
-    check_against_fits(path, estimator, data, primal, n=30 if surrogate == "max_min" else N_ALPHAS)
+    check_against_fits(path, estimator, data, primal, n=10 if surrogate == "max_min" else N_ALPHAS)
 
 
 @pytest.mark.parametrize("kappa", [0.05, 0.5, 0.99])
@@ -663,7 +663,7 @@ PROBLEM = """
 import os, signal, sys
 import numpy as np
 from fastm4n import *
-from fastm4n.solvers import checkpoints as _checkpoints
+from fastm4n.solvers import monitor as _checkpoints
 from fastm4n.path._checkpoint import Checkpoint
 
 folder, *cases = sys.argv[1:]

@@ -124,9 +124,8 @@ def test_bits_do_not_depend_on_threads(name, threads):
     estimator.set_params(random_state=0)
     folds = KFold(3)
     searches = [
-        RegularizationPathCV(estimator, cv=folds, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2, 7)]
-    for search in searches[1:]:
-        same(searches[0], search)
+        RegularizationPathCV(estimator, cv=folds, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 3)]
+    same(*searches)
     if name in ("gram", "multilabel", "ranking"):
         return  # the columns of the others, labels and items that a part does not have
     # the scores are those of paths of the parts, cut out

@@ -267,7 +267,8 @@ def test_screening_never_drops_a_weight(where, seed):
         # z is w without a penalty
         plain = model.set_params(penalty="l2")._problem(X, y, None)
         plain.features.restore(problem.features.state())
-        return found.certificate.gap, plain.fitted(found.mu, model.alpha)["coef_"]
+        return found.certificate.gap, plain.task.fitted(
+            plain, model.alpha, found.mu)["coef_"]
 
     best = cls("log", **options, tol=1e-10, max_iter=5000).fit(X, y).coef_
     assert best.shape == shape

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from covering import covering
 from listed import CASES, bounds_of, objective_of, penalty_of
 from numpy.testing import assert_array_equal
 from scipy import sparse
@@ -58,11 +59,10 @@ def check_gaps(path, problem, kind, penalty, at_most=None):
             assert np.all((model.coef_ >= lower) & (model.coef_ <= upper))
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize(("case", "kind"), [
-    *((case, kind) for case in CASES for kind in ("net", "narrow net", "narrow")),
-    ("labels", "group"), ("chains", "positive net"), ("ranks", "weighted"),
-])
+@pytest.mark.parametrize(("case", "kind", "surrogate"), covering(
+    (case, kind, surrogate) for surrogate in SURROGATES for case, kind in (
+        *((case, kind) for case in CASES for kind in ("net", "narrow net", "narrow")),
+        ("labels", "group"), ("chains", "positive net"), ("ranks", "weighted"))))
 def test_true_gaps(case, kind, surrogate, monkeypatch):
     # weights are not rounded where that might lead out of bounds
     monkeypatch.setattr(path_run, "FLOAT32_ABOVE", 0)

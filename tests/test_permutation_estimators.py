@@ -1,8 +1,11 @@
 """LabelRanker and Matcher: certificates, probabilities and decisions, by listing permutations."""
 
 
+import itertools
+
 import numpy as np
 import pytest
+from covering import covering
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES, pairs, rankings
 from numpy.testing import assert_allclose, assert_array_equal
 from permutation_cases import all_permutations
@@ -53,15 +56,17 @@ def matched(surrogate, sizes, kernel, **parameters):
     return matcher, X, y, gram, beta, beta @ gram @ beta
 
 
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-@pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize(("fit", "size", "n"), [
+SIZES = [
     (ranked, {"M": 2, "n": 8}, 8), (ranked, {"M": 3, "n": 5}, 5), (ranked, {"M": 4, "n": 3}, 3),
     (matched, {"sizes": (2,) * 6}, 6), (matched, {"sizes": (3,) * 4}, 4),
-    (matched, {"sizes": (1, 2, 3, 4)}, 4), (matched, {"sizes": (4, 4)}, 2)])
-def test_certificates(permutation_problem, fit, size, n, surrogate, cost, kernel):
+    (matched, {"sizes": (1, 2, 3, 4)}, 4), (matched, {"sizes": (4, 4)}, 2)]
+
+
+@pytest.mark.parametrize(("number", "surrogate", "cost", "kernel"), covering(
+    itertools.product(range(len(SIZES)), SURROGATES, COSTS, ("linear", "rbf"))))
+def test_certificates(permutation_problem, number, surrogate, cost, kernel):
     """Both objectives from the fitted attributes, and the optimum, by listing permutations."""
+    fit, size, n = SIZES[number]
     weights = np.arange(1.0, n + 1)
     optimum = None  # the same for both tolerances
     for tol in (0.1, 2e-3 if fit is ranked else 0.01):

@@ -25,7 +25,7 @@ from fastm4n import (
 from fastm4n.losses import chain_losses
 from fastm4n.outputs import ChainOutputs
 from fastm4n.research import Boost
-from fastm4n.solvers.blocks.best import Planes, largest
+from fastm4n.solvers.limited_memory import Planes, largest
 from fastm4n.surrogates import make_surrogate
 
 N_LABELS = 3

@@ -8,6 +8,7 @@ import functools
 
 import numpy as np
 import pytest
+from covering import covering
 from engine_cases import Chains, Labels, Permutations, absolute, random_cost, zero_one
 from listed import Listed, flat
 from numpy.testing import assert_allclose, assert_array_equal
@@ -201,10 +202,10 @@ def test_gap_bounds_the_suboptimality(kind, surrogate):
             assert np.any(part) == (name in problem.fit)
 
 
-@pytest.mark.parametrize(("kind", "step"), [
-    *((kind, "line_search") for kind in OUTPUTS), ("labels", "exact"), ("labels", "fixed")])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(("kind", "step", "surrogate", "sampling"), covering(
+    (*both, surrogate, sampling) for surrogate in SURROGATES for sampling in SAMPLINGS
+    for both in (
+        *((kind, "line_search") for kind in OUTPUTS), ("labels", "exact"), ("labels", "fixed"))))
 def test_every_policy(kind, surrogate, sampling, step):
     """The dual never falls, the gap does, and all follows from the states; runs repeat."""
     problem = KINDS[kind](4, **SMALL[kind])

@@ -106,7 +106,7 @@ def assert_in_polytope(found, edges):
     assert np.all(q >= np.maximum(0.0, p[i] + p[j] - 1.0) - 1e-15)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_maximum_over_the_local_polytope(seed):
     """The value, the vertex, the bound, and what is known of labellings: 200 graphs each."""
     rng = np.random.default_rng(seed)
@@ -155,9 +155,8 @@ def test_only_nodes_that_no_least_cut_labels_are_left(seed):
 
 
 @pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("seed", range(2))
-def test_max_min_over_the_local_polytope(cost, seed):
-    rng = np.random.default_rng([seed, list(COSTS).index(cost)])
+def test_max_min_over_the_local_polytope(cost):
+    rng = np.random.default_rng([0, list(COSTS).index(cost)])
     cost, is_zero_one, n_inside = np.array(COSTS[cost]), cost == "zero-one", 0
     for _ in range(80):
         nodes, edges, tables = random_graph(rng)

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from covering import covering
 from fastm4n.features._positions import ChainFeatures
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
@@ -23,7 +24,7 @@ from fastm4n.distributed.fleets import InProcessFleet, NoMember
 from fastm4n.features._base import Penalty
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
-from fastm4n.solvers.checkpoints import Pace
+from fastm4n.solvers.monitor import Pace
 from fastm4n.surrogates import make_surrogate
 
 TESTED = ("labels", "costs", "chains", "edges", "forests", "pairs", "rankings")
@@ -74,15 +75,14 @@ CASES = [
         penalty == "l2" or kind in ("labels", "edges"))]
 
 
-@pytest.mark.parametrize("kind, name, penalty", CASES)
-def test_certificates_of_each_round_and_the_same_optimum(kind, name, penalty):
-    for K in (1, 2, 3):
-        watched = Watched(kind, name, penalty)
-        solution = solved(
-            kind, name, K, penalty, tol=ROUGH[name], max_rounds=400, checkpoint=watched)
-        assert solution.converged and solution.certificate.gap <= ROUGH[name]
-        assert len(watched.gaps) == solution.n_rounds > 0
-        assert np.all(np.diff(watched.gaps) <= 1e-12)  # of the best so far
+@pytest.mark.parametrize("kind, name, penalty, K", covering(
+    (*case, K) for case in CASES for K in (1, 2, 3)))
+def test_certificates_of_each_round_and_the_same_optimum(kind, name, penalty, K):
+    watched = Watched(kind, name, penalty)
+    solution = solved(kind, name, K, penalty, tol=ROUGH[name], max_rounds=400, checkpoint=watched)
+    assert solution.converged and solution.certificate.gap <= ROUGH[name]
+    assert len(watched.gaps) == solution.n_rounds > 0
+    assert np.all(np.diff(watched.gaps) <= 1e-12)  # of the best so far
 
 
 EIGHT = {"labels": {"n": 8}, "chains": {"lengths": (3, 1, 2, 3, 2, 1, 2, 3)}}
@@ -451,7 +451,7 @@ def test_the_best_share(penalty):
         penalties["w"] = KINDS["labels"](penalty=penalty).penalty_of((4, 3), 4)
     omega = Omega(Vectors({"w": (4, 3)}), penalties)
     assert all(isinstance(one, Penalty) for one in penalties.values())
-    grid = np.linspace(0, 1, 4001)
+    grid = np.linspace(0, 1, 401)
     for rise in (-5.0, 0.3 + omega.slope(z + 0.4 * direction, direction), 1e3):
         values = [rise * s - omega.conjugate(z + s * direction) for s in grid]
         best = best_share(rise, omega, z, direction, 1.0)

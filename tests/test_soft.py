@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
+from soft_cases import ALPHA, Case, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n.reference import SplitMix64
 from fastm4n.reference.block_coordinate import _shuffle
@@ -79,10 +79,10 @@ def test_steps_are_line_searches(case, smoothing):
             assert len(nodes) > 0
             inside += 0.0 < gamma < 1.0
     assert inside > 5
-    w, delta = problem.w, flat(problem.delta)
+    w, delta = problem.w, np.concatenate(problem.delta)
     problem.follow()
     np.testing.assert_allclose(w, problem.w, atol=1e-12)
-    np.testing.assert_allclose(delta, flat(problem.delta), atol=1e-12)
+    np.testing.assert_allclose(delta, np.concatenate(problem.delta), atol=1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.2, 1.0])
@@ -97,8 +97,7 @@ def test_bounds_of_theorem_4_1(case, optimum, rho):
     q = max(len(points) for points in problem.points)
     assert dual - 0.5 * rho * (4.0 * 3 * q * theta) ** 2 <= optimum
     # the bound of the proof for the messages at hand, which is no looser
-    spread = sum(p * sum(np.sum(d**2) for of_c in delta for d in of_c)
-                 for p, delta in zip(problem.p, problem.delta, strict=True))
+    spread = sum(p * np.sum(delta**2) for p, delta in zip(problem.p, problem.delta, strict=True))
     assert problem.relaxed_primal() == pytest.approx(primal - 0.5 * rho * spread)
     assert problem.relaxed_primal() >= optimum - 1e-7
     assert problem.relaxed_primal() >= problem.exact_primal() - 1e-12
@@ -108,12 +107,14 @@ def test_soft_duals_are_no_bounds_but_rounded_ones_are(case, optimum):
     problem = solved(case.reference(1.0))
     assert problem.soft_dual() > optimum + 0.05
     points = problem.rounded()
-    for (_, factors), of_example in zip(problem.examples, points, strict=True):
-        n_nodes = len(of_example) - len(factors)
-        for factor, point in zip(factors, of_example[n_nodes:], strict=True):
+    for (nodes, factors), of_example, slots in zip(
+            problem.examples, points, problem.slots, strict=True):
+        for factor, point, places in zip(
+                factors, of_example[len(nodes):], slots, strict=True):
             assert point.table.min() >= 0.0
-            for i, marginal in zip(factor.scope, point.marginals, strict=True):
-                np.testing.assert_allclose(marginal, of_example[i].table, atol=1e-14)
+            for i, at in zip(factor.scope, places, strict=True):
+                np.testing.assert_allclose(
+                    point.differences[at], of_example[i].table, atol=1e-14)
     assert problem.relaxed_dual(points) <= optimum + 1e-8
 
 
@@ -212,8 +213,8 @@ def test_passes_are_those_of_the_reference(is_sparse, multiplied):
         found = certify(engine, engine.mu)
         assert found.primal == pytest.approx(problem.soft_primal(), rel=1e-10)
         assert found.dual == pytest.approx(problem.soft_dual(), rel=1e-10)
-        fixed = flat(problem.multipliers)
-        np.testing.assert_allclose(features.messages() + fixed, flat(problem.delta), atol=1e-11)
+        fixed = np.concatenate(problem.multipliers)
+        np.testing.assert_allclose(features.messages() + fixed, np.concatenate(problem.delta), atol=1e-11)
         np.testing.assert_allclose(
             outputs.rounded(engine.mu), tables_of(problem, problem.rounded()), atol=1e-12)
 
@@ -259,8 +260,7 @@ def test_certificates_hold(case, optimum, sampling, accelerate):
         assert row["bound"] <= optimum + 1e-8 <= row["objective"] + 2e-8 <= row["primal"] + 3e-8
     problem = case.reference(0.5)
     w = np.concatenate([found.node_weights, found.factor_weights]).ravel()
-    messages = iter(np.split(found.messages, np.cumsum(case.graphs.slots[:, 2])))
-    delta = [[[next(messages) for _ in of_c] for of_c in of_m] for of_m in problem.delta]
+    delta = np.split(found.messages, np.cumsum([d.size for d in problem.delta])[:-1])
     assert problem.relaxed_primal(w, delta) == pytest.approx(found.objective, rel=1e-9)
 
 
@@ -270,8 +270,7 @@ def test_augmented_and_annealed_fits(case, optimum):
     assert found.bound - 1e-8 <= optimum <= found.objective + 1e-8
     problem = case.reference(1.0)
     w = np.concatenate([found.node_weights, found.factor_weights]).ravel()
-    messages = iter(np.split(found.messages, np.cumsum(case.graphs.slots[:, 2])))
-    delta = [[[next(messages) for _ in of_c] for of_c in of_m] for of_m in problem.delta]
+    delta = np.split(found.messages, np.cumsum([d.size for d in problem.delta])[:-1])
     assert problem.relaxed_primal(w, delta) == pytest.approx(found.objective, rel=1e-8)
     cooled = case.solve(rho=0.1, start_rho=2.0, inner_iter=3, tol=1e-3, max_iter=20000)
     assert cooled.converged

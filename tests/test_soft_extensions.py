@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy import sparse
-from soft_cases import ALPHA, Case, flat, relaxed_optimum, set_multipliers, tables_of
+from soft_cases import ALPHA, Case, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n import CountFactor
 from fastm4n.reference import SplitMix64
@@ -54,8 +54,9 @@ def follow_reference(case, multiplied, smoothing):
         found = certify(engine, engine.mu)
         assert found.primal == pytest.approx(problem.soft_primal(), rel=1e-9)
         assert found.dual == pytest.approx(problem.soft_dual(), rel=1e-9)
-        fixed = flat(problem.multipliers)
-        np.testing.assert_allclose(features.messages() + fixed, flat(problem.delta), atol=1e-9)
+        fixed = np.concatenate(problem.multipliers)
+        np.testing.assert_allclose(
+            features.messages() + fixed, np.concatenate(problem.delta), atol=1e-9)
 
 
 def smooth_optimum(problem, n_passes=3000):
@@ -89,7 +90,7 @@ def test_smoothed_certificates_hold(case, optimum, smoothing, accelerate):
         found.objective, rel=1e-9)
     smoothed = case.reference(RHO, smoothing=smoothing)
     w, delta = weights_of(case, found)
-    squares = [sum(np.sum(d**2) for of_c in of_m for d in of_c) for of_m in delta]
+    squares = [np.sum(of_m**2) for of_m in delta]
     assert smoothed.relaxed_primal(w, delta) + 0.5 * RHO * (problem.p @ squares) == pytest.approx(
         found.primal, rel=1e-9)
 
@@ -97,12 +98,8 @@ def test_smoothed_certificates_hold(case, optimum, smoothing, accelerate):
 def weights_of(case, found):
     """w and delta as the reference has them."""
     w = case.weights(found.node_weights, found.factor_weights)
-    messages = iter(np.split(found.messages, np.cumsum(case.graphs.slots[:, 2])))
-    graphs, delta, factor = case.graphs, [], 0
-    for count in graphs.factor_counts:
-        sizes = graphs.scope_sizes[factor : factor + count]
-        delta.append([[next(messages) for _ in range(size)] for size in sizes])
-        factor += count
+    sizes = [d.size for d in case.reference(RHO).delta]
+    delta = np.split(found.messages, np.cumsum(sizes)[:-1])
     return w, delta
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from table import Road, check_fit, covering, look, wrong_refusal
+from table import check_fit, look, model_of, sample_of, wrong_refusal
 
 import fastm4n
 from fastm4n.estimators import _cells
@@ -38,7 +38,7 @@ def looked_at(cells, folder):
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_cells(name, tmp_path):
-    cells = [cell for cell in covering(name, SEED) if cell.road != "partitions"]
+    cells = [cell for cell in sample_of(name, SEED) if cell.road != "partitions"]
     counts, violations = looked_at(cells, tmp_path)
     assert not violations, violations
     assert counts["fit"] >= 5 and counts["refusal"] >= 5
@@ -46,7 +46,7 @@ def test_cells(name, tmp_path):
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_cells_of_partitions(name, cluster, tmp_path):
-    cells = [cell for cell in covering(name, SEED) if cell.road == "partitions"]
+    cells = [cell for cell in sample_of(name, SEED) if cell.road == "partitions"]
     counts, violations = looked_at(cells, tmp_path)
     assert not violations, violations
     assert counts["refusal"]
@@ -76,10 +76,10 @@ def test_the_table_has_every_part():
     """Estimators, surrogates, penalties and solvers are in it by existing."""
     seen = {axis: set() for axis in _cells.Cell._fields}
     for name in PREDICTORS:
-        for cell in covering(name, SEED):
+        for cell in sample_of(name, SEED):
             for axis, value in zip(cell._fields, cell, strict=True):
                 seen[axis].add(value)
-        surrogates = {cell.surrogate for cell in covering(name, SEED)}
+        surrogates = {cell.surrogate for cell in sample_of(name, SEED)}
         assert surrogates >= {*SURROGATES, "Log(cost_augmented=True, temperature=0.5)", "Boost()"}
     public = {
         name for name in fastm4n.__all__
@@ -109,9 +109,9 @@ def test_a_new_solver_is_in_the_table(monkeypatch):
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_a_sample_covers_pairs(name):
-    cells = covering(name, SEED)
+    cells = sample_of(name, SEED)
     assert len(set(cells)) == len(cells)
-    assert cells == covering(name, SEED) and cells != covering(name, SEED + 1)
+    assert cells == sample_of(name, SEED) and cells != sample_of(name, SEED + 1)
     kind = _cells.kind_of(name)
     pairs = {(cell.outputs, cell.features) for cell in cells}
     assert pairs == {(one, other) for one in kind.outputs for other in kind.features}
@@ -120,19 +120,19 @@ def test_a_sample_covers_pairs(name):
 # ------------------------------------------------------------- whether the check can fail
 
 
-def fitted(name, folder, **parts):
+def fitted(name, **parts):
     cell = next(
         cell for cell in _cells.cells([name])
         if all(getattr(cell, axis) == value for axis, value in parts.items()))
     example = _cells.example(cell)
-    return cell, Road(cell, example, folder, None).memory(), example
+    return cell, model_of(cell).fit(*example), example
 
 
 @pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min", "Boost()"])
 @pytest.mark.parametrize("name", ["MulticlassClassifier", "SequenceTagger", "GraphTagger"])
-def test_wrong_certificates_are_violations(name, surrogate, tmp_path):
+def test_wrong_certificates_are_violations(name, surrogate):
     cell, model, example = fitted(
-        name, tmp_path, surrogate=surrogate, features="dense", penalty="elasticnet", solver="auto")
+        name, surrogate=surrogate, features="dense", penalty="elasticnet", solver="auto")
     assert check_fit(cell, model, example, 0, False) is None
     scale = model.duality_gap_ / model.relative_gap_
 

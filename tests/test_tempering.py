@@ -105,10 +105,6 @@ def test_reference(kind):
         assert_allclose(of.concave_part(s, "softmax_margin", y, cost, tau), h, rtol=1e-10)
 
 
-def parameters_of(case):
-    return {"alpha": 0.05, "random_state": 0, "tol": 1e-6, "max_iter": 3000}
-
-
 def weights_of(estimator):
     return [np.asarray(value) for name, value in sorted(vars(estimator).items())
             if name.endswith("coef_") or name == "intercept_"]

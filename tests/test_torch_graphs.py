@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from fastm4n.losses import chain_losses, graph_losses
 from fastm4n.reference.forest import ForestOutputs
-from fastm4n.torch import _graphs
+from fastm4n.torch import _graph_ops
 from fastm4n.torch._graphs import GraphLoss, TreeLoss, graph_loss, tree_loss
 
 SURROGATES = ("log", "max_margin", "max_min")
@@ -532,7 +532,7 @@ def test_autocast():
         assert scores.dtype == torch.bfloat16
         loss = layer(scores, edges, pairwise, tags, sizes)
         # the operators themselves cast up, too
-        found = _graphs.loss_op(
+        found = _graph_ops.loss_op(
             scores, edges, pairwise.bfloat16(), tags, sizes, None, layer.cost, *layer.options)
         nodes, _ = layer.marginals(scores, edges, pairwise, sizes)
     assert loss.dtype == found[0].dtype == nodes.dtype == torch.float32
@@ -575,30 +575,30 @@ def test_operators():
         unary, edges, pairwise, tags, sizes = tensors(rng, form=form)
         layer = TreeLoss(3, surrogate)
         torch.library.opcheck(
-            _graphs.loss_op,
+            _graph_ops.loss_op,
             (unary, edges, pairwise, tags, sizes, None, layer.cost, *layer.options))
-        torch.library.opcheck(_graphs.decode_op, (
+        torch.library.opcheck(_graph_ops.decode_op, (
             unary.detach(), edges, pairwise.detach(), sizes, "auto", False))
     for form in FORMS:
         unary, edges, pairwise, tags, sizes = tensors(rng, form=form)
         tags[0] = -1
         layer = TreeLoss(3)
         inputs = unary, edges, pairwise, tags, sizes, torch.ones(12, 3, dtype=torch.bool), layer.cost
-        torch.library.opcheck(_graphs.loss_op, (*inputs, *layer.options))
+        torch.library.opcheck(_graph_ops.loss_op, (*inputs, *layer.options))
         _, _, d_unary, d_pairwise = (
-            part.detach() for part in _graphs.loss_op(*inputs, *layer.options))
+            part.detach() for part in _graph_ops.loss_op(*inputs, *layer.options))
         of_loss = torch.rand(4, dtype=torch.float64, requires_grad=True)
         torch.library.opcheck(
-            _graphs.loss_backward_op, (of_loss, d_unary, d_pairwise, *inputs, *layer.options))
+            _graph_ops.loss_backward_op, (of_loss, d_unary, d_pairwise, *inputs, *layer.options))
         plain = [part.detach() for part in inputs]
-        torch.library.opcheck(_graphs.loss_tangent_op, (
+        torch.library.opcheck(_graph_ops.loss_tangent_op, (
             torch.rand_like(d_unary), torch.rand_like(pairwise).detach(), of_loss.detach(), d_unary,
             d_pairwise, *plain, "sum", False, 1.0))
-        of_edges = _graphs.marginals_op(*plain[:3], sizes, 1.0, "auto", 1e-6)
+        of_edges = _graph_ops.marginals_op(*plain[:3], sizes, 1.0, "auto", 1e-6)
         torch.library.opcheck(
-            _graphs.marginals_op, (unary, edges, pairwise, sizes, 1.0, "auto", 1e-6))
+            _graph_ops.marginals_op, (unary, edges, pairwise, sizes, 1.0, "auto", 1e-6))
         torch.library.opcheck(
-            _graphs.marginals_tangent_op, (*of_edges, plain[0], edges, plain[2], sizes, 1.0))
+            _graph_ops.marginals_tangent_op, (*of_edges, plain[0], edges, plain[2], sizes, 1.0))
 
 
 @pytest.mark.parametrize("form", ["shared", "tables", "number"])

@@ -100,27 +100,6 @@ def check_viterbi(batch, tol=1e-14):
     assert_allclose(scores, best, rtol=tol, atol=tol * size)
 
 
-def check_tangent(batch, rng, tol=None):
-    tol = TOLERANCE[batch.dtype] if tol is None else tol
-    B, T, R = batch.unary.shape
-    d_unary = rng.normal(size=batch.unary.shape).astype(batch.dtype)
-    d_pair = rng.normal(size=batch.pair.shape).astype(batch.dtype)
-    nodes = np.zeros((B, T, R))
-    edges = np.zeros(batch.pair.shape if batch.per_edge else (B, R, R))
-    for b, rows, at, unary, pair in batch.sequences():
-        right = inference.chain_tangent(
-            unary, pair, d_unary[b, rows], d_pair[b, at] if batch.per_edge else d_pair)
-        nodes[b, rows] = right.d_nodes
-        edges[b, at if batch.per_edge else ...] = (
-            right.d_edges if batch.per_edge else right.d_edges.sum(0))
-    directions = tensors(
-        batch.soiled(d_unary, 0), batch.soiled(d_pair, 1) if batch.per_edge else d_pair)
-    found = _native.log_tangent(*batch.arguments(), *directions)
-    assert found[0].numpy().dtype == found[1].numpy().dtype == batch.dtype
-    assert_allclose(found[0], nodes, atol=tol)
-    assert_allclose(found[1], edges, atol=tol * max(1, T))
-
-
 SIZES = [
     ([], 3, 4), ([0, 0], 3, 0), ([0, 0], 2, 3), ([1], 1, 1), ([1, 1], 4, 1), ([1, 3], 3, 5),
     ([4, 0, 7, 1, 2], 1, 7), ([2], 2, 2), ([6, 6, 6], 5, 6), ([5, 0, 9, 1, 2, 8], 4, 9),
@@ -139,7 +118,6 @@ def test_sizes_and_padding(lengths, R, T, side, per_edge, dtype):
         dtype=dtype)
     check_sum_product(batch)
     check_viterbi(batch)
-    check_tangent(batch, rng)
 
 
 def wide(rng, size, share=0.0):
@@ -162,7 +140,6 @@ def test_ranges_and_forbidden_scores(size, share, per_edge):
         [7, 0, 12, 1, 9, 12], 5, wide(rng, size, share), side="mixed", per_edge=per_edge)
     check_sum_product(batch)
     check_viterbi(batch)
-    check_tangent(batch, rng)
 
 
 @pytest.mark.parametrize("per_edge", [False, True])
@@ -173,7 +150,6 @@ def test_huge_scores(large, per_edge):
         [7, 4, 1], 4, lambda shape: rng.choice([large, -large, 0.0, 1.0], size=shape),
         side="mixed", per_edge=per_edge)
     check_sum_product(batch)
-    check_tangent(batch, rng)
 
 
 def test_huge_scores_in_single_precision():
@@ -181,7 +157,6 @@ def test_huge_scores_in_single_precision():
     draw = lambda shape: rng.choice([1e30, -1e30, 1e3, 0.0], size=shape)
     batch = Batch([7, 4, 1], 4, draw, side="mixed", dtype=np.float32)
     check_sum_product(batch)
-    check_tangent(batch, rng)
 
 
 def test_only_sequences_that_lose_something_take_the_detour(monkeypatch):
@@ -190,16 +165,16 @@ def test_only_sequences_that_lose_something_take_the_detour(monkeypatch):
     batch.unary[1, 2, 0] = 1e4
     batch.unary[3, 2] = (0.0, -250.0, -299.0)
     chosen = []
-    detour = _native._LogChains
+    detour = _native._replace_lost
     monkeypatch.setattr(
-        _native, "_LogChains", lambda *args: chosen.append(args[-1].tolist()) or detour(*args))
+        _native, "_replace_lost", lambda *args: chosen.append(args[4].tolist()) or detour(*args))
     batch.pair[:] = 0.0
     check_sum_product(batch)
     assert chosen == [[1]] * len(EDGES)
 
 
 def test_a_range_of_almost_300_nats_takes_no_detour(monkeypatch):
-    monkeypatch.setattr(_native, "_LogChains", None)
+    monkeypatch.setattr(_native, "_replace_lost", None)
     rng = np.random.default_rng(6)
     for size in (1.0, 70.0, 149.0):
         draw = lambda shape: size * rng.choice([-1.0, 0.0, 1.0], size=shape)
@@ -210,7 +185,6 @@ def test_a_range_of_almost_300_nats_takes_no_detour(monkeypatch):
         batch.pair *= 2
         batch.unary[:] = 0.0
         check_sum_product(batch)
-        check_tangent(batch, rng)
 
 
 def test_messages_that_vanish_through_forbidden_transitions():
@@ -224,7 +198,6 @@ def test_messages_that_vanish_through_forbidden_transitions():
     batch = Batch([T, T], 2, np.zeros)
     batch.unary, batch.pair = unary, pair
     check_sum_product(batch)
-    check_tangent(batch, np.random.default_rng(7))
     assert_allclose(
         _native.sum_product(*batch.arguments(), None)[1][1, :, 0], np.full(T, 0.5), atol=1e-12)
 
@@ -237,7 +210,6 @@ def test_a_single_labelling(per_edge):
     batch.unary[np.arange(4) != path[..., None]] = -np.inf
     check_sum_product(batch)
     check_viterbi(batch)
-    check_tangent(batch, rng)
 
 
 def test_transitions_that_leave_a_single_labelling():
@@ -249,7 +221,6 @@ def test_transitions_that_leave_a_single_labelling():
     batch.unary[:], batch.pair[:] = unary, pair
     check_sum_product(batch)
     check_viterbi(batch)
-    check_tangent(batch, np.random.default_rng(9))
 
 
 @pytest.mark.parametrize("edges", EDGES)
@@ -324,10 +295,7 @@ def test_the_layout_of_scores_does_not_matter():
         batch = Batch([5, 7], 3, wide(rng, scale), side="left", per_edge=True)
         unary, pair, first, last = batch.arguments()
         other = unary.transpose(0, 1).contiguous().transpose(0, 1), pair.mT.contiguous().mT
-        directions = torch.ones_like(unary), torch.ones_like(pair).mT
-        for function, rest in (
-                (_native.sum_product, ("full",)), (_native.viterbi, ()),
-                (_native.log_tangent, directions)):
+        for function, rest in ((_native.sum_product, ("full",)), (_native.viterbi, ())):
             for one, two in zip(
                     function(unary, pair, first, last, *rest),
                     function(*other, first, last, *rest)):
@@ -341,23 +309,10 @@ def test_no_gradients_are_recorded_and_arguments_stay_as_they_are():
     copies = [x.clone() for x in (unary, pair, first, last)]
     unary.requires_grad_(), pair.requires_grad_()
     found = _native.sum_product(unary, pair, first, last, "sum")
-    found += _native.log_tangent(unary, pair, first, last, unary, None)
     _native.viterbi(unary, pair, first, last)
     assert not any(x.requires_grad for x in found)
     for x, copy in zip((unary, pair, first, last), copies):
         assert_array_equal(x.detach(), copy)
-
-
-@pytest.mark.parametrize("size", [1.0, 1e3])
-def test_direction_of_zeros_for_transitions(size):
-    rng = np.random.default_rng(15)
-    batch = Batch([5, 7, 2], 3, wide(rng, size))
-    args = batch.arguments()
-    d_unary = torch.from_numpy(rng.normal(size=batch.unary.shape))
-    found = _native.log_tangent(*args, d_unary, None)
-    right = _native.log_tangent(*args, d_unary, torch.zeros(3, 3))
-    for one, two in zip(found, right):
-        assert_array_equal(one, two)
 
 
 def test_long_sequences():
@@ -365,7 +320,6 @@ def test_long_sequences():
     batch = Batch([3000, 2999], 3, wide(rng, 2.0), side="left")
     check_sum_product(batch, tol=1e-11)
     check_viterbi(batch, tol=1e-13)
-    check_tangent(batch, rng, tol=1e-11)
 
 
 def test_results_have_the_same_bits_each_time():
@@ -389,12 +343,8 @@ def operations(function, per_edge, *rest):
         rng = np.random.default_rng(18)
         batch = Batch([T, T - 3], 3, lambda shape: rng.normal(size=shape), per_edge=per_edge)
         arguments, counts = batch.arguments(), collections.Counter()
-        if rest == ("direction",):
-            arguments += torch.ones_like(arguments[0]), torch.ones_like(arguments[1])
-        else:
-            arguments += rest
         with Counter():
-            function(*arguments)
+            function(*arguments, *rest)
         found.append(counts)
     found[0].subtract(found[1])
     views = {"unsqueeze", "transpose", "select", "view", "unbind"}
@@ -406,10 +356,6 @@ def operations(function, per_edge, *rest):
     (_native.sum_product, ("total",), True, {"bmm": 2, "sum": 1, "div": 1, "mul": 1}),
     (_native.viterbi, (), False, {"add": 2, "max": 1}),
     (_native.viterbi, (), True, {"index_select": 1, "add": 2, "max": 1}),
-    (_native.log_tangent, ("direction",), False,
-     {"bmm": 2, "div": 1, "mul": 2, "addcdiv": 1}),
-    (_native.log_tangent, ("direction",), True,
-     {"bmm": 4, "sum": 1, "div": 1, "mul": 2, "addcdiv": 1}),
 ])
 def test_few_operations_a_position(function, rest, per_edge, expected):
     assert operations(function, per_edge, *rest) == expected

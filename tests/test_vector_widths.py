@@ -1,5 +1,7 @@
 """Compiled loops in vectors of every width: fits and inference in chains, each in its process."""
 
+import os
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,7 +21,7 @@ from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 
 results = {"width": simd_width()}
 rng = np.random.default_rng(0)
-for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
+for R in (1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 70):
     for T in (1, 11):
         for kind in ("plain", "forbidden", "far", "masked"):
             unary, pairwise = rng.normal(size=(T, R)), rng.normal(size=(R, R))
@@ -46,7 +48,7 @@ for R in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 26, 33, 64, 70):
 
 rng = np.random.default_rng(0)
 X = np.round(4 * rng.normal(size=(90, 17))) / 4 * (rng.random((90, 17)) < 0.6)
-for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
+for k in (1, 3, 4, 8, 9, 33):
     y, p = rng.integers(k, size=90), np.full(90, 1 / 90)
     maps = {
         str(kind): LinearFeatures(Z, np.arange(90), row_norms(Z, 1.0), k, 1.0)
@@ -64,11 +66,19 @@ for k in (1, 2, 3, 4, 5, 8, 9, 17, 33):
             engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
         results[f"fit {k} {name}"] = np.array(engine.mu)
 np.savez(sys.argv[1], **results)
+
+sys.path.insert(0, sys.argv[2])
+import test_pair_weights, test_working_sets
+if simd_width() < 8:
+    test_working_sets.test_many_sizes()
+    for R, dtype in ((3, np.float64), (8, np.float32), (22, np.float64)):
+        for penalty in (None, "even", "single"):
+            test_pair_weights.test_passes(R, dtype, False, penalty)
 """
 
 
 def results_of(width, path):
-    done = run_code(ALL, path, FASTM4N_SIMD_WIDTH=width)
+    done = run_code(ALL, path, os.path.dirname(__file__), FASTM4N_SIMD_WIDTH=width)
     assert done.returncode == 0, done.stderr
     with np.load(path) as results:
         return dict(results)
@@ -79,10 +89,10 @@ def test_vector_widths(tmp_path):
     assert widest["width"] in (1, 2, 4, 8)
     # all maps hold the same examples
     fits = [name for name in widest if name.startswith("fit ")]
-    assert len(fits) == 54
+    assert len(fits) == 36
     for name in fits:
         assert_allclose(widest[name], widest[f"fit {name.split()[1]} 0"], atol=1e-10)
-    for width in (1, 2, 4, 8):
+    for width in (1, 2, 4):
         results = results_of(str(width), tmp_path / f"{width}.npz")
         assert results.pop("width") == min(width, widest["width"])
         assert len(results) == len(widest) - 1

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from automaton_cases import KINDS
+from covering import covering
 from engine_cases import PENALTIES, SURROGATES
 from fastm4n.solvers.blocks._windows import Windows
 from numpy.testing import assert_array_equal
@@ -13,10 +14,9 @@ from scipy import sparse
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.solvers.blocks import driver as driver_module
+from fastm4n.solvers.blocks import block_coordinate as driver_module
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 
@@ -58,7 +58,7 @@ def test_threads_change_no_bit(kind, name, penalty):
 
 
 @pytest.mark.repeats(5)
-@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
+@pytest.mark.parametrize(("kind", "name", "penalty"), covering(cases()))
 def test_optimum(kind, name, penalty):
     problem = KINDS[kind](2, penalty=penalty)
     solution, _ = problem.solve(name, tol=1e-4, max_iter=1000)

@@ -1,14 +1,11 @@
 """Working sets of kernel machines, by rows in single precision, against kernels in double."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from engine_cases import assert_certified
 from fastm4n.features._kernel import KernelFeatures, gaussian
 from fastm4n.solvers.blocks._sweeps import WorkingSets
 from numpy.testing import assert_allclose, assert_array_equal
-from processes import run_code
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
@@ -16,8 +13,7 @@ import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, MultiLabelClassifier
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks.block_coordinate import solve
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 
@@ -179,35 +175,28 @@ def test_where_passes_are_made_by_working_sets():
         assert Driver(uniform, sampling="uniform").windows is None
 
 
-WIDTHS = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_working_sets import *
-for k in (1, 2, 3, 4, 5, 8, 9, 17, 33, 70):
-    for surrogate, step in (("max_margin", Step.BLOCK), ("log", Step.LINE_SEARCH)):
-        engine, X = engine_of(surrogate, k, n_cached=60)
-        _, y, p = gaussian_problem(k)
-        for run in (WorkingSets(engine).run_pass, engine.run_pass):
-            for sampling in (Sampling.GAP, Sampling.PERMUTATION):
-                began = certify(engine, engine.mu)
-                engine.set_gaps(began.block_gaps, began.block_losses)
-                run(sampling, step)
-                expected = scores_of(X, y, p, np.reshape(engine.mu, (150, k)), 0.003)
-                found = engine.features.state()["scores"][:, :k] + engine.features.constant_scores()
-                assert_allclose(found, expected, atol=1e-5 * (1.0 + np.abs(expected).max()))
-A, B = np.random.default_rng(0).normal(size=(2, 37, 3))
-for gamma in (0.0, 0.3, 1e5):
-    expected = rbf_kernel(A, B, gamma=gamma)
-    assert_allclose(gaussian(A, B, gamma), expected, rtol=1e-12, atol=1e-300)
-    out = np.full((37, 37), np.nan, dtype=np.float32)
-    assert_allclose(gaussian(A, B, gamma, out), expected, rtol=2e-5, atol=1e-37)
-"""
-
-
-@pytest.mark.parametrize("width", [1, 2, 4, 8])
-def test_vector_widths(width):
-    done = run_code(WIDTHS, str(Path(__file__).parent), FASTM4N_SIMD_WIDTH=str(width))
-    assert done.returncode == 0, done.stderr
+def test_many_sizes():
+    """Also in vectors of other widths: `test_vector_widths` calls it in processes of theirs."""
+    for k in (1, 2, 3, 4, 5, 8, 9, 17, 33, 70):
+        for surrogate, step in (("max_margin", Step.BLOCK), ("log", Step.LINE_SEARCH)):
+            engine, X = engine_of(surrogate, k, n_cached=60)
+            _, y, p = gaussian_problem(k)
+            for run in (WorkingSets(engine).run_pass, engine.run_pass):
+                for sampling in (Sampling.GAP, Sampling.PERMUTATION):
+                    began = certify(engine, engine.mu)
+                    engine.set_gaps(began.block_gaps, began.block_losses)
+                    run(sampling, step)
+                    expected = scores_of(X, y, p, np.reshape(engine.mu, (150, k)), 0.003)
+                    found = engine.features.state()["scores"][:, :k]
+                    found = found + engine.features.constant_scores()
+                    atol = 1e-5 * (1.0 + np.abs(expected).max())
+                    assert_allclose(found, expected, atol=atol)
+    A, B = np.random.default_rng(0).normal(size=(2, 37, 3))
+    for gamma in (0.0, 0.3, 1e5):
+        expected = rbf_kernel(A, B, gamma=gamma)
+        assert_allclose(gaussian(A, B, gamma), expected, rtol=1e-12, atol=1e-300)
+        out = np.full((37, 37), np.nan, dtype=np.float32)
+        assert_allclose(gaussian(A, B, gamma, out), expected, rtol=2e-5, atol=1e-37)
 
 
 def large_problem(n=1100, k=4, seed=0):

@@ -182,16 +182,18 @@ class NamesParameters:
     """Mixin that refuses unknown parameters by the name of the public class."""
 
     __signature__: inspect.Signature
+    _takes_any: bool
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # the signature of the constructor, not of __new__ below
-        signature = inspect.signature(cls.__init__)
-        cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+        first, *parameters = inspect.signature(cls.__init__).parameters.values()
+        cls.__signature__ = inspect.Signature(parameters)
+        # a subclass passes them on
+        cls._takes_any = any(p.kind == inspect.Parameter.VAR_KEYWORD for p in parameters)
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
-        kinds = {parameter.kind for parameter in cls.__signature__.parameters.values()}
-        if inspect.Parameter.VAR_KEYWORD not in kinds:  # a subclass passes them on
+        if parameters and not cls._takes_any:
             cls._refuse_unknown(parameters, TypeError)
         return super().__new__(cls)
 

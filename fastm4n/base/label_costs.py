@@ -1,10 +1,14 @@
 """Costs of pairs of labels: a matrix, or a small view for costs with a name."""
 
+from functools import lru_cache
+
 import numpy as np
 
 COSTS = ("zero_one", "absolute", "squared")
 
 
+# a fit asks for the same ones many times
+@lru_cache(maxsize=8)
 def named_costs(name, n_labels):
     """The costs of a name in a read-only array of shape (n_labels, n_labels).
 

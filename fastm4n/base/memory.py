@@ -16,7 +16,7 @@ try:
 except ImportError:  # Windows
     resource = None
 
-# requests up to this size are not checked
+# bytes. Smaller requests are not checked
 LITTLE = 1 << 28
 _PROC, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Cost, FloatArray
 
-# threads pay for themselves from about this many multiply-adds
+# multiply-adds from which a pool of threads takes less time than it saves
+# (benchmarks/threads.py); and ranges of each thread, which even out unequal blocks
 PARALLEL_COST = 5e6
 RANGES_PER_THREAD = 8
-# numbers of a piece of arrays that is worked on at a time, and what one takes, in multiply-adds
+# numbers of a piece of arrays, 256 KB in a cache of the second level, and multiply-adds of each
 PIECE, COST = 1 << 15, 4
 
 
@@ -47,30 +48,30 @@ def one_blas_thread() -> Any:
     return _pools().limit(limits=1, user_api="blas")
 
 
-def in_threads(function: Callable[..., Any], n: int, cost: Cost, n_jobs: int | None) -> None:
-    """Call function(start, stop) on ranges that make up 0 ... n, in at most n_jobs threads.
+def in_threads(
+    function: Callable[..., Any], n: int, cost: Cost, n_jobs: int | None, *args: Any,
+) -> list[Any]:
+    """Call function(start, stop, *args) on ranges of 0 ... n, in at most n_jobs threads.
 
-    In this thread alone where `cost`, in multiply-adds, is not worth another one.
+    In this thread alone if `cost`, in multiply-adds, is not worth another one. Returns all results.
     """
     n_jobs = min(n_jobs if cost > PARALLEL_COST else 1, max(1, n))
     if n_jobs == 1:
-        function(0, n)
-        return
+        return [function(0, n, *args)]
     # several ranges a thread, as blocks differ in size and often come in its order
     edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
     threads = set()
 
     def call(start, stop):
         threads.add(get_ident())
-        function(start, stop)
+        return function(start, stop, *args)
 
     try:
         with ThreadPoolExecutor(n_jobs) as pool:
             parts = zip(edges[:-1], edges[1:], strict=True)
             futures = [pool.submit(call, *part) for part in parts]
             try:
-                for future in futures:
-                    future.result()
+                return [future.result() for future in futures]
             except BaseException:
                 for future in futures:
                     future.cancel()
@@ -89,11 +90,14 @@ def by_pieces(function: Any, n_jobs: int | None, *lists: Any) -> list[Any]:
     for arrays in zip(*lists, strict=True):
         flat = [array.reshape(-1) for array in arrays]
         size = flat[0].size
+        if size <= PIECE:
+            found += [function(*flat)] if size else []
+            continue
         of_pieces = [None] * -(-size // PIECE)
 
         def call(start, stop, flat=flat, of_pieces=of_pieces):
             for i in range(start, stop):
-                of_pieces[i] = function(*(a[i * PIECE : (i + 1) * PIECE] for a in flat))
+                of_pieces[i] = function(*[a[i * PIECE : (i + 1) * PIECE] for a in flat])
 
         in_threads(call, len(of_pieces), COST * size, n_jobs)
         found += of_pieces

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 __all__ = [
     "CSR", "Array", "ArrayLike", "BoolArray", "Buffer", "Cost", "FloatArray", "IntArray",
-    "RandomState", "Source", "StrPath",
+    "Parts", "RandomState", "Source", "StrPath", "SurrogateName",
 ]
 
 # what comes out
@@ -23,6 +23,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
 CSR: TypeAlias = Union[csr_matrix, csr_array]
+# scores, points and weights of a block: one array for each kind of part
+Parts: TypeAlias = tuple[FloatArray, ...]
 
 # what goes in
 StrPath: TypeAlias = Union[str, PathLike[str]]
@@ -37,4 +39,5 @@ class Buffer(Protocol):
     def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]: ...
 
 
+SurrogateName: TypeAlias = Literal["log", "max_margin", "max_min"]
 Cost: TypeAlias = Union[Literal["zero_one", "absolute", "squared"], ArrayLike]

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.calibration._base import unwrapped
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import sum_product
 from fastm4n.metrics import _spans, _split, _step
 from fastm4n.surrogates import as_surrogate

@@ -20,7 +20,7 @@ from fastm4n.calibration._conformal import (
     threshold,
 )
 from fastm4n.calibration._temperature import class_scores
-from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
 
 if TYPE_CHECKING:
     from fastm4n.base.types import BoolArray, FloatArray, RandomState

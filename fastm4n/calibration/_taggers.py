@@ -18,7 +18,7 @@ from fastm4n.calibration._conformal import (
     token_threshold,
 )
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import max_marginals, span_marginals
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
 from fastm4n.calibration._chains import FittedTagger, codes_of
 from fastm4n.data._sequences import Sequences
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
+from fastm4n.tasks.chain_predictions import path_score
 
 if TYPE_CHECKING:
     from fastm4n.base.types import FloatArray, RandomState
@@ -123,7 +124,7 @@ def _chain_likelihood(estimator, X, y):
             raise ValueError(
                 f"y[{b}] has {labels[start + t]!r} at position {t}, which is not in classes_: its "
                 "probability is 0 at every temperature. Leave the sequence out.")
-        truth = _path_score(unary, pairwise, own)
+        truth = path_score(unary, pairwise, own)
         if truth == -np.inf:
             raise ValueError(
                 f"y[{b}] has a transition that allowed_transitions forbids: its probability is 0 "
@@ -147,12 +148,6 @@ def _chain_likelihood(estimator, X, y):
             sum_product(b * unary, b * pairwise)[2] - b * truth
             for unary, pairwise, truth in chains) / n,
         at_zero, at_infinity)
-
-
-def _path_score(unary, pairwise, codes):
-    t = np.arange(len(codes))
-    between = (t[:-1],) if pairwise.ndim == 3 else ()
-    return float(unary[t, codes].sum() + pairwise[(*between, codes[:-1], codes[1:])].sum())
 
 
 def _expected(unary, pairwise, nodes, edges):

@@ -82,7 +82,7 @@ def run(args):
     # before the slow import of scikit-learn; attributes are not yet counted
     if not data.needs_vectorizer:
         _summary.tell(report, data)
-    from fastm4n.solvers.checkpoints import checkpointing
+    from fastm4n.solvers.monitor import checkpointing
 
     with report.notes():
         given = {} if args.alpha is None else {"alpha": args.alpha}

@@ -27,7 +27,7 @@ def build(args, data, **options):
     from fastm4n.penalties._penalties import L2, ElasticNet
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
     from fastm4n.surrogates import Log
-    from fastm4n.tasks.transitions import Transitions
+    from fastm4n.tasks.chain_weights import Transitions
 
     if args.l1_ratio is not None and args.penalty != "elasticnet":
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
@@ -40,29 +40,24 @@ def build(args, data, **options):
         raise CommandError(
             f"--gamma has no meaning for --kernel {args.kernel}, only for "
             f"{', '.join(KERNELS_WITH_GAMMA)}", 2)
-    ratio = {} if args.l1_ratio is None else {"l1_ratio": args.l1_ratio}
     nested = {
-        "solver": BlockFrankWolfe(), "penalty": L2() if args.penalty == "l2" else
-        ElasticNet(**ratio), "surrogate": Log(args.temperature, args.cost_augmented)}
+        "solver": BlockFrankWolfe(), "surrogate": Log(),
+        "penalty": L2() if args.penalty == "l2" else ElasticNet()}
     if data.task == "sequences":
         nested["transitions"] = Transitions()
     cls = getattr(estimators, ESTIMATORS[data.task])
-    known, nested_options = cls(**nested).get_params(), {}
-    parameters = {
+    known = cls(**nested).get_params()
+    given = {
         "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
-        **options}
-    if args.cost_augmented or args.temperature != 1.0:
-        parameters["surrogate"] = nested["surrogate"]
-    if args.penalty == "elasticnet":
-        parameters["penalty"] = nested["penalty"]
-    if args.cost is not None:
-        parameters["cost"] = args.cost
+        "cost": args.cost, "gamma": args.gamma, "penalty__l1_ratio": args.l1_ratio,
+        "penalty": nested["penalty"] if args.penalty == "elasticnet" else None,
+        "surrogate__cost_augmented": args.cost_augmented or None,
+        "surrogate__temperature": None if args.temperature == 1.0 else args.temperature}
+    parameters = {name: value for name, value in given.items() if value is not None} | options
     if "kernel" in known:
         parameters["kernel"] = args.kernel
     elif args.kernel != "linear":
         raise CommandError(f"--kernel {args.kernel}: {data.task} take linear only", 2)
-    if args.gamma is not None:
-        parameters["gamma"] = args.gamma
     if args.levels is not None:
         if "levels" not in known:
             raise CommandError(
@@ -76,12 +71,12 @@ def build(args, data, **options):
                         f"--set {name}: the {outer} has it: --set {outer}__{name}=...", 2)
             text = unknown_parameter(cls.__name__, name, list(known)).rstrip(".")
             raise CommandError(f"--set {name}: {text}", 2)
-        (nested_options if "__" in name else parameters)[name] = value
-    if args.surrogate != "log" and any(name.startswith("surrogate__") for name in nested_options):
+        parameters[name] = value
+    inner = {name: parameters.pop(name) for name in list(parameters) if "__" in name}
+    outer = {name.partition("__")[0] for name in inner}
+    if args.surrogate != "log" and "surrogate" in outer:
         raise CommandError(f"--set surrogate__... needs --surrogate log, got {args.surrogate}", 2)
-    parameters.update((name, nested[name]) for name in {
-        name.partition("__")[0] for name in nested_options})
-    estimator = cls(**parameters).set_params(**nested_options)
+    estimator = cls(**parameters | {name: nested[name] for name in outer}).set_params(**inner)
     steps = _scalers(args, data)
     return make_pipeline(*steps, estimator) if steps else estimator
 

@@ -14,11 +14,11 @@ from fastm4n.base.array_files import MAGIC_OF_CRFSUITE
 from fastm4n.base.atomic import check_no_loop
 from fastm4n.base.checks import NamesParameters, check_relative_gap, is_flag, is_number
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
-from fastm4n.tasks.attributes import NUMBERS, tokens_of
-from fastm4n.tasks.transitions import Transitions
+from fastm4n.tasks.chain_input import NUMBERS, tokens_of
+from fastm4n.tasks.chain_weights import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -23,11 +23,10 @@ from fastm4n.base.array_files import ModelFileError
 from fastm4n.base.claims import GRANTED, TIMES
 from fastm4n.data._tokens import Names
 from fastm4n.data._vectorizer import SequenceVectorizer
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.chain_weights import WeightsOfPairs
-from fastm4n.tasks.transitions import Transitions
+from fastm4n.tasks.chain_weights import Transitions, WeightsOfPairs
 
 if TYPE_CHECKING:
     from fastm4n.base.types import StrPath

@@ -112,19 +112,16 @@ def packed_factors(factors, n_graphs):
     if factors is None:
         return {}
     listed = [list(functions(part)) for part in factors]
-    every = [function for part in listed for function in part]
-    is_count = [isinstance(function, CountFactor) for function in every]
-    nodes = [f.nodes if count else f[0] for f, count in zip(every, is_count, strict=True)]
-    sizes = [f.negated if count else f[1].shape for f, count in zip(every, is_count, strict=True)]
-    values = [f[1].ravel() for f, count in zip(every, is_count, strict=True) if not count]
+    rows = [
+        (f.nodes, f.negated, f.least, f.most, ()) if isinstance(f, CountFactor)
+        else (f[0], f[1].shape, -1, -1, f[1].ravel()) for part in listed for f in part]
+    nodes, sizes, least, most, values = zip(*rows, strict=True) if rows else [()] * 5
     arrays = {
         "offsets": cut([len(part) for part in listed]),
         "node_offsets": cut([part.size for part in nodes]),
         "nodes": np.concatenate([*nodes, np.zeros(0)]).astype(np.int64),
         "sizes": np.concatenate([*sizes, np.zeros(0)]).astype(np.int64),
-        **{name: np.array([
-            getattr(f, name) if count else -1 for f, count in zip(every, is_count, strict=True)])
-            for name in ("least", "most")},
+        "least": np.array(least), "most": np.array(most),
         "values": np.concatenate([*values, np.zeros(0)]),
     }
     return {f"factors.{name}": array for name, array in arrays.items()}

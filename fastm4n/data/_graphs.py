@@ -1,4 +1,7 @@
-"""A ragged container of graphs: arrays of all nodes and edges, and their offsets."""
+"""A ragged container of graphs: arrays of all nodes and edges, and their offsets.
+
+The container in memory and the one of a folder stand in one file, as each makes the other.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from fastm4n.data._ragged import Ragged, as_offsets, cut, taken
 from fastm4n.data._sequences import Sequences, StoredSequences
 from fastm4n.data.disk._arrays import StoredCSR
 from fastm4n.data.disk._graph_files import ARRAYS, graph_arrays, read_arrays, write_arrays
-from fastm4n.data.disk._stored import Stored
+from fastm4n.data.disk._stored import ROWS_AT_ONCE, Stored
 from fastm4n.factors import CountFactor
 
 if TYPE_CHECKING:
@@ -59,8 +62,6 @@ _NOUNS = {
     "edge_features": "edge", "edge_types": "edge",
 }
 _OF_NODES, _OF_EDGES = tuple(_NOUNS)[:3], tuple(_NOUNS)[3:]
-# nodes that are written at once
-_NODES_AT_ONCE = 1 << 16
 
 
 class Graph(NamedTuple):
@@ -807,7 +808,7 @@ class StoredGraphs(Stored, Graphs):
                         f"Batch {k} has {'' if name in has else 'no '}{name}, batch {first[0]} has "
                         f"{'some' if name not in has else 'none'}. Give them to all or to none.")
             # in pieces: a batch may be a container on disk
-            step = max(1, len(graphs) * _NODES_AT_ONCE // max(1, graphs.n_nodes))
+            step = max(1, len(graphs) * ROWS_AT_ONCE // max(1, graphs.n_nodes))
             for start in range(0, len(graphs), step):
                 _append_piece(writer, graphs[start : start + step], place)
             if pairs:

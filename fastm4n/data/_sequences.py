@@ -1,4 +1,7 @@
-"""A ragged container: one buffer of rows, and offsets that cut it into sequences."""
+"""A ragged container: one buffer of rows, and offsets that cut it into sequences.
+
+The container in memory and the one of a folder stand in one file, as each makes the other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import scipy.sparse as sp
 
 from fastm4n.data._ragged import Ragged, as_integers, as_offsets, cut, taken
 from fastm4n.data.disk._arrays import StoredCSR
-from fastm4n.data.disk._stored import Stored
+from fastm4n.data.disk._stored import ROWS_AT_ONCE, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,9 +25,6 @@ if TYPE_CHECKING:
     from fastm4n.base.types import CSR, Array, StrPath
 
 __all__ = ["Sequences"]
-
-# rows that are written at once, at most, unless one sequence is longer
-_ROWS = 1 << 16
 
 
 class Sequences(Ragged):
@@ -520,10 +520,10 @@ class StoredSequences(Stored, Sequences):
 
 
 def pieces(X):
-    """Slices of a container of at most `_ROWS` rows, or of one longer sequence."""
+    """Slices of a container of at most `ROWS_AT_ONCE` rows, or of one longer sequence."""
     start = 0
     while start < len(X):
-        most = X.offsets[start] + _ROWS
+        most = X.offsets[start] + ROWS_AT_ONCE
         stop = max(start + 1, int(np.searchsorted(X.offsets, most, side="right")) - 1)
         yield X[start:stop]
         start = stop

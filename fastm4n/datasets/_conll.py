@@ -26,7 +26,7 @@ _words = re.compile(r"[^ \t\r\v\f]+").findall
 
 _CONLLU_ID = re.compile(r"([0-9]{1,9})(?:(-|\.)([0-9]{1,9}))?")
 
-# strings and tokens that are shared between sentences
+# strings and tokens that are shared between sentences, some 20 MB. It bounds memory alone
 MOST_SHARED = 200_000
 
 
@@ -78,10 +78,9 @@ def load_conll(
     >>> data.labels
     [['B-NP', 'I-NP'], ['B-NP']]
     """
-    reader = _Columns(
-        path, label_column, columns, delimiter, comment, skip_docstart, keep_empty)
-    batch, = batched(reader, None)
-    return reader.bunch(batch)
+    data, = _batches(
+        path, None, label_column, columns, delimiter, comment, skip_docstart, keep_empty)
+    return data
 
 
 def iter_conll(path: Source, *, batch_size: int = 1000, **options: Any) -> Iterator[Bunch]:
@@ -117,8 +116,7 @@ def iter_conll(path: Source, *, batch_size: int = 1000, **options: Any) -> Itera
     for name in options:
         if name not in defaults:
             raise TypeError(unknown_parameter("load_conll", name, list(defaults)))
-    reader = _Columns(path, **{**defaults, **options})
-    return map(reader.bunch, batched(reader, batch_size))
+    return _batches(path, batch_size, **{**defaults, **options})
 
 
 def batched(sentences, size):
@@ -134,82 +132,79 @@ def batched(sentences, size):
         yield tokens, labels
 
 
-class _Columns:
-    """Iterator over the sentences of a file in columns: pairs of tokens and labels.
+def _batches(
+    path, size, label_column, columns, delimiter, comment, skip_docstart, keep_empty,
+):
+    """The results of `load_conll` for batches of sentences, or for all if `size` is None."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
+    names = None if columns is None else list(columns)
+    if names is None and isinstance(label_column, str):
+        raise ValueError(f"label_column={label_column!r} needs columns, their names.")
+    for name, value in (("delimiter", delimiter), ("comment", comment)):
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ValueError(f"{name} must be None or a string, got {value!r}.")
 
-    Parameters are those of `load_conll`.
-    """
-
-    def __init__(self, path, label_column, columns, delimiter, comment, skip_docstart, keep_empty):
-        if isinstance(columns, str):
-            raise TypeError(f"columns must be a list of names, not the string {columns!r}.")
-        names = None if columns is None else list(columns)
-        if names is None and isinstance(label_column, str):
-            raise ValueError(f"label_column={label_column!r} needs columns, their names.")
-        for name, value in (("delimiter", delimiter), ("comment", comment)):
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ValueError(f"{name} must be None or a string, got {value!r}.")
-        self.lines = Lines(path)
-        self.label_column, self.names = label_column, names
-        self.delimiter, self.comment = delimiter, comment
-        self.skip_docstart, self.keep_empty = skip_docstart, keep_empty
-
-    def bunch(self, batch):
-        """The result of `load_conll` for some sentences."""
+    def made(batch):
         tokens, labels = batch
-        names = self.names
-        if names is not None and self.label_column is not None:
-            names = list(names)
-            del names[_column(self.label_column, len(names), self.names)]
+        left = names
+        if names is not None and label_column is not None:
+            left = list(names)
+            del left[_column(label_column, len(names), names)]
         return bunch(
-            tokens=tokens, labels=None if self.label_column is None else labels, columns=names)
+            tokens=tokens, labels=None if label_column is None else labels, columns=left)
 
-    def __iter__(self):
-        lines, names, delimiter, comment = self.lines, self.names, self.delimiter, self.comment
-        width = None if names is None else len(names)
-        column = None if width is None else _column(self.label_column, width, names)
-        sentence, sentence_labels = [], []
-        any_tokens = after_docstart = False
-        known = {}  # one string object for each label
-        shared = {}  # one object for all equal tokens, while they are few
-        for line in lines:
-            if comment is not None and line.startswith(comment):
-                continue
-            if delimiter is None:
-                fields = _words(line)
-            else:
-                fields = line.split(delimiter) if line.strip(SPACE) else []
-            is_docstart = self.skip_docstart and fields[:1] == ["-DOCSTART-"]
-            if not fields or is_docstart:
-                if sentence or (self.keep_empty and not is_docstart and not after_docstart):
-                    yield sentence, sentence_labels
-                    sentence, sentence_labels = [], []
-                after_docstart = is_docstart
-                continue
-            after_docstart = False
-            if len(fields) != width:
-                if width is not None:
-                    raise lines.error(
-                        f"{len(fields)} column(s) instead of {width}: {line!r:.80}. Check the "
-                        "line, delimiter and columns.")
-                width = len(fields)
-                if width < 2 and self.label_column is not None:
-                    raise lines.error(
-                        f"1 column instead of tokens and labels: {line!r:.80}. Check the line, or "
-                        "pass label_column=None if the file has no labels.")
-                column = _column(self.label_column, width, None)
-            if column is not None:
-                label = fields.pop(column)
-                sentence_labels.append(known.setdefault(label, label))
-            if len(shared) > MOST_SHARED:
-                shared.clear()  # files may be longer than memory
-            token = tuple([shared.setdefault(field, field) for field in fields])
-            sentence.append(shared.setdefault(token, token))
-            any_tokens = True
-        if not any_tokens:
-            raise ValueError(f"{lines.name} has no tokens.")
-        if sentence:
-            yield sentence, sentence_labels
+    return map(made, batched(
+        _sentences(Lines(path), names, label_column, delimiter, comment, skip_docstart, keep_empty),
+        size))
+
+
+def _sentences(lines, names, label_column, delimiter, comment, skip_docstart, keep_empty):
+    """The sentences of a file in columns: pairs of tokens and labels."""
+    width = None if names is None else len(names)
+    column = None if width is None else _column(label_column, width, names)
+    sentence, sentence_labels = [], []
+    any_tokens = after_docstart = False
+    known = {}  # one string object for each label
+    shared = {}  # one object for all equal tokens, while they are few
+    for line in lines:
+        if comment is not None and line.startswith(comment):
+            continue
+        if delimiter is None:
+            fields = _words(line)
+        else:
+            fields = line.split(delimiter) if line.strip(SPACE) else []
+        is_docstart = skip_docstart and fields[:1] == ["-DOCSTART-"]
+        if not fields or is_docstart:
+            if sentence or (keep_empty and not is_docstart and not after_docstart):
+                yield sentence, sentence_labels
+                sentence, sentence_labels = [], []
+            after_docstart = is_docstart
+            continue
+        after_docstart = False
+        if len(fields) != width:
+            if width is not None:
+                raise lines.error(
+                    f"{len(fields)} column(s) instead of {width}: {line!r:.80}. Check the "
+                    "line, delimiter and columns.")
+            width = len(fields)
+            if width < 2 and label_column is not None:
+                raise lines.error(
+                    f"1 column instead of tokens and labels: {line!r:.80}. Check the line, or "
+                    "pass label_column=None if the file has no labels.")
+            column = _column(label_column, width, None)
+        if column is not None:
+            label = fields.pop(column)
+            sentence_labels.append(known.setdefault(label, label))
+        if len(shared) > MOST_SHARED:
+            shared.clear()  # files may be longer than memory
+        token = tuple([shared.setdefault(field, field) for field in fields])
+        sentence.append(shared.setdefault(token, token))
+        any_tokens = True
+    if not any_tokens:
+        raise ValueError(f"{lines.name} has no tokens.")
+    if sentence:
+        yield sentence, sentence_labels
 
 
 def _column(label_column, width, names):

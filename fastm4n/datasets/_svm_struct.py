@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Source
 
 
-def load_svm_hmm(
-    path: Source, *, n_features: int | None = None, dtype: Any = np.float64,
-) -> Bunch:
+def load_svm_hmm(path: Source, *, n_features: int | None = None, dtype: Any = np.float64) -> Bunch:
     """Read sequences from a file of SVM-hmm.
 
     A line is a token: ``TAG qid:EX_NUM FEAT:VAL ... # comment``. Consecutive lines with the same
@@ -82,9 +80,7 @@ def read_svm_hmm(path, n_features=None, dtype=np.float64):
     return rows, np.array(list(tags))[codes], numbers, batch
 
 
-def load_svm_rank(
-    path: Source, *, n_features: int | None = None, dtype: Any = np.float64,
-) -> Bunch:
+def load_svm_rank(path: Source, *, n_features: int | None = None, dtype: Any = np.float64) -> Bunch:
     """Read queries and their documents from a file of SVM-rank.
 
     A line is a document: ``TARGET qid:QUERY FEAT:VAL ... # comment``. Lines of one QUERY are

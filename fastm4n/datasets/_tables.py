@@ -60,15 +60,14 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     """
     lines = Lines(path)
     ranking = _Rankings(lines)
-    values, rankings, width = array("d"), [], None
-    for fields in _table(lines, ","):
-        if width is None:
-            columns, width = fields, len(fields)
-            if columns[-1] != "ranking" or width < 2:
-                raise lines.error(
-                    f"the columns are {columns!r:.80}. The first line must name the columns, "
-                    "separated by commas, with 'ranking' as the last.")
-            continue
+    values, rankings = array("d"), []
+    rows = _table(lines, ",")
+    columns = next(rows, None)
+    if columns is not None and (columns[-1] != "ranking" or len(columns) < 2):
+        raise lines.error(
+            f"the columns are {columns!r:.80}. The first line must name the columns, separated by "
+            "commas, with 'ranking' as the last.")
+    for fields in rows:
         rankings.append(ranking(fields.pop()))
         values.extend(_finite(fields, columns[:-1], lines))
     if not rankings:
@@ -77,8 +76,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
 
 
 def load_csv(
-    path: Source, *, target: int | str | None = -1,
-    columns: Sequence[str | int] | None = None,
+    path: Source, *, target: int | str | None = -1, columns: Sequence[str | int] | None = None,
     delimiter: str | None = None,
 ) -> Bunch:
     """Read a table: a line that names the columns, and then an example on each line.
@@ -155,38 +153,33 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
         raise ValueError(f"delimiter must be one character or None, got {delimiter!r}.")
     lines = Lines(path)
     ranking = _Rankings(lines)
-    names = chosen = shown = None
-    values, targets, numbers = array("d"), [], []
+    rows = ((lines.number, row) for row in _table(lines, delimiter))
+    ahead = list(itertools.islice(rows, 1 if head is None else 2))
+    if not ahead:
+        raise ValueError(f"{lines.name} has no examples.")
+    lines.number, names = ahead.pop(0)
+    if head is not None:
+        first = names
+        names, is_example, target, columns = head(first, ahead[0][1] if ahead else None, lines)
+        if is_example:
+            ahead.insert(0, (lines.number, first))
+    place = _place(target, names, lines)
+    if columns is None:
+        columns = [name for i, name in enumerate(names) if i != place]
+    chosen = [_place(column, names, lines) for column in columns]
+    columns = [names[i] for i in chosen]
+    shown = [names[i] or str(i + 1) for i in chosen]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice & {*columns, *([] if place is None else [names[place]])}:
+        raise lines.error(f"two columns are called {min(twice)!r}. Rename one.")
+    if not columns:
+        raise lines.error("there are no columns of features.")
+    if place in chosen:
+        raise lines.error(f"{names[place]!r} is the target, and among the features.")
+    values, targets, n_examples = array("d"), [], 0
     known = {}  # one string object for each value
     trimmed = []
-    rows = _table(lines, delimiter)
-    if head is not None:
-        ahead = [(lines.number, row) for row in itertools.islice(rows, 2)]
-        if ahead:
-            first, second = (*(row for _, row in ahead), None)[:2]
-            lines.number = ahead[0][0]
-            found, is_example, target, columns = head(first, second, lines)
-            ahead.insert(0, (lines.number, found))
-            if not is_example:
-                del ahead[1]
-            rows = _replayed(ahead, rows, lines)
-    for fields in rows:
-        if names is None:
-            names = fields
-            twice = {name for name in names if names.count(name) > 1}
-            place = _place(target, names, lines)
-            if columns is None:
-                columns = [name for i, name in enumerate(names) if i != place]
-            chosen = [_place(column, names, lines) for column in columns]
-            columns = [names[i] for i in chosen]
-            shown = [names[i] or str(i + 1) for i in chosen]
-            if twice & {*columns, *([] if place is None else [names[place]])}:
-                raise lines.error(f"two columns are called {min(twice)!r}. Rename one.")
-            if not columns:
-                raise lines.error("there are no columns of features.")
-            if place in chosen:
-                raise lines.error(f"{names[place]!r} is the target, and among the features.")
-            continue
+    for lines.number, fields in itertools.chain(ahead, rows):
         if place is not None:
             value = fields[place].strip(SPACE)
             if value != fields[place]:
@@ -197,8 +190,8 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
                 rankings = is_ranking(value)
             targets.append(ranking(value) if rankings else known.setdefault(value, value))
         values.extend(_finite([fields[i] for i in chosen], shown, lines))
-        numbers.append(lines.number)
-    if not numbers:
+        n_examples += 1
+    if not n_examples:
         raise ValueError(f"{lines.name} has no examples.")
     if head is not None and trimmed:
         several = "s" * (len(trimmed) > 1)
@@ -206,20 +199,11 @@ def read_table(path, target, columns, delimiter, *, rankings=False, head=None, t
             f"spaces around {len(trimmed)} label{several} of column {names[place]} are left out, "
             f"first in line {trimmed[0]}")
     return Table(
-        X=np.array(values).reshape(len(numbers), len(columns)),
+        X=np.array(values).reshape(n_examples, len(columns)),
         y=None if place is None else (_typed if typed else as_texts)(targets, lines.name),
-        columns=list(columns),
+        columns=columns,
         target=None if place is None else names[place],
     )
-
-
-def _replayed(ahead, rows, lines):
-    """Rows that were read ahead, each with its line number, and those that follow."""
-    reached = ahead[-1][0]
-    for lines.number, row in ahead:
-        yield row
-    lines.number = reached
-    yield from rows
 
 
 def _place(target, names, lines):

@@ -10,17 +10,10 @@ References
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces, inner_product, square_distance
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
 
 # latest steps that are mixed; twice as many vectors of float32 are kept
 DEPTH = 4
@@ -51,18 +44,18 @@ class Mixing:
     is_mixed : bool
     """
 
-    def __init__(self, size: int, is_mixed: bool) -> None:
+    def __init__(self, size, is_mixed):
         depth = DEPTH if is_mixed else 0
         self.point, self.residual = np.zeros(size), np.zeros(size if is_mixed else 0)
         self.differences = np.zeros((2, depth, size), dtype=np.float32)
         self.gram = np.zeros((depth, depth))
         self.unit, self.norm, self.n_points = 1.0, np.inf, 0
 
-    def forget(self) -> None:
+    def forget(self):
         """Drop all points except the last one."""
         self.norm, self.n_points = np.inf, 0
 
-    def next(self, centre: FloatArray, point: FloatArray, momentum: float) -> FloatArray:
+    def next(self, centre, point, momentum):
         """Overwrite the centre by the next y, where x(centre) = point."""
         mixes = False
         if self.gram.size:
@@ -123,7 +116,7 @@ class Mixing:
 
         by_pieces(mix, 1, [point], *([of_point[i]] for i in used))
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copy the state that later rounds depend on, for `restore`."""
         numbers = np.array([self.unit, self.norm, self.n_points])
         return {
@@ -131,12 +124,12 @@ class Mixing:
             "differences": self.differences.copy(), "gram": self.gram.copy(),
         }
 
-    def checked(self, state: dict[str, Any]) -> dict[str, FloatArray]:
+    def checked(self, state):
         """Copies of the arrays of `state`, checked for the shapes of this problem."""
         return {
             name: checked(form, name, state).copy() for name, form in self.state().items()}
 
-    def restore(self, arrays: dict[str, Any]) -> None:
+    def restore(self, arrays):
         """Restore a result of `checked`."""
         arrays = dict(arrays)
         self.unit, self.norm, n_points = arrays.pop("numbers").tolist()

@@ -35,10 +35,9 @@ from fastm4n.solvers.blocks.momentum import MOST_RATIO, best_kappa
 from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
-    from fastm4n.base.types import Array
     from fastm4n.distributed.fleets._base import Fleet
 
 ROUND_KEYS = (
@@ -71,7 +70,7 @@ class _MemberLost(Exception):
         self.lost = lost
 
 
-def rounds_kappa(alpha: float, curvature: float, n_workers: int, is_smooth: bool) -> float:
+def rounds_kappa(alpha, curvature, n_workers, is_smooth):
     """kappa for blocks of this mean curvature over `n_workers`; see `best_kappa`.
 
     Workers are slow because they do not communicate within a round, so that momentum pays at any
@@ -128,10 +127,7 @@ class Rounds:
         The best certified values, and `best` the weights of the primal.
     """
 
-    def __init__(
-        self, fleet: Fleet, alpha: float, *, local_passes: float, seconds: float | None,
-        sigma: float | None, accelerate: bool, seed: int,
-    ) -> None:
+    def __init__(self, fleet, alpha, *, local_passes, seconds, sigma, accelerate, seed):
         self.fleet, self.alpha, self.seed = fleet, float(alpha), seed
         self.local_passes, self.seconds = local_passes, seconds
         K = fleet.n_members
@@ -215,7 +211,7 @@ class Rounds:
         self.n_bytes += sum(sent.nbytes for sent, *_ in each)
         return self._all(method, each=each)
 
-    def recover(self, lost: Sequence[int]) -> None:
+    def recover(self, lost):
         """Replace lost members, whose blocks begin at phi(y) again."""
         for attempt in range(ATTEMPTS):
             try:
@@ -240,7 +236,7 @@ class Rounds:
                 if attempt == ATTEMPTS - 1:
                     raise _given_up("while others were replaced", more) from more
 
-    def freshen(self) -> None:
+    def freshen(self):
         """Recompute z(mu), the sum of the parts, without the rounding of earlier rounds."""
         parts = self._all("part")
         self.z[:] = 0.0
@@ -251,7 +247,7 @@ class Rounds:
 
     # -------------------------------------------------------------------------- rounds
 
-    def run(self) -> None:
+    def run(self):
         """Make a round and certify it."""
         if self.best is None:
             self._look_at_rest()
@@ -348,7 +344,7 @@ class Rounds:
             self.mixing.forget()
 
     @property
-    def gap(self) -> float:
+    def gap(self):
         """Upper bound of P(best) - P*."""
         return checked_gap(self.primal, self.dual, SLACK * self.rounding) + self.rounding
 
@@ -376,13 +372,13 @@ class Rounds:
         for key, value in zip(self.rows, values, strict=True):
             self.rows[key].append(value)
 
-    def row(self) -> dict[str, Any]:
+    def row(self):
         """The last row, as a dict."""
         return {key: values[-1] for key, values in self.rows.items()}
 
     # -------------------------------------------------------------------------- state
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """Copy the state that later rounds depend on, with those of members, as flat arrays."""
         members = self._all("state")
         numbers = (
@@ -399,7 +395,7 @@ class Rounds:
             **flat("member", {str(k): one for k, one in enumerate(members)}),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state):
         """Restore a result of `state` for the same problem over the same parts.
 
         Raises
@@ -431,20 +427,17 @@ class Rounds:
         self.rows = {key: state[f"history/{key}"].tolist() for key in self.rows}
         self.begun = time.perf_counter() - seconds
 
-    def history(self) -> dict[str, Array]:
+    def history(self):
         return {key: np.asarray(values) for key, values in self.rows.items()}
 
-    def certificate(self) -> Certificate:
+    def certificate(self):
         """The certificate of the best weights and the best dual value."""
         return Certificate(
             primal=self.primal, dual=self.dual, gap=self.gap, block_gaps=None,
             norm=2.0 * self.omega.value(self.best), rounding=self.rounding, bound=self.dual)
 
 
-def check_rounds(
-    alpha: float, tol: float, max_rounds: int, local_passes: float, seconds: float | None,
-    sigma: float | None,
-) -> None:
+def check_rounds(alpha, tol, max_rounds, local_passes, seconds, sigma):
     check_number("alpha", alpha, low=0)
     check_number("tol", tol, low=0, strict=False)
     check_number("max_rounds", max_rounds, low=1, strict=False, integer=True)

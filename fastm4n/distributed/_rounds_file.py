@@ -9,7 +9,7 @@ from joblib import hash as content_hash
 
 from fastm4n.base.array_files import read_arrays, understood, write_arrays
 from fastm4n.base.atomic import probe
-from fastm4n.solvers.checkpoints import Pace, check_fingerprint
+from fastm4n.solvers.monitor import Pace, check_fingerprint
 
 if TYPE_CHECKING:
     from typing import Any
@@ -71,7 +71,7 @@ class RoundsFile:
             rounds.restore(arrays)
 
 
-def fingerprint(rounds: Any) -> str:
+def fingerprint(rounds):
     """Short texts of all inputs of a fit in rounds, by name."""
     described = rounds.described
     return {

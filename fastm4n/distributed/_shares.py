@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scipy.optimize import minimize_scalar
 
 from fastm4n.base.threads import inner_product, square_distance
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fastm4n.base.types import FloatArray
-    from fastm4n.distributed._worker import Vectors
 
 # evaluations of a line search, and halvings of one by a derivative
 TRIALS, BISECTIONS = 8, 12
@@ -21,7 +13,7 @@ TRIALS, BISECTIONS = 8, 12
 class Omega:
     """The penalty of a flat vector: Omega, its conjugate, and the divergence of two points."""
 
-    def __init__(self, vectors: Vectors, penalties: Any) -> None:
+    def __init__(self, vectors, penalties):
         self.vectors, self.penalties = vectors, penalties
 
     def _prox(self, z):
@@ -30,19 +22,19 @@ class Omega:
             penalty.prox(self.vectors.views(z)[name], self.vectors.views(w)[name])
         return w
 
-    def value(self, z: FloatArray) -> float:
+    def value(self, z):
         """Omega(prox(z))."""
         if not self.penalties:
             return self.conjugate(z)
         return self._sum(lambda penalty, w: penalty.value(w), self._prox(z))
 
-    def conjugate(self, z: FloatArray) -> float:
+    def conjugate(self, z):
         """Omega*(z)."""
         if not self.penalties:
             return 0.5 * inner_product(z, z)
         return self._sum(lambda penalty, *both: penalty.conjugate(*both), z, self._prox(z))
 
-    def divergence(self, at: FloatArray, z: FloatArray) -> float:
+    def divergence(self, at, z):
         """Omega(w) + Omega*(z) - <w, z> >= 0 for w = prox(at)."""
         if not self.penalties:
             return 0.5 * square_distance(at, z)
@@ -57,15 +49,12 @@ class Omega:
             total += function(self.penalties[name], *(view[name] for view in views))
         return total
 
-    def slope(self, z: FloatArray, direction: FloatArray) -> float:
+    def slope(self, z, direction):
         """<prox(z), direction>, the derivative of Omega* along the direction."""
         return inner_product(self._prox(z) if self.penalties else z, direction)
 
 
-def best_share(
-    rise: float, omega: Omega, z: FloatArray, direction: FloatArray, scale: float,
-    most: float = 1.0,
-) -> float:
+def best_share(rise, omega, z, direction, scale, most=1.0):
     """The s in [0, most] of largest s rise - scale Omega*(z + s direction), a concave function.
 
     In closed form for ||z||^2 / 2, and a lower bound by bisection otherwise.
@@ -86,10 +75,7 @@ def best_share(
     return low
 
 
-def searched_share(
-    heights: FloatArray, omega: Omega, z: FloatArray, direction: FloatArray, scale: float,
-    height: float,
-) -> float:
+def searched_share(heights, omega, z, direction, scale, height):
     """The share s of largest heights(s) - scale Omega*(z + s direction), with concave heights.
 
     Each evaluation costs a worker a pass without oracles, and one number. `height` is the known

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastm4n.base.types import Array, FloatArray, IntArray
+    from fastm4n.base.types import Array, FloatArray
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 
@@ -38,16 +38,16 @@ class Vectors:
         In their order within the vector.
     """
 
-    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, shapes):
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
         self.size = sum(self.sizes)
 
-    def pack(self, state: dict[str, Any]) -> FloatArray:
+    def pack(self, state):
         """A new vector of the arrays."""
         return np.concatenate([np.ravel(state[name]) for name in self.shapes])
 
-    def views(self, vector: FloatArray) -> dict[str, FloatArray]:
+    def views(self, vector):
         """The arrays as views of the vector."""
         edges = np.cumsum([0, *self.sizes])
         return {
@@ -55,11 +55,11 @@ class Vectors:
                 self.shapes.items(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)}
 
     @property
-    def width(self) -> int:
+    def width(self):
         """Length of rows: the largest common divisor of all last dimensions."""
         return int(np.gcd.reduce([shape[-1] for shape in self.shapes.values()]))
 
-    def rows_of(self, touched: dict[str, Array]) -> IntArray | None:
+    def rows_of(self, touched):
         """Numbers of the vector's rows with these rows of arrays, None for most or all.
 
         Parameters
@@ -77,7 +77,7 @@ class Vectors:
         rows = np.concatenate(found)
         return rows if rows.size < FEW * start else None
 
-    def at(self, rows: Any, arrays: dict[str, Any]) -> FloatArray:
+    def at(self, rows, arrays):
         """These rows, in order, of the vector of all arrays."""
         width, start, place = self.width, 0, 0
         found = np.empty((rows.size, width))
@@ -88,13 +88,13 @@ class Vectors:
             start, place = end, stop
         return found
 
-    def sparse(self, vector: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+    def sparse(self, vector):
         """The vector, or (numbers of rows, rows) if many rows are zero."""
         rows = vector.reshape(-1, self.width)
         filled = np.flatnonzero(rows.any(axis=1))
         return (filled, rows[filled]) if filled.size < FEW * len(rows) else vector
 
-    def add(self, to: FloatArray, change: Any, factor: float = 1.0) -> None:
+    def add(self, to, change, factor=1.0):
         """to += factor * change, of the form of `sparse`."""
         if isinstance(change, tuple):
             filled, rows = change
@@ -103,7 +103,7 @@ class Vectors:
             to += factor * change
 
 
-def n_bytes(change: Any) -> int:
+def n_bytes(change):
     """Bytes of a result of `Vectors.sparse`."""
     return sum(array.nbytes for array in change) if isinstance(change, tuple) else change.nbytes
 

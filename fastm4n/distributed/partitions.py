@@ -9,7 +9,8 @@ from sklearn.base import clone
 from fastm4n.distributed._worker import Worker
 from fastm4n.distributed.fleets import Lost, NoMember
 from fastm4n.solvers.choice import as_solver
-from fastm4n.tasks.places import n_examples
+from fastm4n.tasks.base import Partition
+from fastm4n.tasks.parameters import n_examples
 
 # attempts to make a member before the problem begins
 ATTEMPTS = 5
@@ -64,7 +65,8 @@ class FitMember:
         return found
 
     def _task(self):
-        return self.estimator._task_class(self.estimator)
+        estimator = clone(self.estimator)
+        return estimator._task_class(estimator)
 
     def begin(self, census):
         """Make the problem of these partitions and drop the data.
@@ -75,27 +77,33 @@ class FitMember:
             The oracle, if it depends on the data.
         """
         if self.worker is None:
-            estimator = clone(self.estimator)
             with partition(*self.numbers):
                 X, y, weights = joined(self._task(), self.parts)
-                self.problem = estimator._problem(X, y, weights, census=census)
-                self.problem.road = "partitions"
-                reason = as_solver(estimator.solver).refusal(self.problem)
+                self.problem = self._problem(X, y, weights, census)
+                reason = as_solver(self.estimator.solver).refusal(self.problem)
                 if reason is not None:
                     raise ValueError(reason)
-            self.least = self._template(estimator, X, y, census)
+            self.least = self._template(X, y, census)
             self.worker = Worker.of(self.problem, self.problem.blocks.total)
             self.worker.stopping = lambda: self.stopping is not None and self.stopping()
             self.parts = None
         return self.problem.common.get("oracle_")
 
-    def _template(self, estimator, X, y, census):
+    def _problem(self, X, y, weights, census):
+        """The problem of these data, which are not kept."""
+        task, pieces = self._task(), Partition(X, y, weights)
+        pieces.X = task.read(X, None, census)
+        problem = task.problem(pieces, census)
+        problem.pieces = Partition()
+        return problem
+
+    def _template(self, X, y, census):
         """The problem of one example, if it can make the fitted attributes of all."""
         examples = self.problem.blocks.examples
         sizes = getattr(X, "lengths", None)
         chosen = examples[0] if sizes is None else examples[np.argmax(sizes[examples])]
         one = slice(int(chosen), int(chosen) + 1)
-        least = estimator._problem(_cut(X, one), _cut(y, one), None, census=census)
+        least = self._problem(_cut(X, one), _cut(y, one), None, census)
         oracles = [problem.common.get("oracle_") for problem in (least, self.problem)]
         shapes = [
             {name: array.shape for name, array in problem.features.state().items()}
@@ -110,7 +118,7 @@ class FitMember:
     def values(self, state):
         """The weight of this part, and its `Problem.values` at these weights."""
         self.problem.features.restore(state)
-        return self.problem.blocks.total, self.problem.values()
+        return self.problem.blocks.total, self.problem.task.values(self.problem)
 
     def __getattr__(self, name):
         worker = self.__dict__.get("worker")

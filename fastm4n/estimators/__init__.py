@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.graph import GraphTagger
+    from fastm4n.estimators.graphs import GraphTagger
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
     from fastm4n.estimators.matching import Matcher
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
     from fastm4n.estimators.ranking import LabelRanker
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
 
 __all__ = [
     "GraphTagger", "LabelRanker", "Matcher", "MultiLabelClassifier", "MulticlassClassifier",
@@ -28,7 +28,7 @@ __all__ = [
 __getattr__: Callable[[str], Any]
 __dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(__name__, {
-    "GraphTagger": "graph", "LabelRanker": "ranking", "Matcher": "matching",
-    "MultiLabelClassifier": "multilabel", "MulticlassClassifier": "simplex",
-    "OrdinalClassifier": "simplex", "SequenceTagger": "chain",
+    "GraphTagger": "graphs", "LabelRanker": "ranking", "Matcher": "matching",
+    "MultiLabelClassifier": "label_sets", "MulticlassClassifier": "labels",
+    "OrdinalClassifier": "labels", "SequenceTagger": "sequences",
 })

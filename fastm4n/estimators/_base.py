@@ -27,15 +27,14 @@ from fastm4n.base.checks import (
 from fastm4n.base.label_costs import as_costs, as_kept
 from fastm4n.base.threads import n_threads
 from fastm4n.outputs._base import COST_SCALES
-from fastm4n.penalties._penalties import Group, as_penalty, is_pure_l1, needs_weights
+from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
-from fastm4n.solvers.checkpoints import keeping
 from fastm4n.solvers.choice import as_solver, choose
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor, keeping
 from fastm4n.surrogates import as_surrogate, surrogate_name
+from fastm4n.tasks.base import Memory
 from fastm4n.tasks.chain_weights import PACKED
 from fastm4n.tasks.parameters import DECODINGS
-from fastm4n.tasks.pieces import Folder, Memory, out_of_core
 from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:
@@ -191,38 +190,15 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             ) from error
         return int(random_state.randint(2**31))
 
-    def _options(self, problem, alpha, keep_dual, is_warm):
-        """How the problem of a fit is to be solved."""
-        return Options(
-            alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
-            seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
-            callback=self.callback, solver=self.solver, keep_dual=keep_dual, is_warm=is_warm)
-
     def _is_pure_l1(self):
         return is_pure_l1(getattr(self, "penalty", "l2"))
 
-    def _problem(self, *data, census=None, one_alpha=False):
-        """The problem of data in memory, given as to `fit`.
-
-        Parameters
-        ----------
-        *data
-            X, y and further arguments of `fit`.
-        census : Census, default=None
-            The census of all pieces, if the data are one of several.
-        one_alpha : bool, default=False
-            Whether the problem is solved for this alpha only.
-        """
+    def _problem(self, X, y, sample_weight=None, one_alpha=False):
+        """The problem of data in memory, given as to `fit`."""
         self._check_parameters()
         task = self._task_class(self)
-        return self._owned(task.problem(task.read(Memory(*data), census), census, one_alpha))
-
-    def _owned(self, problem):
-        """The problem with the traits that solvers read of the estimator and its penalty."""
-        penalty = as_penalty(getattr(self, "penalty", "l2"))
-        problem.owner, problem.modulus = self, 1.0 - penalty._ratio()
-        problem.has_groups = isinstance(penalty, Group)
-        return problem
+        return task.problem(
+            Memory(task.read(X, None), y, sample_weight), one_alpha=one_alpha)
 
     def _fit(self, *data, call=None, census=None):
         """Validate, solve, and replace the fitted state when nothing can fail any more.
@@ -232,38 +208,33 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         *data
             X, y and further arguments of `fit`.
         call : Call, default=None
-            The call of `partial_fit` that has given them.
+            The call of `partial_fit` that has given the data instead.
         census : Census, default=None
             Labels and vectorizer of earlier calls.
         """
         self._check_parameters()
-        task = self._task_class(self)
-        pieces = task.read(Memory(*data), census)
-        solver = out_of_core(task, pieces.X, pieces.allowed)
-        if solver is not None:
-            pieces = Folder(*pieces[:4], self, solver, call)
-        problem = self._owned(task.problem(pieces, census, one_alpha=True))
-        if call is not None and problem.chunks is None:
-            problem.road = "calls"
+        task, pieces = self._task_class(self), Memory(*data) if call is None else call
+        pieces.X = task.read(pieces.X, pieces.lengths, census)
+        problem = task.problem(
+            pieces, census, one_alpha=True, solver=task.out_of_core(pieces.X, pieces.allowed))
         alpha = task.alpha_of(problem.blocks.kept.size)
-        state = self._start_of(problem, call)
-        start = None if state is None else problem.start(state, alpha)
-        options = self._options(
-            problem, alpha, bool(self.warm_start) or call is not None, start is not None)
-        problem.is_last = not options.keep_dual
-        with keeping(self, pieces[:4]) as checkpoint, task.naming(problem):
+        start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
+        keep_dual = bool(self.warm_start) or call is not None
+        options = Options(
+            alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
+            seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
+            callback=self.callback, solver=self.solver, keep_dual=keep_dual,
+            is_warm=start is not None)
+        with keeping(self, pieces) as checkpoint, task.naming(problem):
             solver = choose(problem, options)
             solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
-            if problem.is_last:
-                problem.drop_dual(solution)
-            fitted = problem.fitted_by(solution, alpha)
-        fitted.update(problem.values())
-        if call is not None:
-            # after an interrupt the next call goes on from the last one that ended
-            fitted["_seen"] = call.before if solution.interrupted else call.seen
-        if options.keep_dual:
-            fitted["_warm_state"] = call.state if call is not None and solution.interrupted else (
-                problem.chunks or problem).warm(solution, alpha)
+            if not (keep_dual or task.needs_dual):
+                del solution.state["mu"]
+                problem.loss = None
+            fitted = task.fitted(
+                problem, alpha, solution.mu, solution.intercepts, is_last=not keep_dual)
+        fitted.update(task.values(problem))
+        fitted.update(pieces.attributes(problem, solution, alpha, keep_dual))
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)
         self.alpha_ = alpha
@@ -285,10 +256,6 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"{scale_advice(self, task.columns(pieces.X))}",
                 ConvergenceWarning, stacklevel=3)
         return self
-
-    def _start_of(self, problem, call):
-        """The state of an earlier fit to start from, or None."""
-        return vars(self).get("_warm_state") if self.warm_start else None
 
     @property
     def cost_matrix_(self) -> FloatArray:

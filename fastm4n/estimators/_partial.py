@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.tasks.base import Census
+from fastm4n.tasks.base import Call, Census
 from fastm4n.tasks.parameters import as_weights
-from fastm4n.tasks.pieces import (
-    Call,
-    ConcatenatedData,
-    PartialFitData,
-    PartialFitState,
-    out_of_core,
-    put_away,
-)
+from fastm4n.tasks.pieces import ConcatenatedData, PartialFitData, PartialFitState, put_away
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -99,14 +92,14 @@ class PartialFit:
             seen = earlier.with_more(seen, type(self).__name__)
             seen.classes = known
         X, y = seen.X, seen.y
-        if out_of_core(task, X) is None:
+        if task.out_of_core(X) is None:
             seen = seen.together()
             X, y = seen.X.together(), seen.y.together()
         else:
             for data in (X, y):
                 data.check_there()
         self._fit(
-            X, y, seen.weights, call=Call(seen, before, vars(self).get("_warm_state")),
+            call=Call(X, y, seen, before, vars(self).get("_warm_state")),
             census=Census(labels=seen.classes, vectorizer=vectorizer))
         left = self._warm_state
         if not isinstance(left, PartialFitState):
@@ -123,23 +116,3 @@ class PartialFit:
                 "changed since: this call began from none, which takes longer. With "
                 "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
         return self
-
-    def _start_of(self, problem, call):
-        state = vars(self).get("_warm_state")
-        if problem.chunks is not None or isinstance(state, PartialFitState):
-            return None
-        if call is None:
-            return super()._start_of(problem, call)
-        before, seen = call.before, call.seen
-        if before is None or state is None:
-            return None
-        n = before.weights.size
-        if state["owner"].size != n:
-            return None  # of a fit to other data since
-        share = float(before.weights.sum() / seen.weights.sum())
-        state = dict(
-            state, state=state["state"].scaled(share),
-            owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
-        if "lengths" in problem.task:
-            state["task"] = {**state["task"], "lengths": problem.task["lengths"]}
-        return state

@@ -1,15 +1,28 @@
-"""Types of the solvers that estimators take, for type checkers."""
+"""Types of parameters that several estimators have, for type checkers."""
 
 from __future__ import annotations
 
-from typing import TypeAlias, Union
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, Union
 
+from fastm4n.penalties._penalties import Penalties
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
+from fastm4n.surrogates._parameters import SurrogateLike
 
-__all__ = ["Solvers"]
+__all__ = [
+    "CostScale", "Decoding", "Gamma", "Inference", "Kernel", "PenaltyLike", "SolverLike",
+    "SurrogateLike",
+]
 
-Solvers: TypeAlias = Union[BlockFrankWolfe, InteriorPoint, LabelNewton, OutOfCore, QuasiNewton]
+SolverLike: TypeAlias = Union[
+    Literal["auto"], BlockFrankWolfe, InteriorPoint, LabelNewton, OutOfCore, QuasiNewton]
+PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], Penalties]
+CostScale: TypeAlias = Literal["sum", "mean"]
+Decoding: TypeAlias = Literal["map", "min_risk"]
+Kernel: TypeAlias = Union[str, Callable[..., Any]]
+Gamma: TypeAlias = Union[Literal["scale", "auto"], float, None]
+Inference: TypeAlias = Literal["auto", "forest", "min_cut", "exact", "lp"]

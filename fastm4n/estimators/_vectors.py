@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 MANY_ZEROS = 8
 
 
-# examples for each that has coefficients, from which on columns of a kernel are worth copying
-MANY_ZEROS = 8
-
-
 class VectorEstimator(CertifiedEstimator):
     """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.penalties._penalties import Group, as_penalty
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import add_expansion, check_kernel
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
 from fastm4n.tasks.permutations import (
@@ -22,14 +22,20 @@ from fastm4n.tasks.permutations import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, Literal, Self
+    from typing import Any, Self
 
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
-    from fastm4n.estimators._types import Solvers
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
+    from fastm4n.estimators._types import (
+        CostScale,
+        Decoding,
+        Gamma,
+        Kernel,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
 
 
 class Matcher(CertifiedEstimator):
@@ -189,16 +195,13 @@ default="auto"
     _task_class = MatchingTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.1,
-        cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: Literal["scale", "auto"] | float | None = "scale",
-        kernel_params: dict[str, Any] | None = None,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map",
-        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0, callback: Callable[..., Any] | None = None,
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.1, cost: Cost = "zero_one",
+        cost_scale: CostScale = "sum", kernel: Kernel = "linear", gamma: Gamma = "scale",
+        kernel_params: dict[str, Any] | None = None, penalty: PenaltyLike = "l2",
+        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -234,7 +237,7 @@ default="auto"
                 "kernel='precomputed' is not supported for pairs; give a name or a callable."
             )
         self._check_penalty_kernel()
-        if isinstance(as_penalty(self.penalty), Group):
+        if as_penalty(self.penalty)._by_rows:
             raise ValueError(
                 f"penalty={self.penalty!r} needs several labels, and a feature of a Matcher has "
                 "one weight; use ElasticNet.")
@@ -313,14 +316,10 @@ default="auto"
         ]
 
     @overload
-    def predict(self, X: Array, decode: Literal["map", "min_risk"] | None = None) -> IntArray: ...
+    def predict(self, X: Array, decode: Decoding | None = None) -> IntArray: ...
     @overload
-    def predict(
-        self, X: Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
-    ) -> list[IntArray]: ...
-    def predict(
-        self, X: ArrayLike | Sequence[ArrayLike], decode: Literal["map", "min_risk"] | None = None,
-    ) -> Any:
+    def predict(self, X: Sequence[ArrayLike], decode: Decoding | None = None) -> list[IntArray]: ...
+    def predict(self, X: ArrayLike | Sequence[ArrayLike], decode: Decoding | None = None) -> Any:
         """Predict matchings.
 
         Parameters

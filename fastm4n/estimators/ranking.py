@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice
-from fastm4n.data._rankings import (
-    FORMS,
-    as_places,
-    places_to_orderings,
-    places_to_strings,
-)
+from fastm4n.data._rankings import FORMS, as_places, places_to_orderings, places_to_strings
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
@@ -26,9 +21,15 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, Cost, FloatArray, RandomState
     from fastm4n.data._types import Matrix
-    from fastm4n.estimators._types import Solvers
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
+    from fastm4n.estimators._types import (
+        CostScale,
+        Decoding,
+        Gamma,
+        Kernel,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
 
 
 class LabelRanker(VectorEstimator):
@@ -199,17 +200,14 @@ default="auto"
     _task_class = RankingTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *,
-        alpha: float = 0.01, cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: Literal["scale", "auto"] | float | None = "scale",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.01, cost: Cost = "zero_one",
+        cost_scale: CostScale = "sum", kernel: Kernel = "linear", gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
-        form: Literal["auto", "ranks", "ordering", "string"] = "auto",
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map",
-        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0, callback: Callable[..., Any] | None = None,
+        form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",
+        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -295,7 +293,7 @@ default="auto"
         scores = self._scores(X)
         return scores.reshape(-1, self.items_.size, self.items_.size)
 
-    def predict(self, X: Matrix, decode: Literal["map", "min_risk"] | None = None) -> Array:
+    def predict(self, X: Matrix, decode: Decoding | None = None) -> Array:
         """Predict rankings.
 
         Parameters

@@ -16,9 +16,9 @@ from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
 from fastm4n.data._vectorizer import SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._table import PREDICTORS
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.factors import CountFactor, FactorTables
-from fastm4n.penalties._penalties import L2, ElasticNet, Group
+from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
@@ -26,15 +26,14 @@ from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.solvers.quasi_newton import QuasiNewton
 from fastm4n.surrogates._parameters import _Surrogate
 from fastm4n.tasks.chain_input import MOST_OF_PAIRS
-from fastm4n.tasks.chain_weights import WeightsOfPairs
-from fastm4n.tasks.transitions import Transitions
+from fastm4n.tasks.chain_weights import Transitions, WeightsOfPairs
 
 # The classes that files may name, next to PREDICTORS. What else an estimator needs it declares: see
 # `CertifiedEstimator`.
 TRANSFORMERS = {cls.__name__: cls for cls in (SequenceScaler, SequenceVectorizer, StandardScaler)}
 # objects of parameters, by their kinds and names in files; further surrogates join when imported
 OBJECTS = {
-    "penalty": {"L2": L2, "ElasticNet": ElasticNet, "Group": Group},
+    "penalty": _Penalty.known,
     "surrogate": _Surrogate.known,
     "transitions": {"Transitions": Transitions},
 }

@@ -75,13 +75,25 @@ cdef class Outputs:
     cdef const double[::1] cost
     cdef Py_ssize_t first_cost, cost_stride
     cdef const fastm4n_loops* loops
+    # soft targets in the layout, and a row of costs for each part; NULL where the truth is y
+    cdef readonly object target, target_costs
+    cdef const double* soft
+    cdef const double* soft_costs
 
     cdef inline const double* costs_of(self, Py_ssize_t label) noexcept nogil:
         """The costs of all answers where the truth is `label`."""
         return &self.cost[self.first_cost + label * self.cost_stride]
 
+    cdef inline const double* costs_at(self, Py_ssize_t part) noexcept nogil:
+        """The costs of all answers at a part, by its number among the parts of all blocks."""
+        if self.soft_costs != NULL:
+            return self.soft_costs + part * self.layout.n_labels
+        return self.costs_of(self.y[part])
+
     cdef double share(self, Py_ssize_t b) noexcept nogil
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil
+    cdef double true_score(self, Py_ssize_t b, const double* v) noexcept nogil
+    cdef void add_truth(self, Py_ssize_t b, double weight, double* mu) noexcept nogil
     cdef const double* weights_of(self, Py_ssize_t b) noexcept nogil
     cdef double score(self, Py_ssize_t b, const label_t* labels, const double* v) noexcept nogil
     cdef void add(

@@ -29,6 +29,9 @@ cdef enum:
     # calls of the max oracle after which column generation gets free mixtures, too
     SEED_AFTER = 10
 
+# how far from one the probabilities of a part's labels may sum up to in a target (rounding)
+cdef double OF_SUMS = 1e-6
+
 
 cdef class Layout:
     """Positions of the scores of a block: rows of its parts, and the numbers after them.
@@ -262,7 +265,59 @@ cdef class Outputs:
             self.cost = wide.ravel()
 
     def __reduce__(self):
-        return type(self), self.arguments()
+        if self.target is None:
+            return type(self), self.arguments()
+        return type(self), self.arguments(), (self.target, self.target_costs)
+
+    def __setstate__(self, state):
+        self.set_target(*state)
+
+    def set_target(self, target=None, costs=None):
+        """Let the truth of each block be a point of its polytope instead of phi(y_b).
+
+        Parameters
+        ----------
+        target : ndarray of shape (layout.n_numbers,), default=None
+            Points of all blocks, in the layout. None for phi(y).
+        costs : ndarray of shape (layout.n_parts_of_all, layout.n_labels), default=None
+            Costs of each part's labels. By default the expected costs, the truth of a part being
+            drawn from its row of the target.
+        """
+        cdef const double[::1] points
+        cdef const double[:, ::1] rows
+        cdef double[:, ::1] expected
+        cdef Py_ssize_t b, t, i, j, at, part, n = self.layout.n_labels
+        cdef double total
+        if target is None:
+            self.target = self.target_costs = None
+            self.soft = self.soft_costs = NULL
+            return
+        points = target = np.array(target, dtype=np.float64)
+        shape = (self.layout.n_parts_of_all, n)
+        if target.shape != (self.layout.n_numbers,) or not np.isfinite(target).all():
+            raise ValueError(
+                f"target must be {self.layout.n_numbers} finite numbers, got shape {target.shape}.")
+        expected = np.zeros(shape)
+        for b in range(self.layout.n_blocks):
+            for t in range(self.layout.n_parts(b)):
+                part, total = self.layout.first_part(b) + t, 0.0
+                at = self.layout.offset(b) + t * self.layout.row(b)
+                for i in range(self.layout.n_choices(b)):
+                    total += points[at + i] if points[at + i] >= 0.0 else INFINITY
+                    if points[at + i] > 0.0 and costs is None:
+                        for j in range(n):
+                            expected[part, j] += points[at + i] * self.costs_of(i)[j]
+                if not abs(total - 1.0) <= OF_SUMS:
+                    raise ValueError(
+                        f"target of block {b} gives the labels of part {t} no probabilities that "
+                        "sum to one.")
+        costs = np.asarray(expected if costs is None else costs, dtype=np.float64)
+        if costs.shape != shape or not np.all(costs >= 0.0):
+            raise ValueError(f"costs must be of shape {shape}, and not negative.")
+        rows = costs = np.array(costs, order="C")
+        self.target, self.target_costs = target, costs
+        if target.size:
+            self.soft, self.soft_costs = &points[0], &rows[0, 0]
 
     def arguments(self):
         """Arguments of the constructor, for pickle."""
@@ -332,11 +387,11 @@ cdef class Outputs:
         return means if self.mean_cost else means * self.layout.counts()
 
     def truth(self):
-        """phi(y_b) of all blocks, a new flat array."""
+        """phi(y_b) or the targets of all blocks, a new flat array."""
         cdef double[::1] mu = np.zeros(self.layout.n_numbers)
         cdef Py_ssize_t b
         for b in range(self.layout.n_blocks):
-            self.indicator(b, self.true_labels(b), &mu[self.layout.offset(b)])
+            self.add_truth(b, 1.0, &mu[self.layout.offset(b)])
         return np.asarray(mu)
 
     # ------------------------------------------------- by the layout and the costs alone
@@ -347,6 +402,22 @@ cdef class Outputs:
 
     cdef const label_t* true_labels(self, Py_ssize_t b) noexcept nogil:
         return &self.y[self.layout.first_part(b)]
+
+    cdef double true_score(self, Py_ssize_t b, const double* v) noexcept nogil:
+        """<v, phi(y_b)>, or <v, the target>."""
+        if self.soft == NULL:
+            return self.score(b, self.true_labels(b), v)
+        return self.loops.dot(v, self.soft + self.layout.offset(b), self.layout.size(b))
+
+    cdef void add_truth(self, Py_ssize_t b, double weight, double* mu) noexcept nogil:
+        """mu += weight times phi(y_b), or the target."""
+        cdef Py_ssize_t j
+        cdef const double* target = self.soft + self.layout.offset(b)
+        if self.soft == NULL:
+            self.add(b, self.true_labels(b), weight, mu)
+            return
+        for j in range(self.layout.size(b)):
+            mu[j] += weight * target[j]
 
     cdef const double* weights_of(self, Py_ssize_t b) noexcept nogil:
         """Weights of the block's parts, NULL for ones."""
@@ -375,25 +446,24 @@ cdef class Outputs:
 
     cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
         """L(y_b, labels)."""
-        cdef Py_ssize_t t
-        cdef const label_t* y = self.true_labels(b)
+        cdef Py_ssize_t t, first = self.layout.first_part(b)
         cdef const double* weights = self.weights_of(b)
         cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            cost = self.costs_of(y[t])[labels[t]]
+            cost = self.costs_at(first + t)[labels[t]]
             total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
         """unary = the parts' rows of v + costs of the labels: what max-margin oracles maximise."""
         cdef Py_ssize_t t, j, row = self.layout.row(b), k = self.layout.n_choices(b)
+        cdef Py_ssize_t first = self.layout.first_part(b)
         cdef double share, of_block = self.share(b)
-        cdef const label_t* y = self.true_labels(b)
         cdef const double* cost
         cdef const double* weights = self.weights_of(b)
         for t in range(self.layout.n_parts(b)):
             share = of_block if weights == NULL else of_block * weights[t]
-            cost = self.costs_of(y[t])
+            cost = self.costs_at(first + t)
             for j in range(k):
                 unary[t * row + j] = v[t * row + j] + share * cost[j]
             for j in range(k, row):
@@ -402,11 +472,11 @@ cdef class Outputs:
     cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
         """The expectation of L(y_b, .) under the marginals mu."""
         cdef Py_ssize_t t, row = self.layout.row(b), k = self.layout.n_choices(b)
-        cdef const label_t* y = self.true_labels(b)
+        cdef Py_ssize_t first = self.layout.first_part(b)
         cdef const double* weights = self.weights_of(b)
         cdef double cost, total = 0.0
         for t in range(self.layout.n_parts(b)):
-            cost = self.loops.dot(self.costs_of(y[t]), mu + t * row, k)
+            cost = self.loops.dot(self.costs_at(first + t), mu + t * row, k)
             total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 

@@ -104,16 +104,16 @@ cdef class SimplexOutputs(Outputs):
         mu[labels[0]] = 1.0
 
     cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
-        return self.costs_of(self.y[b])[labels[0]]
+        return self.costs_at(b)[labels[0]]
 
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil:
         cdef Py_ssize_t j
-        cdef const double* cost = self.costs_of(self.y[b])
+        cdef const double* cost = self.costs_at(b)
         for j in range(self.k):
             unary[j] = v[j] + cost[j]
 
     cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil:
-        return self.loops.dot(self.costs_of(self.y[b]), mu, self.k)
+        return self.loops.dot(self.costs_at(b), mu, self.k)
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,

@@ -7,7 +7,7 @@ import numpy as np
 from fastm4n.base.array_files import ModelFileError, read_arrays, understood, write_arrays
 from fastm4n.base.atomic import check_no_loop
 from fastm4n.base.checks import check_file
-from fastm4n.solvers.checkpoints import Pace, check_fingerprint
+from fastm4n.solvers.monitor import Pace, check_fingerprint
 from fastm4n.solvers.path import Breakpoint
 
 _PROBLEM, _BREAKPOINT, _STATE = "path problem", "path breakpoint", "path state"

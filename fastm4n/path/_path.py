@@ -23,7 +23,7 @@ from fastm4n.path._checkpoint import Checkpoint
 from fastm4n.path._folds import PathsOfParts
 from fastm4n.path._run import KAPPA, Run
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.solvers.history import HISTORY_KEYS
+from fastm4n.solvers.monitor import HISTORY_KEYS
 from fastm4n.solvers.path import N_NUMBERS, Breakpoint, smallest_alpha
 
 if TYPE_CHECKING:

@@ -22,15 +22,13 @@ from fastm4n.base.checks import (
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
-from fastm4n.solvers.checkpoints import IDLE, fingerprint
 from fastm4n.solvers.choice import as_solver
-from fastm4n.solvers.history import tqdm_bar
+from fastm4n.solvers.monitor import IDLE, fingerprint, tqdm_bar
 from fastm4n.solvers.path import PathFollower
-from fastm4n.tasks.kernels import named_kernel
-from fastm4n.tasks.pieces import Memory
+from fastm4n.tasks.base import Memory
 
 if TYPE_CHECKING:
     from typing import Any
@@ -128,8 +126,8 @@ class Run:
             raise ValueError(f"lengths is for SequenceTagger, not for {type(template).__name__}.")
         template._check_parameters()
         task = template._task_class(template)
-        pieces = task.read(Memory(X, y, sample_weight, lengths))
-        problem = self.problem = template._owned(task.problem(pieces))
+        X = task.read(X, lengths)
+        problem = self.problem = task.problem(Memory(X, y, sample_weight, lengths))
         features = problem.features
         solver = as_solver(template.solver)
         reason = solver.refusal(problem)
@@ -146,7 +144,7 @@ class Run:
             problem.loss, features, problem.weights, 1.0, template._seed())
         names = ("sampling", "step", "n_jobs", "accelerate", "cache", "cache_F", "cache_nu")
         driver = Driver(engine, **{name: options[name] for name in names})
-        fitted = problem.fitted(engine.mu, 1.0)
+        fitted = task.fitted(problem, 1.0, engine.mu)
         size = sum(array.size for name, array in fitted.items() if name.endswith("_"))
         self.follower = PathFollower(
             driver, self.eps, self.kappa, template.max_iter, alphas=self.alphas,
@@ -154,7 +152,7 @@ class Run:
             certified=self.method != "heuristic", warm_start=self.warm_start,
             rounded=size > FLOAT32_ABOVE,
         )
-        return pieces.X
+        return X
 
     def _check_estimator(self):
         """Refuse parameters of the estimator that paths do not support."""
@@ -207,7 +205,7 @@ class Run:
         """Compute the path from its current end."""
         bar = tqdm_bar(self.verbose, unit="breakpoint")
         try:
-            with named_kernel(getattr(self.template, "kernel", None)):
+            with self.problem.task.naming(self.problem):
                 while self._advance():
                     row = self._row()
                     self._show(row, bar)
@@ -280,8 +278,8 @@ class Run:
         with follower.stored_weights():
             weights = {
                 name: _copy(array, follower.rounded)
-                for name, array in self.problem.fitted(engine.mu, engine.alpha).items()
-                if not name.startswith("_")}
+                for name, array in self.problem.task.fitted(
+                    self.problem, engine.alpha, engine.mu).items() if not name.startswith("_")}
         if self.checkpoint is not None:
             self.checkpoint.add(len(self.points), point, weights, seconds)
             self.checkpoint.write_state(len(self.points) + 1, follower.state)

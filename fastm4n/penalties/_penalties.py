@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -158,10 +159,25 @@ class ResolvedPenalty:
 
 
 class _Penalty(NamesParameters, BaseEstimator):
-    """Base of the penalties."""
+    """Base of the penalties. ``docs/extending.md`` says how to add one.
 
-    # options in the table of cells, see `fastm4n.estimators._cells`
+    Attributes
+    ----------
+    known : dict of str to type
+        All penalties by name. A class joins when it is defined.
+    _variants : tuple of dict
+        Options in the table of cells, see `fastm4n.estimators._cells`.
+    _by_rows : bool
+        Whether thresholds are of whole rows of weights, the weights of a feature for all labels.
+    """
+
+    known: dict[str, Any] = {}
     _variants = ({},)
+    _by_rows = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _Penalty.known[cls.__name__] = cls
 
     def _resolved(self, families, missing, sample=None):
         """The result of `resolve_penalty` for this penalty."""
@@ -177,15 +193,16 @@ class _Penalty(NamesParameters, BaseEstimator):
                     of += f"[{name!r}]"
                 lower, upper = as_bounds(of, given[name], shape, name + "_")
             out[name] = lower, upper, thresholds.get(name, np.broadcast_to(0.0, shape))
-        return ResolvedPenalty(1.0 - ratio, isinstance(self, Group), out)
+        return ResolvedPenalty(1.0 - ratio, self._by_rows, out)
 
     def _ratio(self):
         ratio = getattr(self, "l1_ratio", 0.0)
         if not is_number(ratio, low=0.0, strict=False) or ratio > 1.0:
             raise ValueError(f"penalty: l1_ratio must be a number from 0 to 1, got {ratio!r}.")
-        if ratio == 1.0 and isinstance(self, Group):
+        if ratio == 1.0 and self._by_rows:
             raise ValueError(
-                "penalty: l1_ratio=1 leaves no quadratic term, which Group needs. Use 0.99.")
+                f"penalty: l1_ratio=1 leaves no quadratic term, which {type(self).__name__} needs. "
+                "Use 0.99.")
         return float(ratio)
 
     def _named(self, parameter, families, missing, pairs=False):
@@ -405,6 +422,8 @@ class Group(_Penalty):
     Group(l1_ratio=0.8)
     """
 
+    _by_rows = True
+
     def __init__(
         self, l1_ratio: float = 0.5, weights: float | ArrayLike | dict[str, Any] | None = None,
     ) -> None:
@@ -426,10 +445,15 @@ class Group(_Penalty):
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
+@cache
+def _named(name):
+    return NAMES[name]()
+
+
 def as_penalty(penalty):
-    """The penalty object of the parameter `penalty`."""
+    """The penalty object of the parameter `penalty`, one and the same for a name."""
     if isinstance(penalty, str) and penalty in NAMES:
-        return NAMES[penalty]()
+        return _named(penalty)
     if not isinstance(penalty, _Penalty):
         raise ValueError(
             "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "

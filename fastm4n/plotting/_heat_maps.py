@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import Array, FloatArray
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.graph import GraphTagger
+    from fastm4n.estimators.graphs import GraphTagger
+    from fastm4n.estimators.sequences import SequenceTagger
 
 # a heat map of more labels shows no numbers
 MOST_NUMBERED = 12

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, IntArray
     from fastm4n.data._graphs import Graphs
     from fastm4n.data._types import Labellings
-    from fastm4n.estimators.graph import GraphTagger
+    from fastm4n.estimators.graphs import GraphTagger
 
 # number of graphs shown by default
 MOST_GRAPHS = 4

@@ -3,15 +3,14 @@
 These functions are not fast, and the compiled code does not import them. Tests and benchmarks
 compare it with them.
 
-- `blocks`: the problem, its certificate and one step, for blocks of outputs of any kind.
+- `blocks`: the problem, its penalty and certificate, and one step, for outputs of any kind.
 - `block_coordinate`: block-coordinate Frank-Wolfe over them.
 - `passes`: passes over atoms, with pairwise and away steps and a cache, and accelerated passes.
 - `baselines`: batch Frank-Wolfe and stochastic subgradient steps, for comparisons.
 - `soft`: structured SVMs on factor graphs with soft agreement of nodes and factors.
-- `penalty`: bounds, the elastic net and groups instead of ||w||^2 / 2.
 - `outputs`: the three surrogates of a block, h and the oracle, for outputs of any kind.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
-  a permutation. `simplex_block`, `chain_block`, `permutation_block`: their oracles and blocks.
+  a permutation. `simplex_block`, `chain_block`: oracles and blocks of the first two.
 - `automaton`: sequences of labels with scores of n-grams, accepted by a finite automaton.
 - `forest`: labels of the nodes of a graph without cycles, with their oracles.
 - `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
@@ -36,10 +35,11 @@ from fastm4n.reference.block_coordinate import (
     SplitMix64,
     block_coordinate_frank_wolfe,
 )
-from fastm4n.reference.blocks import Blocks, Certificate
+from fastm4n.reference.blocks import Blocks, Certificate, Penalty
 from fastm4n.reference.chain import (
     chain_entropy,
     chain_indicator,
+    chain_tangent,
     max_marginals,
     score_labelling,
     span_probability,
@@ -69,21 +69,18 @@ from fastm4n.reference.forest import (
 )
 from fastm4n.reference.outputs import Outputs
 from fastm4n.reference.passes import AcceleratedPasses, Atom, AtomPasses
-from fastm4n.reference.penalty import Penalty
 from fastm4n.reference.permutation import (
+    PermutationBlocks,
+    PermutationOutputs,
     best_permutation,
+    max_min_permutation,
+    max_min_permutation_mirror_prox,
     permanent,
     permutation_entropy,
     permutation_indicator,
     permutation_marginals,
     round_to_birkhoff,
     sinkhorn,
-)
-from fastm4n.reference.permutation_block import (
-    PermutationBlocks,
-    PermutationOutputs,
-    max_min_permutation,
-    max_min_permutation_mirror_prox,
     vector_pairs,
 )
 from fastm4n.reference.simplex import (
@@ -104,7 +101,6 @@ from fastm4n.reference.simplex_block import (
     log_line_search,
     maximize_block,
 )
-from fastm4n.reference.tangent import chain_tangent
 
 __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",

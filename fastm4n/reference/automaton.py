@@ -1,6 +1,6 @@
 """Sequences whose labels depend on several before them, within what an automaton accepts.
 
-Conventions, in addition to those of `fastm4n.reference.chain`:
+Conventions, in addition to `fastm4n.reference.chain`:
 
 - A labelling y scores
 
@@ -9,9 +9,9 @@ Conventions, in addition to those of `fastm4n.reference.chain`:
   with n-grams g of labels, tuples of at least two labels. The weight of an n-gram that is not in
   `weights` is 0.
 - An automaton over labels is (transitions, accepting): transitions[d, label] is the state after d,
-  -1 for none, and state 0 is the start. Outputs are the labellings that end in an accepting state;
-  None lets all be outputs.
-- ``allowed`` (T, R) are the labels that each position may have; None allows all.
+  -1 for none, and state 0 is the start. Outputs are the labellings that end in an accepting state,
+  or all labellings for None.
+- ``allowed`` (T, R) are the labels that each position may have. None allows all.
 
 A state consists of the last q labels, one fewer than in the longest n-gram, and the automaton's
 state. There are up to R^q tuples of labels, listed as they are reached. The compiled recursions
@@ -53,7 +53,7 @@ def _ends(states, automaton):
 
 
 def _forward(unary, weights, automaton, allowed):
-    """Log-sums of the scores of what leads to each state, a dict for each of T + 1 positions."""
+    """Log-sums of the scores of all paths to each state, a dict for each of T + 1 positions."""
     messages = [{((), 0): 0.0}]
     for t in range(len(unary)):
         reached = {}

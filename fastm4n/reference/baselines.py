@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fastm4n.reference.block_coordinate import SplitMix64, _visits
-from fastm4n.reference.blocks import _minus, _plus, _times
-from fastm4n.reference.penalty import Penalty
+from fastm4n.reference.blocks import Penalty, _minus, _plus, _times
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from fastm4n.base.types import Parts
     from fastm4n.reference.blocks import Blocks
     from fastm4n.reference.chain_block import ChainBlocks
-    from fastm4n.reference.permutation_block import PermutationBlocks
+    from fastm4n.reference.permutation import PermutationBlocks
     from fastm4n.reference.simplex_block import SimplexBlocks
 
 
@@ -47,7 +47,7 @@ class BatchResult(NamedTuple):
     """
 
     states: list[Any]
-    w: tuple[Any, ...]
+    w: Parts
     history: np.ndarray
 
 
@@ -58,14 +58,14 @@ class SubgradientResult(NamedTuple):
     ``history`` has a row (pass, primal at the average) for each evaluated pass.
     """
 
-    w_average: tuple[Any, ...]
-    w: tuple[Any, ...]
+    w_average: Parts
+    w: Parts
     history: np.ndarray
 
 
 def _check_not_empty(blocks):
     if blocks.n == 0:
-        raise ValueError("blocks has no examples; give it at least one.")
+        raise ValueError("blocks has no examples: give it at least one.")
 
 
 def _zeros(blocks):
@@ -93,8 +93,8 @@ def batch_frank_wolfe(blocks: Blocks, *, n_iter: int) -> BatchResult:
     Returns
     -------
     BatchResult
-        (states, w, history), with n_iter + 1 rows of history.  The dual never falls, and each
-        gap is at least P(w) - P*, as that of `Blocks.certificate`.
+        (states, w, history), with n_iter + 1 rows of history.  The dual never falls, and each gap
+        is at least P(w) - P*, as in `Blocks.certificate`.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def batch_frank_wolfe(blocks: Blocks, *, n_iter: int) -> BatchResult:
 
     Notes
     -----
-    The start is `Blocks.start`.  For "max_min" the line search is on a lower bound of the dual; for
-    "log" of sequences and permutations the step is one in natural parameters.
+    The start is `Blocks.start`.  For "max_min" the line search is on a lower bound of the dual. For
+    "log" of sequences and permutations the step is in natural parameters.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def stochastic_subgradient(
         P is minimised over lower <= w <= upper ([1]_, section H.1), instead of over all w: as in
         `Blocks`, whose own bounds are the default.
     primal_every : int
-        The history gets a row after each primal_every passes and after the last; a row costs
+        The history gets a row after each primal_every passes and after the last. A row costs
         n more oracle calls.
 
     Returns
@@ -199,7 +199,7 @@ def stochastic_subgradient(
 
     Notes
     -----
-    An inexact oracle (that of "max_min" of chains ends at its tolerance) makes of s_i an
+    An inexact oracle (for "max_min" of chains it ends at its tolerance) makes of s_i an
     epsilon-subgradient, with its error for epsilon, by which the bound above grows.
 
     Examples

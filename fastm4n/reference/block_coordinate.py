@@ -1,6 +1,6 @@
 """Block-coordinate Frank-Wolfe, passes of visits to single blocks, for outputs of any kind.
 
-The problem is that of `fastm4n.reference.blocks`, with its notation.
+The problem and its notation are in `fastm4n.reference.blocks`.
 
 References
 ----------
@@ -21,7 +21,7 @@ from fastm4n.reference.blocks import _between, _plus
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray
+    from fastm4n.base.types import FloatArray, Parts
     from fastm4n.reference.blocks import Blocks, Certificate
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -69,7 +69,7 @@ def _shuffle(order, rng):
 
 
 def _draw(masses, rng):
-    """A block with probability proportional to its mass; None if there is no mass left."""
+    """A block with probability proportional to its mass, or None if there is no mass left."""
     cumulative = np.cumsum(masses)
     if cumulative[-1] <= 0:
         return None
@@ -80,7 +80,7 @@ def _draw(masses, rng):
 
 
 def _visits(sampling, pass_number, order, p, stale_gaps, rng):
-    """The blocks of one pass; gap sampling reads the gaps as they are at each visit."""
+    """The blocks of one pass. Gap sampling reads the gaps as they are at each visit."""
     if sampling == "permutation" or (sampling == "gap" and pass_number == 1):
         _shuffle(order, rng)
         yield from order
@@ -93,7 +93,7 @@ def _visits(sampling, pass_number, order, p, stale_gaps, rng):
 
 
 class BlockPasses:
-    """Passes of visits, one at a time.
+    """Passes, visit by visit.
 
     A visit of block i calls its oracle at its scores v for a point s, stores the block's gap, and
     moves the block towards s.
@@ -113,9 +113,9 @@ class BlockPasses:
     z : tuple of arrays
         w before prox.
     gaps : array of shape (n,)
-        Of each block when its oracle was last called.
+        The gap of each block when its oracle was last called.
     average, z_average : list and tuple of arrays
-        Averages of the states and of z weighted by their numbers, of fixed steps; else None.
+        Averages of the states and of z weighted by their numbers, of fixed steps, else None.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class BlockPasses:
         if step not in ("line_search", "fixed", "exact"):
             raise ValueError(f"unknown step {step!r}")
         if step == "fixed" and blocks.is_natural:
-            raise ValueError("steps of natural parameters are not fixed; use step='line_search'.")
+            raise ValueError("steps of natural parameters are not fixed: use step='line_search'.")
         self.blocks, self.step = blocks, step
         self.rng = SplitMix64(random_state)
         self.order = list(range(blocks.n))
@@ -188,7 +188,7 @@ class BlockPasses:
             self.z_average = _between(self.z_average, self.z, share)
         self.n_visits += 1
 
-    def scores(self, i: int) -> tuple[Any, ...]:
+    def scores(self, i: int) -> Parts:
         """v_i at the present w."""
         return self.blocks.scores(i, self.blocks.prox(self.z))
 
@@ -197,7 +197,7 @@ class BlockPasses:
         return list(self._points)
 
     def certificate(self) -> Certificate:
-        """Primal, dual and gap, from nothing but mu or its average; all gaps are refreshed."""
+        """Primal, dual and gap, from nothing but mu or its average. All gaps are refreshed."""
         found = self.blocks.certificate_of_points(self.points())
         self.refresh(found.block_gaps)
         return found if self.average is None else self.blocks.certificate(self.average)
@@ -208,18 +208,18 @@ class BlockPasses:
 
 
 class Result(NamedTuple):
-    """What `block_coordinate_frank_wolfe` returns.
+    """Result of `block_coordinate_frank_wolfe`.
 
-    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays, prox(z(mu)); ``history``
-    has a row (pass, primal, dual, gap) for each certified pass; ``average`` and ``w_average`` are
+    ``states`` are the blocks' last states, and ``w`` is a tuple of arrays, prox(z(mu)). ``history``
+    has a row (pass, primal, dual, gap) for each certified pass. ``average`` and ``w_average`` are
     the averaged states of fixed steps and prox of the averaged z, and None for the other steps.
     """
 
     states: list[Any]
-    w: tuple[Any, ...]
+    w: Parts
     history: np.ndarray
     average: list[Any] | None = None
-    w_average: tuple[Any, ...] | None = None
+    w_average: Parts | None = None
 
 
 def block_coordinate_frank_wolfe(
@@ -227,19 +227,19 @@ def block_coordinate_frank_wolfe(
     step: Literal["line_search", "fixed", "exact"] = "line_search", n_passes: int,
     random_state: int = 0, gap_every: int = 10, states: list[Any] | None = None,
 ) -> Result | None:
-    """Maximise D(mu) block by block ([1]_, Algorithm 1; [2]_, Algorithms 1, 2).
+    """Maximise D(mu) block by block ([1]_, Algorithm 1, and [2]_, Algorithms 1, 2).
 
     Parameters
     ----------
     blocks : Blocks
     sampling : {"gap", "uniform", "permutation"}
-        "permutation" visits all blocks in a new order every pass; "uniform" draws each
-        visit; "gap" ([2]_, section 3.1) draws with probability proportional to p_i g_i, as
+        "permutation" visits all blocks in a new order every pass. "uniform" draws each
+        visit. "gap" ([2]_, section 3.1) draws with probability proportional to p_i g_i, as
         last met, after a first pass in a random order.
     step : {"line_search", "fixed", "exact"}
-        "line_search" is `Blocks.step`; "fixed" is gamma = 2 n / (t + 2 n) after t visits, with
-        the average of the iterates weighted by their number; "exact" maximises the dual over
-        the block (labels under "max_margin", and under "max_min" with the 0-1 cost; for "log"
+        "line_search" is `Blocks.step`. "fixed" is gamma = 2 n / (t + 2 n) after t visits, with
+        the average of the iterates weighted by their number. "exact" maximises the dual over
+        the block (labels under "max_margin", and under "max_min" with the 0-1 cost, and for "log"
         it is the line search).
     n_passes : int
         A pass is n visits.

@@ -14,7 +14,7 @@ functions h_i of the surrogate, which vanish at phi(y_i),
 gap a factor 1/2: both misprints).
 
 With another penalty, alpha Omega(w), w(mu) is prox of z(mu), the sum above, and the dual has
--alpha Omega*(z(mu)) for its last term: see `fastm4n.reference.penalty`.  With bounds alone,
+-alpha Omega*(z(mu)) for its last term: see `Penalty`. With bounds alone,
 lower <= w <= upper, w(mu) = clip(z(mu), lower, upper), and the last term is
 -(alpha / 2) ||w(mu)||^2 - alpha <w(mu), z(mu) - w(mu)> ([2]_, appendix H).
 
@@ -38,18 +38,100 @@ References
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fastm4n.reference.penalty import Penalty
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Literal
+    from typing import Any
 
-    from fastm4n.base.types import FloatArray
-    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.base.types import FloatArray, Parts, SurrogateName
+
+
+def _parts(value, n_parts):
+    """A number or an array for each part of w."""
+    return value if isinstance(value, tuple) else (value,) * n_parts
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Omega of tuples of arrays, the parts of w: bounds, the elastic net or groups.
+
+    P(w) has the term alpha Omega(w), with m > 0, t >= 0, and one of
+
+        Omega(w) = (m / 2) ||w||^2 + sum_j t_j |w_j|,  lower <= w <= upper,
+        Omega(w) = (m / 2) ||w||^2 + sum_g t_g ||w_g||,  g the groups that `axis` says.
+
+    D(mu) has -alpha Omega*(z(mu)), with z(mu) = (1 / alpha) sum_i p_i Phi(x_i) (phi(y_i) - mu_i),
+    and w(mu) = argmax_w <w, z> - Omega(w).  By Omega(w) + Omega*(z) = <w, z> at this w, P - D is
+    the sum of the blocks' gaps, as it is for ||w||^2 / 2.  Omega* is (1 / m)-smooth: a lower bound
+    of what a step gains has the curvature of ||w||^2 / 2 divided by m.
+
+    Parameters
+    ----------
+    bounds : pair (lower, upper), optional
+        Each a number, or a tuple of a number or an array for each part of w.
+    thresholds : float or tuple, default=0.0
+        t, in the same way. With `axis` it is t_g, and broadcasts to the norms of the groups.
+    modulus : float, default=1.0
+        m.
+    axis : int, optional
+        The axis of the parts along a group. By default each weight is its own group.
+
+    Examples
+    --------
+    >>> Penalty(thresholds=1.0, modulus=0.5).prox((np.array([-2.0, 0.5, 3.0]),))
+    (array([-2.,  0.,  4.]),)
+    """
+
+    bounds: Any = None
+    thresholds: object = 0.0
+    modulus: float = 1.0
+    axis: int = None
+
+    def box(self, n_parts: int) -> tuple[Parts, Parts]:
+        """The bounds, (lower, upper), each a tuple with a number or an array for each part."""
+        lower, upper = (-np.inf, np.inf) if self.bounds is None else self.bounds
+        lower, upper = _parts(lower, n_parts), _parts(upper, n_parts)
+        for name, bound in ("lower", lower), ("upper", upper):
+            if len(bound) != n_parts:
+                raise ValueError(
+                    f"the {name} bounds have {len(bound)} parts, but w has {n_parts}: "
+                    "give a number, or one entry for each part.")
+        for k, (low, high) in enumerate(zip(lower, upper, strict=True)):
+            if not np.all(np.asarray(low) <= high):
+                raise ValueError(
+                    f"bounds of part {k} of w have a lower one above the upper, or NaN: "
+                    "give lower <= upper.")
+        return lower, upper
+
+    def _size(self, part):
+        if self.axis is None:
+            return np.abs(part)
+        return np.sqrt(np.sum(part**2, axis=self.axis, keepdims=True))
+
+    def prox(self, z: Parts) -> Parts:
+        """argmax_w <w, z> - Omega(w)."""
+        thresholds = _parts(self.thresholds, len(z))
+        out = []
+        for part, t, low, high in zip(z, thresholds, *self.box(len(z)), strict=True):
+            size = self._size(part)
+            shrunk = np.where(size > t, part * (1.0 - t / np.maximum(size, 1e-300)), 0.0)
+            out.append(np.clip(shrunk / self.modulus, low, high))
+        return tuple(out)
+
+    def value(self, w: Parts) -> float:
+        """Omega(w), for w within the bounds."""
+        return float(sum(
+            0.5 * self.modulus * np.sum(part**2) + np.sum(t * self._size(part))
+            for part, t in zip(w, _parts(self.thresholds, len(w)), strict=True)))
+
+    def conjugate(self, z: Any) -> float:
+        """Omega*(z)."""
+        w = self.prox(z)
+        return float(sum(np.sum(a * b) for a, b in zip(w, z, strict=True))) - self.value(w)
 
 
 class Certificate(NamedTuple):
@@ -105,7 +187,7 @@ class Blocks:
     surrogate : {"max_margin", "max_min", "log"}
     alpha : float
     weights : array of shape (n,) or None
-        Positive, divided by their sum; equal if None.
+        Positive, divided by their sum. Equal if None.
     penalty : Penalty, pair (lower, upper) or None
         Omega, or a pair of bounds. Parts that are not fitted are zero anyway.
     """
@@ -122,9 +204,8 @@ class Blocks:
     has_natural_step = True  # of the log surrogate, whose states are natural parameters
 
     def __init__(
-        self, n: int, surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
-        weights: FloatArray | None = None,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+        self, n: int, surrogate: SurrogateName, alpha: float, weights: FloatArray | None = None,
+        penalty: Any = None,
     ) -> None:
         self.n, self.surrogate, self.alpha = n, surrogate, alpha
         self.penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
@@ -138,7 +219,7 @@ class Blocks:
         raise NotImplementedError
 
     def features(self, i: int, parts: Any) -> Any:
-        """Phi(x_i) parts, in the form of w; <w, it> = <v_i, parts>."""
+        """Phi(x_i) parts, in the form of w: <w, it> = <v_i, parts>."""
         raise NotImplementedError
 
     def truth(self, i: int) -> Any:
@@ -149,46 +230,42 @@ class Blocks:
         """The cost of the block's positions."""
         return self.cost
 
-    def point(self, i: int, state: dict[str, Any]) -> tuple[Any, ...]:
+    def point(self, i: int, state: dict[str, Any]) -> Parts:
         """``(*mu_i, h_i(mu_i))``, from nothing but the block's state."""
         if self.is_natural:
             return self.outputs.gibbs(state)[:-1]
         return *state, self.outputs.concave_part(
             state, self.surrogate, self.y[i], self.cost_of(i))
 
-    def oracle(self, i: int, v: tuple[Any, ...]) -> tuple[Any, ...]:
+    def oracle(self, i: int, v: Parts) -> Parts:
         """``(*s, h_i(s), upper)``: a maximiser s of h_i(s) + <v, s> and a bound of the maximum."""
         return self.outputs.oracle(
             v, self.surrogate, self.y[i], self.cost_of(i), self.oracle_tol)
 
-    def oracle_of_visit(
-        self, i: int, v: tuple[Any, ...], starts: dict[str, Any],
-    ) -> tuple[Any, ...]:
+    def oracle_of_visit(self, i: int, v: Parts, starts: dict[str, Any]) -> Parts:
         """The oracle of visits, which may be less exact.
 
         starts is a dictionary, at first empty, for starts of the next visit of a block.
         """
         return self.oracle(i, v)
 
-    def block_maximizer(self, i: int, v: tuple[Any, ...], mu: tuple[Any, ...]) -> Any:
+    def block_maximizer(self, i: int, v: Parts, mu: Parts) -> Any:
         """The point of block i that maximises the dual, the other blocks being fixed."""
-        raise ValueError("only labels have exact steps; use step='line_search'.")
+        raise ValueError("only labels have exact steps: use step='line_search'.")
 
-    def inner(self, one: tuple[Any, ...], other: Any) -> float:
+    def inner(self, one: Parts, other: Any) -> float:
         """<one, other>, of two w."""
         return _inner(one, other)
 
-    def change_of_w(
-        self, i: int, old: tuple[FloatArray], new: list[FloatArray] | tuple[FloatArray],
-    ) -> tuple[FloatArray]:
+    def change_of_w(self, i: int, old: Parts, new: Parts) -> Parts:
         """The change of w(mu) when mu_i goes from old to new."""
         return _times(self.p[i] / self.alpha, self.features(i, _minus(old, new)))
 
-    def fitted(self, w: tuple[FloatArray]) -> tuple[FloatArray]:
+    def fitted(self, w: Parts) -> Parts:
         """w with zeros in the parts that are not fitted. By default all are fitted."""
         return w
 
-    def primal_weights(self, points: list[Any]) -> tuple[Any, ...]:
+    def primal_weights(self, points: list[Any]) -> Parts:
         """z(mu)  ([1]_, section 5.1, its sign put right), of points ``(*mu_i, h_i)``.
 
         It is w(mu) for Omega(w) = ||w||^2 / 2. Otherwise w(mu) is its prox.
@@ -196,22 +273,20 @@ class Blocks:
         return _total(
             self.change_of_w(i, self.truth(i), mu) for i, (*mu, _) in enumerate(points))
 
-    def prox(self, z: tuple[Any, ...]) -> tuple[Any, ...]:
+    def prox(self, z: Parts) -> Parts:
         """w = prox(z), equal to z if Omega(w) is ||w||^2 / 2."""
         return z if self.is_plain else self.fitted(self.penalty.prox(z))
 
-    def conjugate(self, z: tuple[Any, ...]) -> float:
+    def conjugate(self, z: Parts) -> float:
         """Omega*(z), over the parts that are fitted."""
         w = self.prox(z)
         return self.inner(w, z) - self.omega(w)
 
-    def omega(self, w: tuple[Any, ...]) -> float:
+    def omega(self, w: Parts) -> float:
         """Omega(w)."""
         return self.penalty.value(w)
 
-    def examine(
-        self, w: tuple[Any, ...],
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], float]:
+    def examine(self, w: Parts) -> tuple[list[Parts], list[Parts], float]:
         """Every block's scores and oracle at w, and P(w).
 
         Returns
@@ -229,14 +304,13 @@ class Blocks:
             for i, (v, answer) in enumerate(zip(scores, answers, strict=True))]
         return scores, answers, float(self.p @ losses) + self.alpha * self.omega(w)
 
-    def gap(self, v: tuple[Any, ...], point: tuple[Any, ...], upper: float) -> float:
+    def gap(self, v: Parts, point: Parts, upper: float) -> float:
         """g_i of a block at its scores v, for an upper bound of its oracle's value."""
         *mu, h = point
         return max(0.0, upper - h - _inner(v, mu))
 
     def certificate_of(
-        self, points: list[Any], z: tuple[Any, ...], scores: list[Any], answers: list[Any],
-        primal: float,
+        self, points: list[Any], z: Parts, scores: list[Any], answers: list[Any], primal: float,
     ) -> Certificate:
         """The certificate at the points, where z = z(mu), and its prox has been examined."""
         gaps = np.array([
@@ -250,11 +324,11 @@ class Blocks:
         z = self.primal_weights(points)
         return self.certificate_of(points, z, *self.examine(self.prox(z)))
 
-    def certificate(self, states: list[Any] | tuple[Any, ...]) -> Certificate:
+    def certificate(self, states: list[Any]) -> Certificate:
         """Primal, dual and gap at w(mu), from nothing but the states.
 
         The gap is at least P(w) - P*: the primal has upper bounds on the oracles' values, and
-        the dual is at most P* ([1]_, E.1 and E.2; [2]_, equation 6).
+        the dual is at most P* ([1]_, E.1 and E.2, and [2]_, equation 6).
         """
         return self.certificate_of_points(
             [self.point(i, state) for i, state in enumerate(states)])
@@ -275,9 +349,9 @@ class Blocks:
             for nodes, *others in states]
 
     def step(
-        self, group: Sequence[int], states: list[Any], points: list[Any], z: tuple[FloatArray],
+        self, group: Sequence[int], states: list[Any], points: list[Any], z: Parts,
         scores: list[Any], answers: list[Any],
-    ) -> tuple[FloatArray]:
+    ) -> Parts:
         """One step of length gamma of the blocks of a group, from the answers of their oracles.
 
         Let q = alpha ||sum_i (p_i / alpha) Phi(x_i) (s_i - mu_i)||^2, sums being over the group.
@@ -288,7 +362,7 @@ class Blocks:
 
             gamma sum_i p_i [ h_i(s_i) + <v_i, s_i> - h_i(mu_i) - <v_i, mu_i> ] - (gamma^2 / 2) q.
 
-        *log* of labels: likewise, with the gamma that maximises the dual (`log_line_search`).
+        *log* of labels: the same, with the gamma that maximises the dual (`log_line_search`).
 
         *log* of others: the natural parameters theta_i move to theta_i + gamma (v_i - theta_i), and
         mu_i with them ([3]_ moves mu_i on the line to s_i, for which the distribution that mu_i
@@ -311,10 +385,10 @@ class Blocks:
         ----------
         group : sequence of int
         states, points : list
-            Of all blocks; those of the group are replaced.
+            Of all blocks. Those of the group are replaced.
         z : tuple of arrays
         scores, answers : list
-            Of the group's blocks at w = prox(z), as those that `examine` returns.
+            For the group's blocks at w = prox(z), as `examine` returns them.
 
         Returns
         -------
@@ -324,7 +398,7 @@ class Blocks:
         old = [points[i] for i in group]
 
         def change_to(new):
-            """What w gains when the group goes to the points new, with their h."""
+            """The change of w when the group goes to the points new, with their h."""
             return _total(
                 self.change_of_w(i, a[:-1], b[:-1])
                 for i, a, b in zip(group, old, new, strict=True))

@@ -1,6 +1,6 @@
 """Sequences of labels: inference on a chain, whose marginal polytope is theirs.
 
-Conventions, in addition to those of `fastm4n.reference.simplex`:
+Conventions, in addition to `fastm4n.reference.simplex`:
 
 - A labelling y of T positions with R labels has the score
 
@@ -50,7 +50,7 @@ def _check_reached(forward, t):
 
 
 def _log_sum_exp(a):
-    """log(sum(exp(a), axis=0)); -inf for a column of -inf."""
+    """log(sum(exp(a), axis=0)), -inf for a column of -inf."""
     top = np.max(a, axis=0)
     finite = np.where(top == -np.inf, 0.0, top)
     with np.errstate(divide="ignore"):
@@ -103,8 +103,8 @@ def viterbi(unary: FloatArray, pairwise: FloatArray) -> tuple[IntArray, float]:
     Returns
     -------
     path : array of int of shape (T,)
-        Of several maximisers the one with the smallest last label, then with the smallest label
-        before it, and so on.
+        If there are several maximisers, the one with the smallest last label, then with the
+        smallest label before it, and so on.
     score : float
 
     Examples
@@ -148,7 +148,7 @@ def viterbi_kbest(
     paths : array of int of shape (k', T)
         k' is k, or the number of allowed labellings if there are fewer.
     scores : array of shape (k',)
-        Descending; equal scores are in the order of `viterbi`, that of the reversed paths.
+        Descending. Equal scores are in the order of `viterbi`, that of the reversed paths.
 
     Examples
     --------
@@ -188,8 +188,8 @@ def sum_product(unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, Fl
     """Marginals of the distribution q(y) ∝ exp s(y), and its log-partition.
 
     The oracle of the log surrogate: nodes and edges maximise H(mu) + <(unary, pairwise), mu>,
-    whose maximum is the log-partition log sum_y exp s(y).  In logarithms, and each message
-    shifted by a constant so that a long chain costs no digits:
+    whose maximum is the log-partition log sum_y exp s(y). Messages are logarithms minus a
+    constant, by which a long chain loses no digits:
 
         f_0 = unary[0],   f_{t+1}[j] = unary[t+1, j] + log sum_i exp(f_t[i] + pairwise[t, i, j]),
         b_{T-1} = 0,      b_t[i] = log sum_j exp(pairwise[t, i, j] + unary[t+1, j] + b_{t+1}[j]),
@@ -277,16 +277,16 @@ def span_probability(
 ) -> float:
     """P(a span of the labels `members` starts at `start`, goes on, and ends before `stop`).
 
-    A chain is Markov, so that this is P(it starts with label j), summed over j, times conditional
+    A chain is Markov. This is the sum over j of P(it starts with label j) times conditional
     probabilities edges[t] / nodes[t] of the transitions.
 
     Parameters
     ----------
     nodes : array of shape (T, R)
     edges : array of shape (T-1, R, R)
-        What `sum_product` gives.
+        Marginals from `sum_product`.
     starts : array of bool of shape (R + 1, R)
-        Transitions at which a span starts; the last row is for the first position.
+        Transitions at which a span starts. The last row is for the first position.
     continues : array of bool of shape (R, R)
         Transitions at which a span goes on.
     members : array of bool of shape (R,)
@@ -357,9 +357,9 @@ def _entropy(m):
 def chain_entropy(nodes: FloatArray, edges: FloatArray) -> float:
     """Shannon entropy of the chain with these marginals, in nats.
 
-    By the chain rule  q(y) = prod_t edges[t, y_t, y_{t+1}] / prod_{0<t<T-1} nodes[t, y_t],
-    so that the entropies of the *interior* nodes are subtracted from those of the edges
-    (section 5.3 of [1]_ subtracts all nodes: a misprint).
+    By the chain rule  q(y) = prod_t edges[t, y_t, y_{t+1}] / prod_{0<t<T-1} nodes[t, y_t].
+    The entropies of the *interior* nodes are subtracted from the entropies of the edges (section
+    5.3 of [1]_ subtracts all nodes: a misprint).
 
     Parameters
     ----------
@@ -380,3 +380,63 @@ def chain_entropy(nodes: FloatArray, edges: FloatArray) -> float:
     if len(nodes) == 1:
         return max(0.0, _entropy(nodes[0]))
     return max(0.0, sum(map(_entropy, edges)) - sum(map(_entropy, nodes[1:-1])))
+
+
+def _dual_log_sum_exp(x, dx, axis):
+    """log(sum(exp(x))) and its derivative along dx: the mean of dx under the softmax of x."""
+    top = np.max(x, axis=axis, keepdims=True)
+    e = np.exp(x - np.where(top == -np.inf, 0.0, top))
+    total = e.sum(axis=axis, keepdims=True)
+    with np.errstate(divide="ignore"):
+        value = (top + np.log(total)).squeeze(axis)
+    slope = (e * dx).sum(axis=axis) / np.maximum(total, 1e-300).squeeze(axis)
+    return value, slope
+
+
+def chain_tangent(
+    unary: FloatArray, pairwise: FloatArray, d_unary: FloatArray, d_pairwise: FloatArray,
+) -> tuple[FloatArray]:
+    """Marginals of a chain and log-partition, and their derivatives along a direction.
+
+    By dual numbers: every message of the forward and backward recursions is a pair, its value and
+    its derivative. The derivative of a marginal is the marginal times that of its logarithm.
+
+    Parameters
+    ----------
+    unary, d_unary : array of shape (T, R)
+    pairwise, d_pairwise : array of shape (R, R) or (T-1, R, R)
+
+    Returns
+    -------
+    nodes, edges, log_partition : array of shape (T, R), of shape (T-1, R, R), float
+    d_nodes, d_edges, d_log_partition
+        Of the same shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = chain_tangent(np.zeros((1, 2)), np.zeros((2, 2)), np.eye(2)[:1], np.zeros((2, 2)))
+    >>> found[0].tolist(), found[3].tolist(), found[5]
+    ([[0.5, 0.5]], [[0.25, -0.25]], 0.5)
+    """
+    unary, pairwise = _as_chain(unary, pairwise)
+    d_unary, d_pairwise = _as_chain(d_unary, d_pairwise)
+    T = len(unary)
+    f, df = unary.copy(), d_unary.copy()
+    b, db = np.zeros_like(unary), np.zeros_like(unary)
+    for t in range(T - 1):
+        value, slope = _dual_log_sum_exp(
+            f[t][:, None] + pairwise[t], df[t][:, None] + d_pairwise[t], axis=0)
+        f[t + 1] += value
+        df[t + 1] += slope
+    for t in range(T - 2, -1, -1):
+        b[t], db[t] = _dual_log_sum_exp(
+            pairwise[t] + unary[t + 1] + b[t + 1], d_pairwise[t] + d_unary[t + 1] + db[t + 1],
+            axis=1)
+    log_z, d_log_z = _dual_log_sum_exp(f[-1], df[-1], axis=0)
+    nodes = np.exp(f + b - log_z)
+    d_nodes = nodes * (df + db - d_log_z)
+    joint = f[:-1, :, None] + pairwise + (unary + b)[1:, None, :]
+    d_joint = df[:-1, :, None] + d_pairwise + (d_unary + db)[1:, None, :]
+    edges = np.exp(joint - log_z)
+    return nodes, edges, float(log_z), d_nodes, edges * (d_joint - d_log_z), float(d_log_z)

@@ -28,12 +28,11 @@ from fastm4n.reference.outputs import Outputs
 from fastm4n.reference.simplex import _log_normalize
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastm4n.base.types import Array, Cost, FloatArray
-    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.base.types import Array, Cost, FloatArray, Parts, SurrogateName
 
 
 class ChainOutputs(Outputs):
@@ -44,19 +43,17 @@ class ChainOutputs(Outputs):
     """
 
     @classmethod
-    def best(cls, v: tuple[FloatArray, FloatArray]) -> tuple[tuple[FloatArray, FloatArray], float]:
+    def best(cls, v: Parts) -> tuple[Parts, float]:
         path, value = viterbi(*v)
         return _summed(*chain_indicator(path, v[0].shape[1])), value
 
     @classmethod
-    def gibbs(cls, v: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray, float, float]:
+    def gibbs(cls, v: Parts) -> Any:
         nodes, edges, log_partition = sum_product(*v)
         return *_summed(nodes, edges), chain_entropy(nodes, edges), log_partition
 
     @classmethod
-    def game(
-        cls, v: tuple[FloatArray, FloatArray], cost: Cost, tol: float,
-    ) -> tuple[tuple[FloatArray, FloatArray], float]:
+    def game(cls, v: Parts, cost: Cost, tol: float) -> tuple[Parts, float]:
         nodes, transitions, _, _, upper, _ = max_min_column_generation(*v, cost, tol)
         return (nodes, transitions), upper
 
@@ -132,7 +129,7 @@ def max_min_mirror_prox_chain(
         eta <G(z_half) - G(z), z_half - z_next>  <=  D(z_half, z) + D(z_next, z_half).
 
     The left side is eta times two couplings, of nu_half - nu with mu_half - mu_next and of
-    mu_half - mu with nu_half - nu_next; since eta K a b <= (a^2 + b^2) / 2 for eta K <= 1, the
+    mu_half - mu with nu_half - nu_next. Since eta K a b <= (a^2 + b^2) / 2 for eta K <= 1, the
     inequality holds for
 
         eta = 1 / K = 2 sqrt(T) / c.
@@ -204,7 +201,7 @@ def max_min_mirror_prox_chain(
 
 def max_min_column_generation(
     unary: FloatArray, pairwise: FloatArray, cost: FloatArray, tol: float = 1e-9,
-) -> tuple[FloatArray]:
+) -> tuple[Any, ...]:
     """Max-min oracle by column generation: exact, and asking for nothing but Viterbi.
 
     Some labellings y_c are kept, the columns.  The game over their mixtures p,
@@ -305,7 +302,7 @@ def _fitted(parts, fit):
     ))
 
 
-def chain_scores(x: FloatArray, w: ChainWeights) -> tuple[FloatArray, FloatArray]:
+def chain_scores(x: FloatArray, w: ChainWeights) -> Parts:
     """The scores v of one sequence.
 
     Parameters
@@ -344,7 +341,7 @@ def chain_features(
     nodes : array of shape (T, R)
     transitions : array of shape (R, R)
     fit : tuple of str
-        The parts of w that are fitted; the others are zero.
+        The parts of w that are fitted. The others are zero.
 
     Returns
     -------
@@ -416,11 +413,9 @@ class ChainBlocks(Blocks):
     outputs = ChainOutputs
 
     def __init__(
-        self, X: list[Array], y: list[NDArray[np.int64]], n_labels: int,
-        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
-        weights: FloatArray | None = None, cost: FloatArray | None = None,
-        fit: tuple[str, ...] = ChainWeights._fields, oracle_tol: float = 1e-9,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None,
+        self, X: list[Array], y: list[NDArray[np.int64]], n_labels: int, surrogate: SurrogateName,
+        alpha: float, weights: FloatArray | None = None, cost: FloatArray | None = None,
+        fit: tuple[str, ...] = ChainWeights._fields, oracle_tol: float = 1e-9, penalty: Any = None,
     ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
         unknown = set(fit) - set(ChainWeights._fields)
@@ -430,19 +425,14 @@ class ChainBlocks(Blocks):
         self.cost = 1.0 - np.eye(n_labels) if cost is None else np.asarray(cost, dtype=float)
         self.fit, self.oracle_tol = fit, oracle_tol
 
-    def scores(
-        self, i: int,
-        w: ChainWeights | tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
-    ) -> tuple[FloatArray, FloatArray]:
+    def scores(self, i: int, w: Parts) -> Parts:
         return chain_scores(self.X[i], ChainWeights(*w))
 
-    def features(self, i: int, parts: tuple[FloatArray, FloatArray]) -> ChainWeights:
+    def features(self, i: int, parts: Parts) -> ChainWeights:
         return chain_features(self.X[i], *parts, self.fit)
 
-    def fitted(
-        self, w: tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
-    ) -> ChainWeights:
+    def fitted(self, w: Parts) -> ChainWeights:
         return _fitted(w, self.fit)
 
-    def truth(self, i: int) -> tuple[FloatArray, FloatArray]:
+    def truth(self, i: int) -> Parts:
         return _summed(*chain_indicator(self.y[i], self.n_labels))

@@ -105,7 +105,7 @@ def best_attractive(
 def max_min_attractive(node_scores: ArrayLike, edges: ArrayLike, tables: Any, weights: Any) -> Any:
     """max over mu of sum_i weights_i min(p_i, 1 - p_i) + <scores, mu>, p_i = mu_i(1).
 
-    The 0-1 cost at nodes; mu is a mixture of labellings of graphs as in `best_attractive`, and
+    The 0-1 cost at nodes. mu is a mixture of labellings of graphs as in `best_attractive`, and
     p takes the values 0, 1/2 and 1.
 
     Returns

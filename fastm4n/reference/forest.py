@@ -1,6 +1,6 @@
 """Labellings of forests: inference on graphs without cycles, by messages up and down their trees.
 
-Conventions, in addition to those of `fastm4n.reference.simplex`:
+Conventions, in addition to `fastm4n.reference.simplex`:
 
 - A labelling y of n nodes with k labels has the score
 
@@ -94,7 +94,7 @@ def forest_score(
 
 
 def _upward(unary, edges, tables, order, parent_edge, message):
-    """What each node has of itself and its children, and what it sends to its parent."""
+    """The belief of each node from itself and its children, and its message to its parent."""
     belief, sent = np.array(unary, dtype=float), {}
     for node in reversed(order):
         e = parent_edge[node]
@@ -153,7 +153,7 @@ def forest_marginals(
 ) -> tuple[FloatArray, FloatArray, float]:
     """Marginals and log-partition of q(y) proportional to exp s(y), in log space ([1]_).
 
-    What a node sends a child leaves out what that child sent.
+    A message to a child leaves out the child's own message.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def displacement_tables(
 ) -> FloatArray:
     """Tables of edges that score the displacement between two places ([2]_).
 
-    Place l is (x, y) = (l % width, l // width); the weights of an edge are those of dx, dx^2, dy
+    Place l is (x, y) = (l % width, l // width). The weights of an edge are those of dx, dx^2, dy
     and dy^2, where (dx, dy) = (place of the first node - place of the second - shift) / unit.
 
     Parameters
@@ -270,7 +270,7 @@ def displacement_tables(
 class ForestOutputs(Outputs):
     """Labellings of a forest: v is (unary, tables), a point (nodes, pairs).
 
-    The edges are those of a derived class, which `of_edges` makes.
+    Derived classes, made by `of_edges`, have the edges.
     """
 
     edges: Any = ()

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fastm4n.base.types import Cost, FloatArray
+    from fastm4n.base.types import Cost, FloatArray, Parts
 
 
 class Outputs:
-    """The oracles of a block whose outputs are of one kind; derived classes have no instances."""
+    """The oracles of blocks of one kind of outputs. Derived classes have no instances."""
 
     @classmethod
     def best(cls, v: Any) -> Any:
@@ -70,7 +70,7 @@ class Outputs:
     @classmethod
     def entropy(cls, *mu: Any) -> Any:
         """The entropy, if mu determines it."""
-        raise ValueError("the entropy does not follow from mu; see gibbs, which has it.")
+        raise ValueError("the entropy does not follow from mu: gibbs returns it.")
 
     @classmethod
     def least_cost(cls, costs: FloatArray) -> float:
@@ -79,8 +79,7 @@ class Outputs:
 
     @classmethod
     def concave_part(
-        cls, mu: list[FloatArray] | tuple[Any, ...],
-        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        cls, mu: Parts, surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
         y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None,
         temperature: float = 1.0,
     ) -> float:
@@ -91,11 +90,11 @@ class Outputs:
         mu : tuple of arrays
         surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin" and "softmax_margin".
+            The truth, used by "max_margin" and "softmax_margin".
         cost : array of shape (k, k)
             Not used by "log".
         temperature : float
-            Of "softmax_margin".
+            Used by "softmax_margin".
 
         Returns
         -------
@@ -123,11 +122,10 @@ class Outputs:
 
     @classmethod
     def oracle(
-        cls, v: tuple[Any, ...],
-        surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
+        cls, v: Parts, surrogate: Literal["max_margin", "max_min", "log", "softmax_margin"],
         y: NDArray[np.int64] | int | None = None, cost: FloatArray | None = None, tol: float = 1e-9,
         temperature: float = 1.0,
-    ) -> tuple[Any, ...]:
+    ) -> Parts:
         """max_mu h(mu) + <v, mu> over the polytope, with what a certificate needs.
 
         Parameters
@@ -135,14 +133,14 @@ class Outputs:
         v : tuple of arrays
         surrogate : {"max_margin", "max_min", "log", "softmax_margin"}
         y : int, or array of int of shape (T,)
-            The truth; used by "max_margin", loss-augmented inference ([1]_, equation 9), and
+            The truth, used by "max_margin", loss-augmented inference ([1]_, equation 9), and
             "softmax_margin".
         cost : array of shape (k, k)
             Not used by "log".
         tol : float
             Accuracy of "max_min" for sequences.
         temperature : float
-            Of "softmax_margin".
+            Used by "softmax_margin".
 
         Returns
         -------
@@ -183,9 +181,7 @@ class Outputs:
         return *s, cls.concave_part(s, surrogate, y, cost), float(upper)
 
     @classmethod
-    def bounds(
-        cls, v: tuple[Any, ...], cost: FloatArray, mu: tuple[Any, ...], nu: FloatArray,
-    ) -> tuple[float, float]:
+    def bounds(cls, v: Parts, cost: FloatArray, mu: Parts, nu: FloatArray) -> tuple[float, float]:
         """Bounds on the value of the max-min problem from any feasible mu and nu.
 
         For the game  max_mu min_nu (1 / T) sum_t mu_t' cost nu_t + <v, mu>,

@@ -43,7 +43,7 @@ from fastm4n.reference.blocks import Certificate, _inner, _minus, _plus, _times,
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from fastm4n.base.types import FloatArray
+    from fastm4n.base.types import FloatArray, Parts
     from fastm4n.reference.blocks import Blocks
 
 # gaps and gains that are smaller than this share of what they are differences of are none
@@ -56,7 +56,7 @@ MOST_HITS = 10
 class Atom:
     """A point s of a block's polytope, as a tuple of parts, and a height l <= h_i(s)."""
 
-    point: tuple[Any, ...]
+    point: Parts
     height: float
     weight: float = 0.0
     used: int = 0
@@ -68,13 +68,13 @@ class AtomPasses(BlockPasses):
     Parameters
     ----------
     blocks : Blocks
-        Of "max_margin" or "max_min".
+        For "max_margin" or "max_min".
     step : {"line_search", "pairwise", "away"}
     random_state : int
         Seed.
     limit : int
         Most atoms that a block has when the oracle's answer joins them.  Of more, atoms without
-        weight go, those not used for longest first; then the two of least weight are merged.
+        weight go, those not used for longest first. Then the two of least weight are merged.
     cache : bool
         Whether atoms without weight are kept, and the oracle is not called where the best atom
         gains at least the larger of cache_F g_i and cache_nu g / (n p_i): g_i is the block's gap
@@ -131,7 +131,7 @@ class AtomPasses(BlockPasses):
         self.oracle_calls = self.cache_hits = 0
         self.hits = [0] * blocks.n  # since the oracle was last called
 
-    def mu(self, i: int) -> tuple[FloatArray]:
+    def mu(self, i: int) -> Parts:
         """sum_a weight_a s_a."""
         return _total(_times(atom.weight, atom.point) for atom in self.atoms[i])
 
@@ -139,7 +139,7 @@ class AtomPasses(BlockPasses):
         """t_i = sum_a weight_a l_a."""
         return sum(atom.weight * atom.height for atom in self.atoms[i])
 
-    def points(self) -> list[tuple[FloatArray, float]]:
+    def points(self) -> list[Any]:
         return [self.blocks.point(i, self.mu(i)) for i in range(self.blocks.n)]
 
     def refresh(self, gaps: FloatArray) -> None:
@@ -147,11 +147,11 @@ class AtomPasses(BlockPasses):
         self.refreshed_gap = float(self.blocks.p @ gaps)
 
     def threshold(self, i: int) -> Any:
-        """What the best atom at hand has to gain for the oracle not to be called."""
+        """The least gain of the best known atom that saves an oracle call."""
         p, n = self.blocks.p[i], self.blocks.n
         return max(self.cache_F * self.gaps[i], self.cache_nu * self.refreshed_gap / (n * p))
 
-    def look(self, i: int, v: tuple[FloatArray]) -> tuple[FloatArray, float, int, int]:
+    def look(self, i: int, v: Parts) -> tuple[FloatArray, float, int, int]:
         """Values l + <v, s> of the atoms, t_i + <v, mu_i>, the best atom and the worst in use."""
         atoms = self.atoms[i]
         values = np.array([atom.height + _inner(v, atom.point) for atom in atoms])
@@ -160,7 +160,7 @@ class AtomPasses(BlockPasses):
         return values, float(weights @ values), int(np.argmax(values)), int(worst)
 
     def add(self, i: int, point: list[FloatArray], height: float) -> int:
-        """Number of the atom, which is new or not; of two heights it has the larger."""
+        """Number of the atom, new or known, with the larger of two heights."""
         atoms = self.atoms[i]
         for a, atom in enumerate(atoms):
             if all(map(np.array_equal, atom.point, point)):
@@ -172,7 +172,7 @@ class AtomPasses(BlockPasses):
         return len(atoms) - 1
 
     def prune(self, i: int, keep: Any) -> None:
-        """Leave at most `keep` atoms, one at least; mu_i and t_i stay."""
+        """Keep at most `keep` atoms, but at least one. mu_i and t_i stay."""
         atoms = self.atoms[i]
         while len(atoms) > max(1, keep):
             unused = [atom for atom in atoms if atom.weight == 0]
@@ -194,7 +194,7 @@ class AtomPasses(BlockPasses):
                 atoms[a].weight += weight
 
     def visit(self, i: int) -> None:
-        """One step of block i; to an atom at hand if the cache has one that gains enough."""
+        """One step of block i, to a known atom if the cache has one that gains enough."""
         atoms, v = self.atoms[i], self.scores(i)
         values, current, chosen, worst = self.look(i, v)
         self.n_visits += 1
@@ -223,9 +223,7 @@ class AtomPasses(BlockPasses):
         if chosen != worst:
             self.move(i, chosen, worst, gain, current - values[worst])
 
-    def line(
-        self, i: int, direction: tuple[FloatArray], slope: float, most: float,
-    ) -> tuple[float, float]:
+    def line(self, i: int, direction: Parts, slope: float, most: float) -> tuple[float, float]:
         """Length of the best step along a direction of mu_i, and by what the dual / p_i rises."""
         change = self.blocks.features(i, direction)
         scale = self.blocks.alpha * self.blocks.penalty.modulus
@@ -282,7 +280,7 @@ class AcceleratedPasses:
     Parameters
     ----------
     passes : BlockPasses
-        Which makes them, and is at w(mu); from here on its z is the w of the problem with kappa.
+        Which makes them, and is at w(mu). From here on its z is the w of the problem with kappa.
     kappa : float
         > 0.
     inner : int
@@ -332,7 +330,7 @@ class AcceleratedPasses:
         passes.blocks.alpha = self.blocks.alpha + kappa
 
     def run_pass(self, sampling: str) -> None:
-        """A pass; the average follows, and the centre moves where it is time."""
+        """A pass. The average follows, and the centre moves when it is time."""
         self.passes.run_pass(sampling)
         self.n_passes += 1
         w = self.passes.z
@@ -345,7 +343,7 @@ class AcceleratedPasses:
             self.moved_to, self.centre = w, centre
 
     def certificate(self) -> Certificate:
-        """P at the average and D at mu, the gap being their difference; block gaps of both."""
+        """P at the average, D at mu, their difference, and block gaps of both."""
         points = self.passes.points()
         found = self.blocks.certificate_of(
             points, self.blocks.primal_weights(points),

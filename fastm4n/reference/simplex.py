@@ -6,7 +6,7 @@ Conventions, throughout the reference:
   ``-inf``: such a label is forbidden.
 - ``mu`` (k,) is a distribution over truths and ``nu`` (k,) one over predictions.
 - ``cost`` (k, k) is a cost matrix: ``cost[i, j]`` is the cost of predicting j where the
-  truth is i; non-negative, with a zero diagonal, not necessarily symmetric.
+  truth is i, non-negative, with a zero diagonal, not necessarily symmetric.
 
 References
 ----------
@@ -102,7 +102,7 @@ def max_oracle(v: FloatArray, augmentation: FloatArray | None = None) -> tuple[i
     """First maximiser of v + augmentation: inference, and the max-margin oracle.
 
     With ``augmentation = cost[y]`` this is the loss-augmented inference of the structural
-    SVM ([1]_, equation 9); without it, the prediction ([1]_, equation 4).
+    SVM ([1]_, equation 9). Without it, the prediction ([1]_, equation 4).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def max_min_zero_one(v: FloatArray) -> tuple[FloatArray, float]:
 
         value = 1 + max_m (v_(1) + ... + v_(m) - 1) / m = 1 + kappa,
 
-    kappa being the threshold of the projection of v on the simplex; mu is uniform on
+    kappa being the threshold of the projection of v on the simplex. mu is uniform on
     {j : v_j > kappa}.
 
     Parameters
@@ -193,7 +193,7 @@ def max_min_absolute(v: FloatArray) -> tuple[FloatArray, float]:
     """Max-min oracle of the cost ``|i - j|``, in closed form ([1]_, appendix B.4).
 
     Solves  ``max_mu min_j sum_i mu_i |i - j| + <v, mu>``.  The inner minimum is attained at a
-    median of mu; with i = argmax v_i - i and j = argmax v_j + j (then i <= j),
+    median of mu. With i = argmax v_i - i and j = argmax v_j + j (then i <= j),
 
         mu = (e_i + e_j) / 2,   value = (v_i + v_j + j - i) / 2.
 
@@ -319,7 +319,7 @@ def max_min_mirror_prox(
     n_iter : int
         At least 1.
     mu, nu : arrays of shape (k,), optional
-        The start; uniform if not given.  Entries below 1e-30 are lifted to it, or a label
+        The start, uniform by default.  Entries below 1e-30 are lifted to it, or a label
         dropped before could never come back.
 
     Returns
@@ -402,7 +402,7 @@ def max_min_oracle(v: FloatArray, cost: FloatArray) -> tuple[FloatArray, float]:
     -------
     mu : array of shape (k,)
     upper : float
-        The value; for the game the upper bound that its nu certifies.
+        The value. For the game the upper bound that its nu certifies.
     """
     if _is_zero_one(cost):
         return max_min_zero_one(v)

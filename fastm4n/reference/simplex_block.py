@@ -27,25 +27,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n.base.types import Cost, FloatArray, IntArray
-    from fastm4n.penalties._penalties import Penalties
+    from fastm4n.base.types import Cost, FloatArray, IntArray, Parts, SurrogateName
 
 
 class SimplexOutputs(Outputs):
     """One of k labels: v and mu are tuples of one array (k,)."""
 
     @classmethod
-    def best(cls, v: tuple[FloatArray]) -> tuple[tuple[FloatArray], float]:
+    def best(cls, v: Parts) -> tuple[Parts, float]:
         label, value = max_oracle(*v)
         return (_unit(len(v[0]), label),), value
 
     @classmethod
-    def gibbs(cls, v: tuple[FloatArray]) -> tuple[FloatArray, float, float]:
+    def gibbs(cls, v: Parts) -> Any:
         mu, log_partition = softmax(*v)
         return mu, cls.entropy(mu), log_partition
 
     @classmethod
-    def game(cls, v: tuple[FloatArray], cost: Cost, tol: float) -> tuple[tuple[FloatArray], float]:
+    def game(cls, v: Parts, cost: Cost, tol: float) -> tuple[Parts, float]:
         mu, upper = max_min_oracle(*v, cost)
         return (mu,), upper
 
@@ -76,7 +75,7 @@ def maximize_block(
         Scores at the block's present point mu.
     mu : array of shape (k,)
     curvature : float
-        Non-negative; at 0 the answer is the oracle's point.
+        Non-negative. At 0 the answer is the oracle's point.
     surrogate : {"max_margin", "max_min"}
     y : int
     cost : array of shape (k, k)
@@ -87,7 +86,7 @@ def maximize_block(
 
     Notes
     -----
-    Write q for the curvature and u = v + q mu; constants aside the objective is
+    Write q for the curvature and u = v + q mu. Constants aside the objective is
     h(m) + <u, m> - (q / 2) ||m||^2.
 
     *max_margin*: the objective is -(q / 2) ||m - (u + cost[y]) / q||^2, so m is a
@@ -100,10 +99,10 @@ def maximize_block(
         stationary in m    q m_j = (u_j - beta_j - lam)_+,
         complementarity    beta_j > 0 only where m_j = z.
 
-    Take beta_j = (u_j - kappa)_+ with kappa = simplex_threshold(u, 1), so that the first
-    holds.  Then u_j - beta_j = min(u_j, kappa) =: c_j, and m_j = (c_j - lam)_+ / q sums to
-    one for lam = simplex_threshold(c, q).  Where beta_j > 0, c_j = kappa is the largest
-    entry of c, hence m_j is the largest entry of m: all conditions hold.
+    With beta_j = (u_j - kappa)_+ and kappa = simplex_threshold(u, 1) the first condition
+    holds. Then u_j - beta_j = min(u_j, kappa) =: c_j, and m_j = (c_j - lam)_+ / q sums to
+    one for lam = simplex_threshold(c, q). If beta_j > 0, c_j = kappa is the largest entry
+    of c. Then m_j is the largest entry of m: all conditions hold.
 
     Examples
     --------
@@ -224,7 +223,7 @@ class SimplexBlocks(Blocks):
     cost : array of shape (n_classes, n_classes), optional
         0-1 by default, unused by "log".
     penalty : Penalty or pair (lower, upper), optional
-        As in `Blocks`; not with ``gram``, as coefficients have no coordinates.
+        As in `Blocks`. Not with ``gram``, as coefficients have no coordinates.
     gram : bool
     oracle_iter : int, optional
         Visits call mirror prox with so many iterations for the "max_min" surrogate.  Gaps that
@@ -251,9 +250,8 @@ class SimplexBlocks(Blocks):
 
     def __init__(
         self, X: FloatArray | list[list[float]], y: IntArray, n_classes: int,
-        surrogate: Literal["max_margin", "max_min", "log"], alpha: float,
-        weights: FloatArray | None = None, cost: FloatArray | None = None,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties | None = None, *, gram: bool = False,
+        surrogate: SurrogateName, alpha: float, weights: FloatArray | None = None,
+        cost: FloatArray | None = None, penalty: Any = None, *, gram: bool = False,
         oracle_iter: int | None = None, oracle_warm_start: bool = True,
     ) -> None:
         super().__init__(len(y), surrogate, alpha, weights, penalty)
@@ -263,24 +261,22 @@ class SimplexBlocks(Blocks):
         self.cost = 1.0 - np.eye(n_classes) if cost is None else np.asarray(cost, dtype=float)
         self.gram, self.oracle_iter, self.oracle_warm_start = gram, oracle_iter, oracle_warm_start
 
-    def scores(self, i: int, w: tuple[FloatArray]) -> tuple[FloatArray]:
+    def scores(self, i: int, w: Parts) -> Parts:
         return (self.X[i] @ w[0],)
 
-    def features(self, i: int, parts: tuple[FloatArray]) -> tuple[FloatArray]:
+    def features(self, i: int, parts: Parts) -> Parts:
         return (np.outer(_unit(self.n, i) if self.gram else self.X[i], parts[0]),)
 
-    def inner(self, one: tuple[FloatArray], other: Any) -> float:
+    def inner(self, one: Parts, other: Any) -> float:
         return float(np.sum(one[0] * (self.X @ other[0] if self.gram else other[0])))
 
-    def omega(self, w: tuple[FloatArray]) -> float:
+    def omega(self, w: Parts) -> float:
         return 0.5 * self.inner(w, w) if self.gram else super().omega(w)
 
-    def truth(self, i: int) -> tuple[FloatArray]:
+    def truth(self, i: int) -> Parts:
         return (_unit(self.n_classes, self.y[i]),)
 
-    def oracle_of_visit(
-        self, i: int, v: tuple[FloatArray], starts: dict[str, Any],
-    ) -> tuple[FloatArray, float, float]:
+    def oracle_of_visit(self, i: int, v: Parts, starts: dict[str, Any]) -> Any:
         if self.oracle_iter is None or self.surrogate != "max_min":
             return self.oracle(i, v)
         s, nu, _, upper = max_min_mirror_prox(
@@ -290,8 +286,8 @@ class SimplexBlocks(Blocks):
         return s, self.outputs.concave_part((s,), "max_min", cost=self.cost), upper
 
     def log_step(
-        self, group: Any, scores: list[tuple[FloatArray]], points: list[tuple[FloatArray, float]],
-        answers: list[tuple[FloatArray, float, float]], curvature: float,
+        self, group: Any, scores: list[Parts], points: list[Any],
+        answers: list[Any], curvature: float,
     ) -> float:
         """The gamma of `step` that maximises the dual of the log surrogate."""
         mu, s, v = (
@@ -299,9 +295,7 @@ class SimplexBlocks(Blocks):
         masses = np.repeat(self.p[group], self.n_classes)
         return log_line_search(mu, s - mu, v, curvature, masses)
 
-    def block_maximizer(
-        self, i: int, v: tuple[FloatArray], mu: tuple[FloatArray],
-    ) -> tuple[FloatArray]:
+    def block_maximizer(self, i: int, v: Parts, mu: Parts) -> Parts:
         norm = self.X[i, i] if self.gram else self.X[i] @ self.X[i]
         curvature = self.p[i] * norm / (self.alpha * self.penalty.modulus)
         return (maximize_block(v[0], mu[0], curvature, self.surrogate, self.y[i], self.cost),)

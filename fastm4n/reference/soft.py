@@ -14,7 +14,7 @@ of probabilities mu_i, mu_c of its labels, and with theta = loss + <w, phi(y) - 
 
 where A_ci are marginals, p_m = 1/n by default, and phi(mu) is an expectation. Messages of the true
 labels cancel within an example. Then f_rho <= min g_rho, and g* = min g <= min g_rho, but f_rho is
-*no* lower bound of g*. That needs a dual point that is rounded to agreement (`rounded`).
+*no* lower bound of g*. A dual point that is rounded to agreement gives one (`rounded`).
 
 Differences from the paper [1]_:
 
@@ -74,7 +74,7 @@ class Node(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """The same of a tuple of nodes, `scope`; labels with the last node's running fastest."""
+    """The same for a tuple of nodes, `scope`. The labels of the last node run fastest."""
 
     scope: tuple[Any, ...]
     phi: np.ndarray
@@ -97,26 +97,16 @@ class GlobalFactor(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Of one block: marginals at the nodes of its scope, expected phi and loss, probabilities.
+    """Differences, expected phi and loss, and probabilities of one block.
 
-    Of a node, the marginals are its probabilities; a global factor has no table.
+    ``differences`` are what the block adds to A_ci mu_c - mu_i, for all messages of its example. A
+    global factor has no table of probabilities.
     """
 
-    marginals: list[Any]
+    differences: np.ndarray
     phi: np.ndarray
     loss: float
     table: np.ndarray | None
-
-
-def _moved(point, to, gamma):
-    """Point + gamma (to - point)."""
-    def between(a, b):
-        return a + gamma * (b - a)
-
-    return Point(
-        [between(a, b) for a, b in zip(point.marginals, to.marginals, strict=True)],
-        between(point.phi, to.phi), between(point.loss, to.loss),
-        None if point.table is None else between(point.table, to.table))
 
 
 def features_of_gram(gram: FloatArray) -> FloatArray:
@@ -142,19 +132,21 @@ class SoftProblem:
     examples : list of (list of Node, list of Factor or GlobalFactor)
     alpha, rho : float
     p : array-like, default=None
-        Shares of the examples; all alike by default.
+        Shares of the examples, all alike by default.
     smoothing : float, default=0.0
-        Of the maxima; not for global factors.
+        Smoothing of the maxima, except for global factors.
 
     Attributes
     ----------
     points : list of list of Point
         The dual point: of each example its nodes, and then its factors.
     w : ndarray
-    delta : list of list of list of ndarray
-        delta[m][c][slot]: the messages of factor c of example m to the nodes of its scope.
-    multipliers : as delta
-        delta0, zero at first, added to (A mu_c - mu_i) / rho.
+    delta : list of ndarray
+        The messages of each example, of each factor to the nodes of its scope, end to end.
+    multipliers : list of ndarray
+        delta0, initially zero, added to (A mu_c - mu_i) / rho.
+    slots : list of list of list of slice
+        slots[m][c][slot]: the place of a message in delta[m].
 
     Examples
     --------
@@ -177,11 +169,12 @@ class SoftProblem:
     alpha: float
     rho: float
     p: Array | None
+    slots: list[Any]
     points: list[Any]
     truths: list[Any]
-    multipliers: list[Any]
+    multipliers: list[FloatArray]
     w: FloatArray
-    delta: Any
+    delta: list[FloatArray]
 
     def __init__(
         self, examples: list[tuple[list[Any], list[Any]]], alpha: float, rho: float, *,
@@ -190,38 +183,67 @@ class SoftProblem:
         self.examples, self.alpha, self.rho = examples, alpha, rho
         self.p = np.full(len(examples), 1.0 / len(examples)) if p is None else np.asarray(p)
         self.smoothing = smoothing
+        self.slots, self.multipliers = [], []
+        for nodes, factors in examples:
+            end, slots = 0, []
+            for factor in factors:
+                sizes = [len(nodes[i].loss) for i in factor.scope]
+                ends = end + np.cumsum(sizes)
+                slots.append([slice(e - k, e) for e, k in zip(ends, sizes, strict=True)])
+                end = ends[-1]
+            self.slots.append(slots)
+            self.multipliers.append(np.zeros(end))
+        blocks = [[*nodes, *factors] for nodes, factors in examples]
+        self._differences = [
+            [None if isinstance(block, GlobalFactor) else self._of_labels(
+                m, b, np.unravel_index(np.arange(len(block.loss)), self.shape(m, b)))
+             for b, block in enumerate(of_example)]
+            for m, of_example in enumerate(blocks)]
         self.points = [
-            [self.corner(m, b, block.truth) for b, block in enumerate([*nodes, *factors])]
-            for m, (nodes, factors) in enumerate(examples)]
+            [self.corner(m, b, block.truth) for b, block in enumerate(of_example)]
+            for m, of_example in enumerate(blocks)]
         self.truths = [list(points) for points in self.points]
-        self.multipliers = [
-            [[np.zeros(len(nodes[i].loss)) for i in factor.scope] for factor in factors]
-            for nodes, factors in examples]
         self.follow()
 
     # ------------------------------------------------------------------------- points
 
-    def corner(self, m: int, b: int, label: int) -> Point:
-        """The point of block b of example m that is one label."""
+    def block(self, m: int, b: int) -> Any:
+        """Block b of example m: a node or a factor."""
         nodes, factors = self.examples[m]
-        if b >= len(nodes) and isinstance(factors[b - len(nodes)], GlobalFactor):
-            factor = factors[b - len(nodes)]
-            marginals = [
-                np.eye(len(nodes[i].loss))[y] for i, y in zip(factor.scope, label, strict=True)]
-            return Point(marginals, factor.phi(label), factor.loss(label), None)
-        block = nodes[b] if b < len(nodes) else factors[b - len(nodes)]
+        return nodes[b] if b < len(nodes) else factors[b - len(nodes)]
+
+    def shape(self, m: int, b: int) -> tuple[int, ...]:
+        """The numbers of labels of the nodes of a block."""
+        nodes, factors = self.examples[m]
+        scope = (b,) if b < len(nodes) else factors[b - len(nodes)].scope
+        return tuple(len(nodes[i].loss) for i in scope)
+
+    def _of_labels(self, m, b, labels):
+        """Differences for labels of a block: arrays of labels, for each node of its scope."""
+        nodes, factors = self.examples[m]
+        rows = np.zeros((len(labels[0]), self.multipliers[m].size))
+        for c, (factor, places) in enumerate(zip(factors, self.slots[m], strict=True)):
+            for slot, (i, at) in enumerate(zip(factor.scope, places, strict=True)):
+                unit = np.eye(at.stop - at.start)
+                if i == b:
+                    rows[:, at] -= unit[labels[0]]
+                if c == b - len(nodes):
+                    rows[:, at] += unit[labels[slot]]
+        return rows
+
+    def corner(self, m: int, b: int, label: Any) -> Point:
+        """The point of block b of example m that is one label."""
+        block = self.block(m, b)
+        if isinstance(block, GlobalFactor):
+            row, = self._of_labels(m, b, np.reshape(label, (-1, 1)))
+            return Point(row, block.phi(label), block.loss(label), None)
         return self.of_table(m, b, np.eye(len(block.loss))[label])
 
     def of_table(self, m: int, b: int, table: FloatArray) -> Point:
         """The point of these probabilities of the labels of block b of example m."""
-        nodes, factors = self.examples[m]
-        if b < len(nodes):
-            return Point([table], table @ nodes[b].phi, table @ nodes[b].loss, table)
-        factor = factors[b - len(nodes)]
-        shaped = table.reshape([len(nodes[i].loss) for i in factor.scope])
-        axes = range(shaped.ndim)
-        marginals = [shaped.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
-        return Point(marginals, table @ factor.phi, table @ factor.loss, table)
+        block = self.block(m, b)
+        return Point(
+            table @ self._differences[m][b], table @ block.phi, table @ block.loss, table)
 
     def follow(self) -> None:
         """w and delta of the dual point, afresh."""
@@ -235,136 +257,88 @@ class SoftProblem:
             for p, of_example, truths in zip(self.p, points, self.truths, strict=True)
             for point, true in zip(of_example, truths, strict=True)) / self.alpha
 
-    def messages(self, points: list[list[Point]]) -> list[list[list[Any]]]:
+    def messages(self, points: list[list[Point]]) -> list[FloatArray]:
         """delta(mu): multipliers plus (A mu_c - mu_i) / rho."""
         return [
-            [[first + (marginal - of_example[i].marginals[0]) / self.rho
-              for i, marginal, first in zip(
-                  factor.scope, of_example[len(nodes) + c].marginals, self.multipliers[m][c],
-                  strict=True)]
-             for c, factor in enumerate(factors)]
-            for m, ((nodes, factors), of_example) in enumerate(
-                zip(self.examples, points, strict=True))]
+            first + sum(point.differences for point in of_example) / self.rho
+            for first, of_example in zip(self.multipliers, points, strict=True)]
 
     # --------------------------------------------------------------------- objectives
 
-    def received(self, m: int, i: int, delta: float) -> FloatArray:
-        """The sum of the messages to node i of example m."""
-        nodes, factors = self.examples[m]
-        total = np.zeros(len(nodes[i].loss))
-        for c, factor in enumerate(factors):
-            for slot, node in enumerate(factor.scope):
-                if node == i:
-                    total = total + delta[m][c][slot]
-        return total
-
-    def scores(self, m: int, b: int, w: FloatArray, delta: float) -> FloatArray:
-        """theta of the labels of block b, reparametrised: gradients of f_rho over p; see `corner`.
+    def scores(self, m: int, b: int, w: FloatArray, delta: list[FloatArray]) -> FloatArray:
+        """theta of the labels of block b, reparametrised: gradients of f_rho over p.
 
         Without what the true labels' messages add, which cancels within an example.
         """
-        nodes, factors = self.examples[m]
-        if b < len(nodes):
-            node = nodes[b]
-            own = node.loss + (node.phi - node.phi[node.truth]) @ w
-            return own + self.received(m, b, delta)
-        factor = factors[b - len(nodes)]
-        total = factor.loss + (factor.phi - factor.phi[factor.truth]) @ w
-        shaped = total.reshape([len(nodes[i].loss) for i in factor.scope])
-        for slot, message in enumerate(delta[m][b - len(nodes)]):
-            shape = [-1 if axis == slot else 1 for axis in range(shaped.ndim)]
-            shaped = shaped - message.reshape(shape)
-        return shaped.ravel()
+        block = self.block(m, b)
+        return block.loss + (
+            block.phi - block.phi[block.truth]) @ w - self._differences[m][b] @ delta[m]
 
-    def maximum(self, m: int, b: int, w: FloatArray, delta: float) -> float:
-        """The (smoothed) maximum of the scores of block b."""
-        nodes, factors = self.examples[m]
-        if b >= len(nodes) and isinstance(factors[b - len(nodes)], GlobalFactor):
-            factor, messages = factors[b - len(nodes)], delta[m][b - len(nodes)]
-            labels = factor.best(w, [-message for message in messages])
-            value = factor.loss(labels) + w @ (factor.phi(labels) - factor.phi(factor.truth))
-            return value - sum(d[y] for d, y in zip(messages, labels, strict=True))
+    def answer(self, m: int, b: int, w: FloatArray, delta: list[FloatArray]) -> Point:
+        """The point of block b of largest (smoothed) score."""
+        block = self.block(m, b)
+        if isinstance(block, GlobalFactor):
+            places = self.slots[m][b - len(self.examples[m][0])]
+            return self.corner(m, b, block.best(w, [-delta[m][at] for at in places]))
         theta = self.scores(m, b, w, delta)
         if self.smoothing == 0.0:
-            return np.max(theta)
-        mu = project_simplex(theta / self.smoothing)
-        return theta @ mu + 0.5 * self.smoothing * (1.0 - mu @ mu)
+            return self.corner(m, b, int(np.argmax(theta)))
+        return self.of_table(m, b, project_simplex(theta / self.smoothing))
 
-    def relaxed_primal(self, w: Any = None, delta: float | None = None) -> float:
+    def height(self, point: Point) -> float:
+        """The loss of a point, with what smoothing adds."""
+        if point.table is None or self.smoothing == 0.0:
+            return point.loss
+        return point.loss + 0.5 * self.smoothing * (1.0 - point.table @ point.table)
+
+    def relaxed_primal(self, w: Any = None, delta: Any = None) -> float:
         """g(w, delta): an upper bound of g*, and of the exact objective at w, for any messages."""
         w = self.w if w is None else w
         delta = self.delta if delta is None else delta
-        return 0.5 * self.alpha * w @ w + sum(
-            p * sum(self.maximum(m, b, w, delta) for b in range(len(self.points[m])))
-            for m, p in enumerate(self.p))
+        total = 0.5 * self.alpha * w @ w
+        for m, truths in enumerate(self.truths):
+            for b, true in enumerate(truths):
+                best = self.answer(m, b, w, delta)
+                total += self.p[m] * (
+                    self.height(best) + w @ (best.phi - true.phi) - delta[m] @ best.differences)
+        return total
 
     def soft_primal(self) -> float:
-        """g_rho at the present w and delta; of messages beyond the multipliers."""
+        """g_rho at the present w and delta, for messages beyond the multipliers."""
         squares = [
-            sum(np.sum((d - first) ** 2) for of_c, firsts in zip(delta, fixed, strict=True)
-                for d, first in zip(of_c, firsts, strict=True))
-            for delta, fixed in zip(self.delta, self.multipliers, strict=True)]
+            np.sum((d - first) ** 2)
+            for d, first in zip(self.delta, self.multipliers, strict=True)]
         return self.relaxed_primal() + 0.5 * self.rho * float(np.dot(self.p, squares))
 
     def soft_dual(self, points: Any = None) -> float:
         """f_rho(mu), less <delta0, A mu_c - mu_i> of the multipliers, with what smoothing adds."""
         points = self.points if points is None else points
         w, total = self.weights(points), 0.0
-        delta = self.messages(points)
-        for m, p in enumerate(self.p):
-            total += p * sum(
-                point.loss + (
-                    0.0 if point.table is None or self.smoothing == 0.0
-                    else 0.5 * self.smoothing * (1.0 - point.table @ point.table))
-                for point in points[m])
-            for fixed, of_c in zip(self.multipliers[m], delta[m], strict=True):
-                for first, d in zip(fixed, of_c, strict=True):
-                    total -= p * (
-                        first @ (self.rho * (d - first))
-                        + 0.5 * self.rho * np.sum((d - first) ** 2))
+        for p, of_example, first, d in zip(
+                self.p, points, self.multipliers, self.messages(points), strict=True):
+            total += p * (
+                sum(map(self.height, of_example)) - first @ (self.rho * (d - first))
+                - 0.5 * self.rho * np.sum((d - first) ** 2))
         return total - 0.5 * self.alpha * w @ w
 
     # -------------------------------------------------------------------------- steps
 
     def step(self, m: int, b: int) -> tuple[float, float]:
-        """The step of Algorithm 1 in block b of example m; returns its slope and gamma."""
-        nodes, factors = self.examples[m]
+        """Make the step of Algorithm 1 in block b of example m, and return its slope and gamma."""
         point, p = self.points[m][b], self.p[m]
-        is_node = b < len(nodes)
-        if not is_node and isinstance(factors[b - len(nodes)], GlobalFactor):
-            messages = self.delta[m][b - len(nodes)]
-            labels = factors[b - len(nodes)].best(self.w, [-message for message in messages])
-            to = self.corner(m, b, labels)
-            slope = to.loss - point.loss + self.w @ (to.phi - point.phi) - sum(
-                d @ (new - old) for d, new, old in zip(
-                    messages, to.marginals, point.marginals, strict=True))
-            curvature = 0.0
-        else:
-            theta = self.scores(m, b, self.w, self.delta)
-            if self.smoothing == 0.0:
-                to = self.corner(m, b, int(np.argmax(theta)))
-            else:
-                to = self.of_table(m, b, project_simplex(theta / self.smoothing))
-            slope = (theta - self.smoothing * point.table) @ (to.table - point.table)
-            curvature = self.smoothing * np.sum((to.table - point.table) ** 2)
-        squares = sum(
-            np.sum((new - old) ** 2)
-            for new, old in zip(to.marginals, point.marginals, strict=True))
-        n_messages = sum(factor.scope.count(b) for factor in factors) if is_node else 1
-        moved = to.phi - point.phi
-        curvature += p * moved @ moved / self.alpha + n_messages * squares / self.rho
+        to = self.answer(m, b, self.w, self.delta)
+        moved, apart = to.phi - point.phi, to.differences - point.differences
+        slope = to.loss - point.loss + self.w @ moved - self.delta[m] @ apart
+        curvature = p * moved @ moved / self.alpha + apart @ apart / self.rho
+        if self.smoothing and point.table is not None:
+            slope -= self.smoothing * point.table @ (to.table - point.table)
+            curvature += self.smoothing * np.sum((to.table - point.table) ** 2)
         gamma = 0.0 if slope <= 0.0 else 1.0 if slope >= curvature else slope / curvature
-        self.points[m][b] = new = _moved(point, to, gamma)
-        self.w = self.w - p / self.alpha * (new.phi - point.phi)
-        for c, factor in enumerate(factors):
-            for slot, i in enumerate(factor.scope):
-                change = None
-                if is_node and i == b:
-                    change = point.marginals[0] - new.marginals[0]
-                elif not is_node and c == b - len(nodes):
-                    change = new.marginals[slot] - point.marginals[slot]
-                if change is not None:
-                    self.delta[m][c][slot] = self.delta[m][c][slot] + change / self.rho
+        self.points[m][b] = Point(*(
+            None if old is None else old + gamma * (new - old)
+            for old, new in zip(point, to, strict=True)))
+        self.w = self.w - p / self.alpha * gamma * moved
+        self.delta[m] = self.delta[m] + gamma * apart / self.rho
         return slope, gamma
 
     def run_pass(self, rng: SplitMix64, order: Any = None) -> None:
@@ -378,7 +352,7 @@ class SoftProblem:
     # ------------------------------------------------------------------- certificates
 
     def rounded(self) -> Any:
-        """A dual point near the present one whose factors and nodes agree, as points [2]_.
+        """A nearby dual point with agreement of factors and nodes, as points [2]_.
 
         Node probabilities are means over a node and the factors at it. Tables are scaled down to
         them, one axis at a time, and a product of the missing marginals is added. For tables alone.
@@ -386,25 +360,26 @@ class SoftProblem:
         result = []
         for m, (nodes, factors) in enumerate(self.examples):
             points = self.points[m]
-            means = []
-            for i in range(len(nodes)):
-                said = [points[i].marginals[0]] + [
-                    points[len(nodes) + c].marginals[slot]
-                    for c, factor in enumerate(factors)
-                    for slot, node in enumerate(factor.scope) if node == i]
-                means.append(np.mean(said, axis=0) / np.mean(said, axis=0).sum())
+            said = [[point.table] for point in points[:len(nodes)]]
+            for factor, point, places in zip(
+                    factors, points[len(nodes):], self.slots[m], strict=True):
+                for i, at in zip(factor.scope, places, strict=True):
+                    said[i].append(point.differences[at])
+            means = [np.mean(of_node, axis=0) for of_node in said]
+            means = [mean / mean.sum() for mean in means]
             new = [self.of_table(m, i, mean) for i, mean in enumerate(means)]
             for c, factor in enumerate(factors):
                 b = len(nodes) + c
-                table = points[b].table.reshape([len(means[i]) for i in factor.scope])
+                table = points[b].table.reshape(self.shape(m, b))
                 for slot, i in enumerate(factor.scope):
-                    now = self.of_table(m, b, table.ravel()).marginals[slot]
+                    now = self.of_table(m, b, table.ravel()).differences[self.slots[m][c][slot]]
                     ratio = np.divide(means[i], now, out=np.ones_like(now), where=now > means[i])
                     shape = [-1 if axis == slot else 1 for axis in range(table.ndim)]
                     table = table * ratio.reshape(shape)
+                now = self.of_table(m, b, table.ravel()).differences
                 left = [
-                    np.maximum(means[i] - now, 0.0) for i, now in zip(
-                        factor.scope, self.of_table(m, b, table.ravel()).marginals, strict=True)]
+                    np.maximum(means[i] - now[at], 0.0)
+                    for i, at in zip(factor.scope, self.slots[m][c], strict=True)]
                 mass = left[-1].sum()
                 if mass > 0.0:
                     product = np.array(mass)
@@ -424,24 +399,23 @@ class SoftProblem:
     def exact_primal(self, w: Any = None) -> Any:
         """The structural SVM's objective, by enumeration of all labellings."""
         w = self.w if w is None else w
+        none = [np.zeros_like(first) for first in self.multipliers]
         total = 0.5 * self.alpha * w @ w
         for m, (nodes, factors) in enumerate(self.examples):
-            sizes = [len(node.loss) for node in nodes]
-            own = [node.loss + (node.phi - node.phi[node.truth]) @ w for node in nodes]
             tables = [
-                (factor.loss + (factor.phi - factor.phi[factor.truth]) @ w).reshape(
-                    [sizes[i] for i in factor.scope]) for factor in factors]
+                self.scores(m, b, w, none).reshape(self.shape(m, b))
+                for b in range(len(self.points[m]))]
+            scopes = [(i,) for i in range(len(nodes))] + [factor.scope for factor in factors]
             total += self.p[m] * max(
-                sum(theta[y] for theta, y in zip(own, labels, strict=True))
-                + sum(table[tuple(labels[i] for i in factor.scope)]
-                      for factor, table in zip(factors, tables, strict=True))
-                for labels in itertools.product(*(range(k) for k in sizes)))
+                sum(table[tuple(labels[i] for i in scope)]
+                    for table, scope in zip(tables, scopes, strict=True))
+                for labels in itertools.product(*(range(len(node.loss)) for node in nodes)))
         return total
 
     # --------------------------------------------------------------------- extensions
 
     def set_rho(self, rho: float) -> None:
-        """Another softness from here on; messages follow."""
+        """Set another softness. Messages follow."""
         self.rho = rho
         self.follow()
 

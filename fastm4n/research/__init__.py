@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
     from fastm4n.research import boosting, costs, displays, soft, theory  # noqa: F401
     from fastm4n.research._factor_graphs import FactorGraphs
+    from fastm4n.research._soft_estimators import SoftGraphTagger, SoftMultiLabelClassifier
     from fastm4n.research._soft_kernels import FactorBlocks, SmoothMargin, SoftFeatures
     from fastm4n.research.boosting import Boost, BoostLabelLoss, BoostLoss
     from fastm4n.research.displays import ComplexityDisplay, MarginDisplay
-    from fastm4n.research.soft import SoftGraphTagger, SoftMultiLabelClassifier, solve_soft
+    from fastm4n.research.soft import solve_soft
 
 __all__ = [
     "Boost", "BoostLabelLoss", "BoostLoss", "ComplexityDisplay", "FactorBlocks", "FactorGraphs",
@@ -32,8 +33,8 @@ __getattr__, __dir__ = attach(
         "ComplexityDisplay": "displays",
         "FactorBlocks": "_soft_kernels", "FactorGraphs": "_factor_graphs",
         "MarginDisplay": "displays", "SmoothMargin": "_soft_kernels",
-        "SoftFeatures": "_soft_kernels", "SoftGraphTagger": "soft",
-        "SoftMultiLabelClassifier": "soft", "solve_soft": "soft",
+        "SoftFeatures": "_soft_kernels", "SoftGraphTagger": "_soft_estimators",
+        "SoftMultiLabelClassifier": "_soft_estimators", "solve_soft": "soft",
     },
     ("boosting", "costs", "displays", "soft", "theory"),
 )

@@ -310,31 +310,27 @@ class FactorGraphs:
                         f"{self.node_counts[m]} nodes.")
                 example.append(m)
                 every.append(factor)
-        example = np.array(example, dtype=np.intp)
-        added = np.bincount(example, minlength=self.n_examples)
-        first = np.cumsum(self.node_counts) - self.node_counts
-        own = np.repeat(np.arange(self.n_examples), self.factor_counts)
-        order = np.argsort(np.concatenate([own, example]), kind="stable")
-        sizes = np.concatenate(
-            [self.scope_sizes, np.array([factor.nodes.size for factor in every], dtype=np.intp)])
-        scopes, negated = (np.concatenate(parts) for parts in (
-            [self.scopes, *(f.nodes + first[m] for m, f in zip(example, every, strict=True))],
-            [self.negated, *(factor.negated for factor in every)]))
-        starts = np.cumsum(sizes) - sizes
-        # where each scope begins now, less where it begins then
-        shifts = starts[order] - (np.cumsum(sizes[order]) - sizes[order])
-        places = np.repeat(shifts, sizes[order]) + np.arange(scopes.size)
-        none = np.zeros(len(every), dtype=np.intp)
-        bounds = np.array([(f.least, f.most) for f in every], dtype=np.intp).reshape(-1, 2)
+        if not every:
+            return self
+        # behind the other factors of the example, and behind their slots
+        at = np.cumsum(self.factor_counts)[example]
+        sizes = [factor.nodes.size for factor in every]
+        slots = np.repeat(self.slot_starts[at], sizes)
+        first = np.repeat((np.cumsum(self.node_counts) - self.node_counts)[example], sizes)
+        nodes, negated = (
+            np.concatenate([getattr(factor, name) for factor in every])
+            for name in ("nodes", "negated"))
         return type(self)(
-            self.node_labels, self.node_counts, scopes[places], sizes[order],
-            self.factor_counts + added, self.node_tables, self.factor_tables,
-            node_kinds=self.node_kinds, factor_kinds=np.append(self.factor_kinds, none)[order],
-            node_rows=self.node_rows, factor_rows=np.append(self.factor_rows, none)[order],
-            n_node_weights=self.n_node_weights, n_factor_weights=self.n_factor_weights,
-            factor_scales=self.factor_scales,
-            count_bounds=np.concatenate([self.count_bounds, bounds])[order],
-            negated=negated[places].astype(bool))
+            self.node_labels, self.node_counts, np.insert(self.scopes, slots, first + nodes),
+            np.insert(self.scope_sizes, at, sizes),
+            self.factor_counts + np.bincount(example, minlength=self.n_examples),
+            self.node_tables, self.factor_tables, node_kinds=self.node_kinds,
+            factor_kinds=np.insert(self.factor_kinds, at, 0), node_rows=self.node_rows,
+            factor_rows=np.insert(self.factor_rows, at, 0), n_node_weights=self.n_node_weights,
+            n_factor_weights=self.n_factor_weights, factor_scales=self.factor_scales,
+            count_bounds=np.insert(
+                self.count_bounds, at, [(factor.least, factor.most) for factor in every], axis=0),
+            negated=np.insert(self.negated, slots, negated).astype(bool))
 
     def _set_counts(self, count_bounds, negated):
         n = self.n_factors

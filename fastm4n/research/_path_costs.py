@@ -49,6 +49,22 @@ def checked_chain(unary, pairwise, y_true):
     return unary, np.broadcast_to(pairwise, (T - 1, R, R)), labels_of("y_true", y_true, R)
 
 
+def log_sum(scores, axis=None):
+    """log(sum of exp) along an axis, the terms relative to the largest, and their positive sum."""
+    top = np.max(scores, axis=axis, keepdims=True)
+    top[top == -np.inf] = 0.0
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=axis)
+    with np.errstate(divide="ignore"):
+        return np.squeeze(top, axis) + np.log(total), weights, np.maximum(total, 1e-300)
+
+
+def check_reached(value):
+    """Refuse the log-partition or the best score -inf."""
+    if value == -np.inf:
+        raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
+
+
 def gather(values, places, shape):
     """log(sum of exp) of the values that have each place, and the weight of each value there."""
     top = np.full(shape, -np.inf)
@@ -122,7 +138,7 @@ class PathCost:
         return self._sum(unary, pairwise, y_true, 1.0)[0]
 
     def _sum(self, unary, pairwise, y_true, scale):
-        """Log-partition of score + scale cost; and, for a scale of 0, the expected cost."""
+        """Log-partition of score + scale cost, and, for a scale of 0, the expected cost."""
         unary, pairwise, y = checked_chain(unary, pairwise, y_true)
         T, R = unary.shape
         labels = np.arange(R)
@@ -132,14 +148,9 @@ class PathCost:
             if t == 0:
                 sums, means = np.zeros((1, R)), np.zeros((1, R))
             else:
-                scores = mass.T[:, :, None] + pairwise[t - 1]  # (states, from, to)
-                top = np.max(scores, axis=1, keepdims=True)
-                top[top == -np.inf] = 0.0
-                weights = np.exp(scores - top)
-                total = weights.sum(axis=1)
-                with np.errstate(divide="ignore"):
-                    sums = top[:, 0] + np.log(total)
-                means = (weights * mean.T[:, :, None]).sum(axis=1) / np.maximum(total, 1e-300)
+                # (states, from, to)
+                sums, weights, total = log_sum(mass.T[:, :, None] + pairwise[t - 1], axis=1)
+                means = (weights * mean.T[:, :, None]).sum(axis=1) / total
             costs = costs + (0.0 if ends is None else ends[following])
             sums = sums + unary[t] + (scale * costs if scale else 0.0)
             places = np.broadcast_to(labels, following.shape), following
@@ -148,12 +159,9 @@ class PathCost:
             mean = np.zeros(shape)
             if not scale:
                 np.add.at(mean, places, shares * (means + costs))
-        top = np.max(mass)
-        if top == -np.inf:
-            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
-        weights = np.exp(mass - top)
-        total = weights.sum()
-        return float(top + np.log(total)), float((weights * mean).sum() / total)
+        value, weights, total = log_sum(mass)
+        check_reached(value)
+        return float(value), float((weights * mean).sum() / total)
 
     def best(
         self, unary: ArrayLike, pairwise: ArrayLike, y_true: Sequence[int], scale: float = 1.0,
@@ -165,7 +173,7 @@ class PathCost:
         unary, pairwise, y_true
             As in `expected`.
         scale : float, default=1.0
-            What the cost is multiplied by; 1 is the max-margin oracle.
+            Factor of the cost, 1 for the max-margin oracle.
 
         Returns
         -------
@@ -195,8 +203,7 @@ class PathCost:
             come[0][at], come[1][at] = state, source[state, label]
             back.append(come)
         value = float(np.max(best))
-        if value == -np.inf:
-            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
+        check_reached(value)
         label, state = np.unravel_index(np.argmax(best), best.shape)
         path = np.zeros(T, dtype=np.intp)
         for t in range(T - 1, -1, -1):

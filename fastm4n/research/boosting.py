@@ -29,6 +29,7 @@ from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.solvers.limited_memory import inner, minimise, plus
 from fastm4n.surrogates import surrogate_name
 from fastm4n.surrogates._parameters import _Surrogate
+from fastm4n.tasks.chain_predictions import path_score
 from fastm4n.tasks.chain_weights import packed_weights
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from fastm4n.base.types import FloatArray, IntArray
+    from fastm4n.base.types import FloatArray
     from fastm4n.data._types import Labellings, SequenceData
     from fastm4n.outputs._base import Outputs
     from fastm4n.research.costs import EditDistance
@@ -141,13 +142,13 @@ def fit_exponential(
             first.append(value if value > 0.0 else 1.0)
         return value, lambda: plus(batch.gradient(np.exp(logs)), alpha, w)
 
-    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+    rows = []
 
     def on_iterate(n, w, value, gradient):
         gap = inner(gradient, gradient) / (2.0 * alpha)
-        dual = max([value - gap, *rows["dual"]])
-        _add(rows, n, value, dual, min(gap, max(0.0, value - dual)))
-        return rows["gap"][-1] <= fitted.tol * first[0]
+        dual = max([value - gap, *(row[2] for row in rows[-1:])])
+        rows.append((n, value, dual, min(gap, max(0.0, value - dual))))
+        return rows[-1][-1] <= fitted.tol * first[0]
 
     w = minimise(objective, problem.features.state(), fitted.max_iter, on_iterate)
     return _finished(fitted, problem, w, alpha, rows, first[0])
@@ -204,7 +205,7 @@ def exponential_losses(
             value = logs.log_partition(unary, pairwise, labels)
         else:
             value = logs.best(unary, pairwise, labels)[1]
-        value -= score_of(unary, pairwise, labels)
+        value -= path_score(unary, pairwise, labels)
         if value > MOST_LOG:
             raise ValueError(
                 f"log F is {value:.4g}, and exp of more than {MOST_LOG:g} overflows. "
@@ -212,13 +213,6 @@ def exponential_losses(
         return np.exp(value)
 
     return of_sequences(loss, tagger, X, y)
-
-
-def score_of(unary: FloatArray, pairwise: FloatArray, labels: IntArray) -> float:
-    """The score of one labelling, with one pairwise matrix or one for each transition."""
-    before, behind = labels[:-1], labels[1:]
-    places = (before, behind) if pairwise.ndim == 2 else (np.arange(len(before)), before, behind)
-    return unary[np.arange(len(labels)), labels].sum() + pairwise[places].sum()
 
 
 def refine_risk(
@@ -235,7 +229,7 @@ def refine_risk(
     Parameters
     ----------
     tagger : SequenceTagger
-        Fitted, with ``surrogate="log"``; unchanged.
+        Fitted, with ``surrogate="log"``, unchanged.
     X, y, sample_weight
         As in its `fit`.
     alpha : float, default=None
@@ -289,10 +283,10 @@ def refine_risk(
     start = {"weights": np.array(weights)}
     if edge_weights is not None:
         start["edges"] = np.array(edge_weights)
-    rows = {"pass": [], "primal": [], "dual": [], "gap": []}
+    rows = []
 
     def on_iterate(n, w, value, gradient):
-        _add(rows, n, value, -np.inf, np.inf)
+        rows.append((n, value, -np.inf, np.inf))
         return inner(gradient, gradient) <= (1e-6 * alpha) ** 2 * inner(w, w)
 
     w = minimise(objective, start, max_iter, on_iterate)
@@ -319,16 +313,15 @@ def _batch(estimator, problem, alpha=None):
     return Batch(problem.loss, features, problem.weights), alpha, problem.weights
 
 
-def _add(rows, *values):
-    for column, value in zip(rows.values(), values, strict=True):
-        column.append(value)
-
-
 def _finished(estimator, problem, w, alpha, rows, scale):
-    """The estimator with the weights w and its fitted attributes."""
+    """The estimator with the weights w and its fitted attributes.
+
+    rows are (pass, primal, dual, gap) of each iterate.
+    """
     problem.features.restore(w)
-    estimator._keep(problem.common, problem.fitted(None, alpha))
-    history = {name: np.array(column) for name, column in rows.items()}
+    estimator._keep(problem.common, problem.task.fitted(problem, alpha, None))
+    columns = zip(("pass", "primal", "dual", "gap"), zip(*rows, strict=True), strict=True)
+    history = {name: np.array(column) for name, column in columns}
     estimator.alpha_ = alpha
     estimator.n_iter_ = int(history["pass"][-1])
     estimator.primal_objective_ = float(history["primal"][-1])

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.checks import check_number
-from fastm4n.research._path_costs import PathCost, checked_chain, labels_of
+from fastm4n.research._path_costs import (
+    PathCost,
+    check_reached,
+    checked_chain,
+    labels_of,
+    log_sum,
+)
 from fastm4n.surrogates import as_surrogate
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.data._types import Labellings, SequenceData
-    from fastm4n.estimators.chain import SequenceTagger
+    from fastm4n.estimators.sequences import SequenceTagger
 
 __all__ = ["EditDistance", "LogCost", "MarkovCost", "RationalCost", "expected_costs"]
 
@@ -39,7 +45,7 @@ class MarkovCost(PathCost):
     Parameters
     ----------
     table : array-like of shape (R,) * 2 p
-        ``table[true window][predicted window]``, finite; order 1 is a matrix of costs of single
+        ``table[true window][predicted window]``, finite. Order 1 is a matrix of costs of single
         positions as in estimators. A sequence of T positions has T - p + 1 windows.
 
     Attributes
@@ -151,13 +157,17 @@ class EditDistance(PathCost):
     def _start(self, y):
         return self._cut([self.delete * j for j in range(len(y) + 1)])
 
-    def _step(self, y, t, state, label):
-        row = [state[0] + self.insert]
+    def _row(self, before, y, label):
+        """The next row of the table of distances."""
+        row = [before[0] + self.insert]
         for j, true in enumerate(y):
             row.append(min(
-                state[j] + (0.0 if true == label else self.substitute),
-                state[j + 1] + self.insert, row[j] + self.delete))
-        return self._cut(row), 0.0
+                before[j] + (0.0 if true == label else self.substitute),
+                before[j + 1] + self.insert, row[j] + self.delete))
+        return row
+
+    def _step(self, y, t, state, label):
+        return self._cut(self._row(state, y, label)), 0.0
 
     def _end(self, y, state):
         return state[-1]
@@ -188,12 +198,7 @@ class EditDistance(PathCost):
         z = y if reference is None else labels_of("reference", reference, n_labels)
         rows = [[self.delete * j for j in range(len(y) + 1)]]
         for label in z:
-            row = [rows[-1][0] + self.insert]
-            for j, true in enumerate(y):
-                row.append(min(
-                    rows[-1][j] + (0.0 if true == label else self.substitute),
-                    rows[-1][j + 1] + self.insert, row[j] + self.delete))
-            rows.append(row)
+            rows.append(self._row(rows[-1], y, label))
         costs, constant = np.zeros((len(z), n_labels)), 0.0
         t, j = len(z), len(y)
         while t or j:
@@ -387,20 +392,12 @@ class RationalCost:
         mass = unary[0]
         rows = np.einsum("s,jst->jt", start, matrices)
         for t in range(1, len(unary)):
-            scores = mass[:, None] + pairwise[t - 1]
-            top = np.max(scores, axis=0)
-            top[top == -np.inf] = 0.0
-            weights = np.exp(scores - top)
-            total = weights.sum(axis=0)
-            with np.errstate(divide="ignore"):
-                mass = top + np.log(total) + unary[t]
-            shares = weights / np.maximum(total, 1e-300)
-            rows = np.einsum("js,jst->jt", shares.T @ rows, matrices)
-        top = np.max(mass)
-        if top == -np.inf:
-            raise ValueError("no labelling has a finite score: the scores of -inf leave no path.")
-        p = np.exp(mass - top)
-        return float((p @ (rows @ final)) / p.sum())
+            sums, weights, total = log_sum(mass[:, None] + pairwise[t - 1], axis=0)
+            mass = sums + unary[t]
+            rows = np.einsum("js,jst->jt", (weights / total).T @ rows, matrices)
+        value, weights, total = log_sum(mass)
+        check_reached(value)
+        return float((weights @ (rows @ final)) / total)
 
 
 def expected_costs(
@@ -450,7 +447,7 @@ def expected_costs(
 def of_sequences(
     function: Callable[..., Any], tagger: SequenceTagger, X: SequenceData, y: Labellings,
 ) -> Any:
-    """function(unary, pairwise, labels) of each sequence, labels being numbers; 0 of empty ones.
+    """function(unary, pairwise, labels) of each sequence, labels being numbers, 0 of empty ones.
 
     What it refuses is refused with the number of the sequence.
     """

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
 
 KINDS = ("histogram", "cumulative")
 
@@ -81,9 +81,7 @@ class MarginDisplay:
         return f"<MarginDisplay: {margins.size} margins, {int((margins <= 0).sum())} not above 0>"
 
     @classmethod
-    def from_report(
-        cls, report: Any, *, ax: Axes | None = None, **kwargs: Any,
-    ) -> MarginDisplay:
+    def from_report(cls, report: Any, *, ax: Axes | None = None, **kwargs: Any) -> MarginDisplay:
         """Plot the margins of a `fastm4n.research.theory.ComplexityReport`.
 
         Parameters

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray
     from fastm4n.solvers.certificates import Certificate
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 
 class State(dict[str, Any]):
@@ -149,15 +149,24 @@ def unpack(run: Any, names: tuple[str, ...], numbers: FloatArray) -> None:
         setattr(run, name, type(getattr(run, name))(number))
 
 
+# passes of steps of blocks to a relative gap of 1e-4: the median of benchmarks/counts.py
+PASSES = 43.0
+
+
 def pass_work(problem: Any) -> float:
     """Multiply-adds of one pass of steps of blocks: a visit and an oracle call for each."""
     return problem.weights.size * (problem.features.visit_cost + problem.loss.outputs.oracle_cost)
 
 
+def block_work(problem: Any) -> float:
+    """Multiply-adds of a usual fit by steps of blocks."""
+    return PASSES * pass_work(problem)
+
+
 class Solver(NamesParameters, BaseEstimator):
     """Base of what the parameter `solver` of the estimators takes.
 
-    A subclass has `check`, `refusal`, `cost` and `solve`. Subclasses are registered when they are
+    A subclass has `check`, `reason`, `cost` and `solve`. Subclasses are registered when they are
     defined: `Solver.known` holds them by name. With ``register=False`` they are not: they are made
     around another solver.
     """
@@ -175,6 +184,12 @@ class Solver(NamesParameters, BaseEstimator):
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False
+    # whether it needs all data in memory, and the outputs that it is for: a class, or None for
+    # all, and its estimators in words
+    is_whole: bool = False
+    outputs: tuple[Any, str] | None = None
+    # a lower bound of `cost` as a share of `block_work`
+    least_share: float = 0.0
 
     def __init_subclass__(cls, register: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -191,7 +206,15 @@ class Solver(NamesParameters, BaseEstimator):
         ----------
         problem : Problem
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method `refusal`.")
+        if self.is_whole and not problem.pieces.is_whole:
+            return self.refused("needs all data in memory")
+        if self.outputs is not None and type(problem.loss.outputs) is not self.outputs[0]:
+            return self.refused(f"is for {self.outputs[1]}, got {problem.taker}")
+        return self.reason(problem)
+
+    def reason(self, problem: Any) -> str | None:
+        """The part of `refusal` that depends on the solver's options or numbers of the problem."""
+        return None
 
     def cost(self, problem: Any, options: Options) -> float:
         """Estimated multiply-adds until the gap is ``options.gap``.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from fastm4n.solvers.base import block_work
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.free_intercept import FreeIntercept
 from fastm4n.solvers.interior_point import InteriorPoint
@@ -39,7 +42,9 @@ def _adapted(solver, problem, options):
         return solver
     if problem.free_intercept is not None:
         return FreeIntercept(solver)
-    return solver if small_modulus(problem, options) is None else ProximalPoints(solver)
+    if problem.modulus == 1.0 or small_modulus(problem, options) is None:
+        return solver
+    return ProximalPoints(solver)
 
 
 def choose(problem, options):
@@ -55,15 +60,16 @@ def choose(problem, options):
     ValueError
         If all refuse, by the reason of the first.
     """
-    asked = as_solver(options.solver)
-    if problem.solver is not None:
-        candidates = [problem.solver]
-    else:
-        candidates = [_adapted(asked, problem, options), *(INSTEAD if options.auto else ())]
-    reasons = [solver.refusal(problem) for solver in candidates]
-    able = [solver for solver, reason in zip(candidates, reasons, strict=True) if reason is None]
-    if not able:
-        raise ValueError(reasons[0])
-    if len(able) == 1:
-        return able[0]
-    return min(able, key=lambda solver: solver.cost(problem, options))
+    best = problem.solver or _adapted(as_solver(options.solver), problem, options)
+    refusal = best.refusal(problem)
+    if problem.solver is None and options.auto:
+        work = np.inf if refusal is not None else best.cost(problem, options)
+        for solver in INSTEAD:
+            # what cannot be cheaper is not asked
+            if solver.least_share * block_work(problem) < work and solver.refusal(problem) is None:
+                cost = solver.cost(problem, options)
+                if cost < work or refusal is not None:
+                    best, work, refusal = solver, cost, None
+    if refusal is not None:
+        raise ValueError(refusal)
+    return best

@@ -79,12 +79,10 @@ class ChunkedEngine:
 
     Parameters
     ----------
-    data : Chunked
-        `edges` (chunk c is the blocks edges[c] ... edges[c + 1] - 1), `kind`, the `features` that
-        hold w, and `open(c)`, called in another thread: surrogate and features of chunk c, and
-        their bytes.
-    weights : ndarray of shape (n_blocks,)
-        p_b > 0, summing to one.
+    problem : Problem
+        Its `loss` are the traits of all surrogates, its `features` have w, and its `pieces` have
+        `edges`: chunk c is the blocks edges[c] ... edges[c + 1] - 1. ``open(c)`` is called in
+        another thread.
     alpha : float
     seed : int
     store : DualStore or None
@@ -102,15 +100,15 @@ class ChunkedEngine:
     cache_hits = 0
 
     def __init__(
-        self, data, weights, alpha, seed, store,
+        self, problem, alpha, seed, store,
         local_sampling=Sampling.GAP, visits=None, n_jobs=1,
     ):
-        n = data.kind.n_blocks
-        self.data, self.surrogate, self.features = data, data.kind, data.features
-        self.weights, self.alpha, self.kappa = weights, alpha, 0.0
+        n = problem.loss.n_blocks
+        self.problem, self.surrogate, self.features = problem, problem.loss, problem.features
+        self.weights, self.alpha, self.kappa = problem.weights, alpha, 0.0
         self.seed, self.store, self.n_jobs = int(seed), store, n_jobs
         self.local_sampling, self.visits, self.negligible = local_sampling, visits, NEGLIGIBLE
-        self.edges = data.edges
+        self.edges = problem.pieces.edges
         self.concave, self.gaps, self.losses = np.zeros(n), np.zeros(n), np.zeros(n)
         self.curvature, self._curvatures = 0.0, []
         self.n_visits = self.oracle_calls = self.n_loads = 0
@@ -140,14 +138,14 @@ class ChunkedEngine:
 
     def at_truth(self):
         """An engine of the same problem at phi(y), with the same feature map."""
-        return ChunkedEngine(self.data, self.weights, self.alpha, 0, None, n_jobs=self.n_jobs)
+        return ChunkedEngine(self.problem, self.alpha, 0, None, n_jobs=self.n_jobs)
 
     # -------------------------------------------------------------------------- chunks
 
     def _load(self, c, seed):
         """The engine of chunk c in its last state, and the cost of loading it."""
         blocks = slice(self.edges[c], self.edges[c + 1])
-        surrogate, features, n_bytes = self.data.open(c)
+        surrogate, features, n_bytes = self.problem.open(c)
         engine = BlockCoordinateEngine(
             surrogate, features, self.weights[blocks], self.alpha, seed)
         kept = None if self.store is None else self.store.read(c)
@@ -273,9 +271,8 @@ class ChunkedEngine:
             first, last = self.edges[c], self.edges[c + 1]
             parts = [term[first:last] for term in terms]
             cost = (last - first) * (50 * engine.surrogate.max_size + engine.features.visit_cost)
-            in_threads(
-                lambda a, b: largest.append(engine.certify_range(a, b, engine.mu, *parts)),
-                last - first, cost, self.n_jobs)
+            largest.extend(in_threads(
+                engine.certify_range, last - first, cost, self.n_jobs, engine.mu, *parts))
 
         self.for_each(range(self.n_chunks), visit)
         return max(largest)

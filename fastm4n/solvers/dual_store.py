@@ -21,7 +21,7 @@ import numpy as np
 
 from fastm4n.base.array_files import ModelFileError, read_arrays, write_arrays
 from fastm4n.base.atomic import check_no_loop
-from fastm4n.solvers.checkpoints import FIT, FitCheckpoint
+from fastm4n.solvers.monitor import FIT, FitCheckpoint
 
 try:
     import fcntl

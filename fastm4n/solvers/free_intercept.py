@@ -21,7 +21,7 @@ import numpy as np
 from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 
 
 def balancing(mean, pi):
@@ -79,7 +79,7 @@ class FreeIntercept(Solver, register=False):
     def __init__(self, inner):
         self.inner = inner
 
-    def refusal(self, problem):
+    def reason(self, problem):
         """As in `Solver`."""
         if problem.modulus == 0.0:
             return (

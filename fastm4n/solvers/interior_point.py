@@ -42,9 +42,9 @@ from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
-from fastm4n.solvers.blocks.block_frank_wolfe import PASSES, BlockFrankWolfe
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
+from fastm4n.solvers.blocks.block_coordinate import Driver
+from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.certificates import (
     ROUNDING,
     Certificate,
@@ -52,7 +52,7 @@ from fastm4n.solvers.certificates import (
     scaled_dual,
     with_exact_primal,
 )
-from fastm4n.solvers.history import Monitor
+from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import MaxMinLoss
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ class InteriorPoint(Solver):
     True
     """
 
+    is_whole: bool = True
+    outputs: tuple[Any, str] | None = (PermutationOutputs, "LabelRanker")
+    least_share: float = SHARE
+
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:
         self.max_products = max_products
 
@@ -132,14 +136,10 @@ class InteriorPoint(Solver):
         """As in `Solver`."""
         check_number("max_products", self.max_products, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
-        if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("needs all data in memory")
-        if type(outputs) is not PermutationOutputs:
-            return self.refused(f"is for LabelRanker, got {problem.taker}")
         if type(loss) is not MaxMinLoss:
             return self.refused(
                 "is for surrogate='max_min' with exact oracles, got "
@@ -181,7 +181,7 @@ class InteriorPoint(Solver):
         if outputs.mean_cost:
             unit /= counts[0]
         is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
-        return np.inf if is_ill else SHARE * PASSES * pass_work(problem)
+        return np.inf if is_ill else SHARE * block_work(problem)
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

@@ -37,16 +37,10 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.features import LinearFeatures
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
-from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
+from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin
-from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
 from fastm4n.solvers.blocks.schedule import LONGEST
-from fastm4n.solvers.certificates import (
-    OF_SCORES,
-    Certificate,
-    checked_gap,
-    scaled_dual,
-)
+from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, scaled_dual
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
@@ -55,7 +49,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.solvers.base import Options
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 # approximate numbers of scores of a chunk, and its least rows: 128 kB fit a cache
 AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
@@ -394,6 +388,10 @@ class LabelNewton(Solver):
     True
     """
 
+    is_whole: bool = True
+    outputs: tuple[Any, str] | None = (SimplexOutputs, "MulticlassClassifier and OrdinalClassifier")
+    least_share: float = LITTLE
+
     def __init__(self, quasi_steps: int = 80) -> None:
         self.quasi_steps = quasi_steps
 
@@ -401,14 +399,11 @@ class LabelNewton(Solver):
         """As in `Solver`."""
         check_number("quasi_steps", self.quasi_steps, low=0, strict=False, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
-        if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("needs all data in memory")
-        if type(loss.outputs) is not SimplexOutputs:
-            return self.refused(
-                f"is for MulticlassClassifier and OrdinalClassifier, got {problem.taker}")
+        if loss.outputs.target is not None:
+            return self.refused("needs true labels, and there are soft targets")
         kind = kind_of(loss)
         if kind is None:
             return self.refused(
@@ -436,9 +431,9 @@ class LabelNewton(Solver):
         means far from zero. Later calls of `partial_fit` continue with steps of blocks.
         """
         features, is_log = problem.features, kind_of(problem.loss) == "log"
-        if options.is_warm and problem.road == "calls":
+        if options.is_warm and problem.pieces.road == "calls":
             return np.inf
-        work = PASSES * pass_work(problem)
+        work = block_work(problem)
         if is_log and features.n_features <= FEW_COLUMNS:
             return LITTLE * work
         n_weights = features.n_labels * (features.n_features + 1)
@@ -456,7 +451,7 @@ class LabelNewton(Solver):
         weights, alpha, tol = problem.weights, options.alpha, options.gap
         if start is not None:
             # w of an earlier dual point, or what an earlier fit has left
-            begin(surrogate, features, weights, alpha, start, 0)
+            begin(surrogate, features, weights, alpha, start)
         losses = LabelLosses(surrogate, features, weights)
         k, shape = losses.k, features.state()["weights"].shape
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)

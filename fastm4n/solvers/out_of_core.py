@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n.base.checks import (
-    check_choice,
-    check_file,
-    check_flag,
-    check_number,
-)
-from fastm4n.solvers.base import Solver
+from fastm4n.base.checks import check_choice, check_file, check_flag, check_number
+from fastm4n.solvers.base import PASSES, Solver
 from fastm4n.solvers.blocks.block_coordinate import solve_engine
-from fastm4n.solvers.blocks.block_frank_wolfe import PASSES
 from fastm4n.solvers.blocks.schedule import SAMPLINGS
 from fastm4n.solvers.chunks import NEGLIGIBLE_BESIDE_NEW, ChunkedEngine
 from fastm4n.solvers.dual_store import ChunkCheckpoint
@@ -22,7 +16,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import StrPath
     from fastm4n.solvers.base import Options, Solution, State
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 STEPS = ("line_search", "exact")
 
@@ -104,13 +98,13 @@ class OutOfCore(Solver):
         if self.visits is not None:
             check_number("visits", self.visits, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
-        if problem.road == "partitions":  # members hold theirs in memory
+        if problem.pieces.road == "partitions":  # members hold theirs in memory
             return None if self.work_folder is None else (
                 "solver=OutOfCore(work_folder=...) is not supported for data in partitions: use "
                 "checkpointing.")
-        if problem.chunks is None:
+        if problem.solver is None:
             return self.refused(
                 "is for SequenceTagger, GraphTagger, MulticlassClassifier and OrdinalClassifier, "
                 f"got {problem.taker}")
@@ -129,7 +123,7 @@ class OutOfCore(Solver):
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
         """As of `Solver`."""
-        chunks, done = problem.chunks, False
+        chunks, done = problem.pieces, False
         try:
             found = chunks.ended_solution(monitor.tol)
         except BaseException:
@@ -140,7 +134,7 @@ class OutOfCore(Solver):
             return found
         store, (left, share) = chunks.store, chunks.left_before
         engine = ChunkedEngine(
-            chunks, problem.weights, options.alpha, options.seed, store, SAMPLINGS[self.sampling],
+            problem, options.alpha, options.seed, store, SAMPLINGS[self.sampling],
             self.visits, options.n_jobs)
         try:
             if store.is_lasting:

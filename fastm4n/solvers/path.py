@@ -18,7 +18,7 @@ import numpy as np
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.checks import check_relative_gap
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify, weights_restored
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def largest_gap(upper, lower):
 def smallest_alpha(point, eps):
     """The smallest alpha down to which the weights of `point` have a gap of at most eps.
 
-    The dual value falls with alpha to its value at phi(y), 0, or stays above it. So the gap is
+    The dual value falls with alpha to that at phi(y), at least 0, or stays above it. So the gap is
     affine in alpha, and the loss at alpha = 0.
     """
     if point.loss <= eps:

@@ -13,7 +13,7 @@ Weights of t_j = 0 have Omega_j = w_j^2 / 2. Without it the dual would have a co
 each of them that no point meets exactly.
 
 The dual of the problem itself requires |z_j(mu)| <= t_j for t_j > 0.  Mixing mu with the truth,
-s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and zero at phi(y_b)
+s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and >= 0 at phi(y_b)
 
     D >= s sum_b p_b h_b(mu_b) - alpha / 2 sum_{t_j = 0} (s z_j)^2,   s <= min_j t_j / |z_j|,
 
@@ -35,8 +35,7 @@ import numpy as np
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
-from fastm4n.solvers.blocks.block_coordinate import begin, dual_on_demand
-from fastm4n.solvers.blocks.driver import Driver
+from fastm4n.solvers.blocks.block_coordinate import Driver, begin
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
 from fastm4n.surrogates import LogLoss
 
@@ -280,7 +279,7 @@ class ProximalPoints(Solver, register=False):
     def __init__(self, inner):
         self.inner = inner
 
-    def refusal(self, problem):
+    def reason(self, problem):
         """As in `Solver`."""
         if self.inner.step == "fixed" and problem.modulus == 0.0:
             return (
@@ -295,11 +294,10 @@ class ProximalPoints(Solver, register=False):
     def solve(self, problem, options, start, monitor):
         """As in `Solver`, with `converged` for settled fits too. Blocks come in random order."""
         loss, features, of_inner = problem.loss, problem.features, self.inner.options()
-        is_told = not options.keep_dual and start is None and dual_on_demand(
-            loss, features, of_inner["step"], of_inner["cache"])
         engine = begin(
             loss, features, problem.weights, options.alpha, start, options.seed,
-            with_average=False, is_told=is_told)
+            step=self.inner.step, cache=self.inner.cache, keep_dual=options.keep_dual,
+            with_average=False)
         driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
             **of_inner, "sampling": "permutation", "accelerate": False})
         return _Fit(driver, start, small_modulus(problem, options), monitor).run()

@@ -31,20 +31,19 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
-from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unpack
+from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
-from fastm4n.solvers.blocks.best import Planes
 from fastm4n.solvers.blocks.block_coordinate import begin
-from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, PASSES, n_weights, rows_in_use
+from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, n_weights, rows_in_use
 from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
-from fastm4n.solvers.limited_memory import direction, inner, keep_pair, plus, times
+from fastm4n.solvers.limited_memory import Planes, direction, inner, keep_pair, plus, times
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
 if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.solvers.base import Options
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 # line search: share of the slope that a step must gain, cuts of a step, least and largest factor
 # of a cut (Nocedal and Wright, Numerical Optimization, chapter 3)
@@ -94,6 +93,9 @@ class QuasiNewton(Solver):
     True
     """
 
+    is_whole: bool = True
+    least_share: float = 1.0
+
     def __init__(self, memory: int = 60) -> None:
         self.memory = memory
 
@@ -101,12 +103,10 @@ class QuasiNewton(Solver):
         """As in `Solver`."""
         check_number("memory", self.memory, low=0, integer=True)
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
         outputs = loss.outputs
-        if problem.chunks is not None or problem.road == "partitions":
-            return self.refused("needs all data in memory")
         if type(loss) not in (LogLoss, MaxMarginLoss, MaxMinLoss):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
@@ -139,8 +139,8 @@ class QuasiNewton(Solver):
         is_single = problem.loss.outputs.layout.max_parts == 1
         if options.keep_dual or options.is_warm or is_single:
             return np.inf
-        work = pass_work(problem)
-        return PASSES * (work + min(work, PAIR_COST * FEWEST * n_weights(problem.features)))
+        pairs = PAIR_COST * FEWEST * n_weights(problem.features)
+        return PASSES * (pass_work(problem) + min(pass_work(problem), pairs))
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
@@ -150,8 +150,7 @@ class QuasiNewton(Solver):
         if start is not None:
             # w of an earlier dual point
             begin(
-                problem.loss, features, problem.weights, options.alpha, start, 0,
-                with_average=False)
+                problem.loss, features, problem.weights, options.alpha, start, with_average=False)
         most = MOST_NUMBERS // (3 * max(1, n_weights(features)))
         run = _Run(problem, options, min(self.memory, max(FEWEST, most)), monitor)
         return run.solve()

@@ -18,6 +18,8 @@ References
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from fastm4n.base.threads import one_blas_thread
@@ -148,10 +150,11 @@ class SemismoothNewton:
 
     mend = rebuild
 
-    def certified(self, certify):
-        """The certificate of w and mu."""
+    @contextmanager
+    def at_result(self):
+        """Context of `Acceleration.at_result`. The feature map has w already."""
         w, z = self.blocks.w(), self.blocks.z()
-        return certify((0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))))
+        yield 0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))
 
     def finish(self):
         """Leave the feature map with w alone."""

@@ -1,5 +1,7 @@
 """Surrogate losses: max-margin, max-min and log."""
 
+from libc.string cimport memset
+
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.outputs._base cimport Outputs, Workspace, label_t
 
@@ -16,12 +18,13 @@ cdef class Surrogate:
         return self.outputs.layout.size(b)
 
     cdef inline double true_score(self, Py_ssize_t b, const double* v) noexcept nogil:
-        """<v, phi(y_b)>."""
-        return self.outputs.score(b, self.outputs.true_labels(b), v)
+        """<v, phi(y_b)>, or <v, the target>."""
+        return self.outputs.true_score(b, v)
 
     cdef inline void truth(self, Py_ssize_t b, double* mu) noexcept nogil:
-        """mu = phi(y_b)."""
-        self.outputs.indicator(b, self.outputs.true_labels(b), mu)
+        """mu = phi(y_b), or the target."""
+        memset(mu, 0, self.size(b) * sizeof(double))
+        self.outputs.add_truth(b, 1.0, mu)
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY, fabs, log
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport loops_for
@@ -118,6 +118,9 @@ cdef class Surrogate:
         """Call each oracle that visits need once: a missing one raises before the first visit."""
         cdef Workspace work
         cdef double lower, upper, value, h
+        if self.outputs.target is not None and type(self) not in (MaxMarginLoss, LogLoss):
+            raise ValueError(
+                f"{type(self).__name__} has no soft targets: use 'max_margin', 'max_min' or 'log'.")
         if self.n_blocks == 0:
             return
         work = self.workspace(self.max_size)
@@ -258,7 +261,8 @@ cdef class MaxMarginLoss(Surrogate):
         self.has_block_step = outputs.has_projection
 
     def closed_largest(self):
-        return self.outputs.largest_cost()
+        # of a soft target, the most expensive output depends on its costs
+        return self.outputs.largest_cost() if self.outputs.target is None else None
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
@@ -773,6 +777,22 @@ cdef class LogLoss(Surrogate):
             if self.cost_augmented:
                 self.temper(b, work)
             self.keep(b, &work.scratch[0])
+
+    def near_targets(self):
+        """Let dual points be those of scores: of targets' logarithms, so that they are near."""
+        cdef Py_ssize_t b, t, j, at
+        cdef Layout layout = self.outputs.layout
+        cdef double[::1] scores = np.zeros(self.max_size)
+        cdef const double[::1] target = self.outputs.target
+        cdef double least = (1.0 - FIRST_PROBABILITY) / max(1, layout.n_labels - 1)
+        self.is_first[:] = 0
+        for b in range(self.n_blocks):
+            scores[:] = 0.0
+            for t in range(layout.n_parts(b)):
+                at = t * layout.row(b)
+                for j in range(layout.n_choices(b)):
+                    scores[at + j] = log(max(target[layout.offset(b) + at + j], least))
+            self.keep(b, &scores[0])
 
     cdef void load(self, Py_ssize_t b, double* scores) noexcept nogil:
         """scores = theta of block b."""

@@ -1,6 +1,8 @@
 # cython: binding=False
 """Losses and gradients of many blocks at once."""
 
+import numpy as np
+
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
@@ -148,6 +150,30 @@ def best_outputs_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
             value[b] = outputs.score(b, y, &scores[offset])
 
 
+def indicators_of(Outputs outputs, const label_t[::1] labels, double[::1] points):
+    """points = phi of the outputs of all blocks with these labels of their parts."""
+    cdef Layout layout = outputs.layout
+    cdef Py_ssize_t b
+    check(layout, 0, layout.n_blocks, points.shape[0], layout.n_blocks)
+    if labels.shape[0] != layout.n_parts_of_all:
+        raise ValueError("labels do not fit the outputs.")
+    for b in range(layout.n_blocks):
+        outputs.indicator(b, &labels[layout.first_part(b)], &points[layout.offset(b)])
+
+
+def scores_of(Layout layout, FeatureMap features, double[::1] scores):
+    """Scores of all blocks at the weights that the features hold."""
+    cdef double[::1] v = np.zeros(features.size)
+    cdef Py_ssize_t b
+    check(layout, 0, features.n_blocks, scores.shape[0], features.n_blocks)
+    with nogil:
+        features.settle()
+        for b in range(layout.n_blocks):
+            look()
+            features.scores(b, v)
+            memcpy(&scores[layout.offset(b)], &v[0], layout.size(b) * sizeof(double))
+
+
 def heights_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const double[::1] points,
                double[::1] heights):
     """h_b of the points of the blocks start ... stop - 1, where it follows from them."""
@@ -190,13 +216,13 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
             memcpy(&work.scores[0], &scores[offset], size * sizeof(double))
             truth = surrogate.true_score(b, &work.scores[0])
             surrogate.certified(b, work, &low, &high)
-            # no loss is negative: phi(y_b) is a point of the polytope, and h_b is zero at it; what
-            # is NaN, as sums have overflowed, stays so
+            # no loss is negative: the truth is a point of the polytope, and h_b is not negative at
+            # it; what is NaN, as sums have overflowed, stays so
             value[b] = 0.0 if low < truth else low - truth
             upper[b] = 0.0 if high < truth else high - truth
             if gradient is not None:
                 memcpy(&gradient[offset], &work.atom[0], size * sizeof(double))
-                surrogate.outputs.add(b, surrogate.outputs.true_labels(b), -1.0, &gradient[offset])
+                surrogate.outputs.add_truth(b, -1.0, &gradient[offset])
 
 
 def losses_at(Surrogate surrogate, FeatureMap features, double[::1] upper):

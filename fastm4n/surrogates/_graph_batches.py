@@ -11,7 +11,7 @@ import numpy as np
 
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.outputs._graph import numbers_of_edge
-from fastm4n.outputs.choice import graph_outputs, graph_with_cycle, outputs_by
+from fastm4n.outputs.graph_oracles import graph_outputs, graph_with_cycle, outputs_by
 from fastm4n.surrogates import as_surrogate, with_options
 from fastm4n.surrogates._batches import (
     best_outputs_of,

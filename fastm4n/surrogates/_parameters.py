@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from sklearn.base import BaseEstimator
@@ -163,10 +164,18 @@ NAMES = {cls.name: cls for cls in (MaxMin, MaxMargin, Log)}
 SURROGATES = tuple(NAMES)
 
 
+@cache
+def _named(name: str) -> Any:
+    return NAMES[name]()
+
+
 def as_surrogate(surrogate: SurrogateLike) -> Any:
-    """The object of `surrogate`, a name or an object, with its parameters checked."""
+    """The object of `surrogate`, a name or an object, with its parameters checked.
+
+    One and the same for a name.
+    """
     if isinstance(surrogate, str) and surrogate in NAMES:
-        return NAMES[surrogate]()
+        return _named(surrogate)
     if not isinstance(surrogate, _Surrogate):
         raise ValueError(
             f"surrogate must be one of {SURROGATES} or an object of fastm4n.surrogates, got "

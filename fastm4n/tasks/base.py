@@ -1,16 +1,25 @@
-"""Tasks: how problems are made of data, one class for each kind of output."""
+"""Tasks: how problems are made of data, and fitted attributes and predictions of solutions."""
 
+import reprlib
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.arrays import flat
 from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
+from fastm4n.solvers.base import State
+from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
+from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks.places import places
+from fastm4n.tasks.parameters import places
 
+# why a model has no weights of some name
+MISSING = "weights that this model has not: see {}"
 # what a surrogate needs of outputs, by their flag
 _NEEDED = {
     "has_marginals": "marginals of a distribution over the outputs",
@@ -121,6 +130,275 @@ def _check_types(one, other):
             f"{found[0].pop()}: labels of all must be of one type.")
 
 
+def _same(one, other):
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items())
+
+
+@dataclass
+class Blocks:
+    """Which examples make up the blocks of a problem.
+
+    Attributes
+    ----------
+    n_examples : int
+    kept : ndarray of shape (n_kept,)
+        Examples of non-zero weight.
+    block_of, shares : ndarray of shape (n_kept,)
+        The block of each of those, and what part of the block's weight is theirs.
+    first : ndarray of shape (n_blocks,)
+        An example of each block, as its place in `kept`.
+    weights : ndarray of shape (n_blocks,)
+        p_b > 0, summing to one.
+    total : float
+        The sum of the weights before they were divided by it.
+    """
+
+    n_examples: int
+    kept: np.ndarray
+    block_of: np.ndarray
+    shares: np.ndarray
+    first: np.ndarray
+    weights: np.ndarray
+    total: float
+
+    @classmethod
+    def of(cls, n_examples, kept, weights, first, block_weights, block_of):
+        """Blocks of examples with these weights, the last three being what merging gives."""
+        total = block_weights.sum()
+        if first.size == kept.size:
+            shares = np.broadcast_to(1.0, kept.shape)  # nothing is merged
+        else:
+            shares = weights / block_weights[block_of]
+        if n_examples < 2**31:
+            kept, block_of, first = (
+                array.astype(np.int32) for array in (kept, block_of, first))
+        return cls(
+            n_examples, kept, block_of, shares, first, block_weights / total, float(total))
+
+    @property
+    def examples(self):
+        """An example of each block."""
+        return self.kept[self.first]
+
+    def spread(self, rows):
+        """A row for each example: the row of its block times its share of the weight."""
+        of_examples = np.zeros((self.n_examples, rows.shape[1]))
+        of_examples[self.kept] = self.shares[:, np.newaxis] * rows[self.block_of]
+        return of_examples
+
+
+class Memory:
+    """Data in memory, one piece: the arguments of `fit`.
+
+    Attributes
+    ----------
+    X, y, sample_weight, lengths, allowed
+        As of `fit`.
+    road : str
+        Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
+    is_whole : bool
+        Whether these are all data of the fit, and in memory.
+    solver : Solver or None
+        The only solver of the problem, if there is one.
+    """
+
+    road = "memory"
+    is_whole = True
+    solver = None
+
+    def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None):
+        self.X, self.y, self.sample_weight = X, y, sample_weight
+        self.lengths, self.allowed = lengths, allowed
+
+    def start(self, problem, alpha, state):
+        """The `State` to start from, by `_warm_state` of the estimator, or None."""
+        is_there = isinstance(state, dict) and problem.task.warm_start
+        return problem.start(state, alpha) if is_there else None
+
+    def attributes(self, problem, solution, alpha, keep_dual):
+        """Fitted attributes from which a later fit goes on."""
+        return {"_warm_state": problem.warm(solution, alpha)} if keep_dual else {}
+
+
+class Partition(Memory):
+    """Data of one of several members of a fit, in its memory until the problem is made."""
+
+    road = "partitions"
+    is_whole = False
+
+
+class Call(Memory):
+    """Data of a call of `partial_fit` and of the calls before it, in memory.
+
+    Attributes
+    ----------
+    seen : PartialFitData
+        The data of all calls, this one included.
+    before : PartialFitData or None
+        The data of earlier calls.
+    state : dict, PartialFitState or None
+        State after the last call.
+    """
+
+    road = "calls"
+
+    def __init__(self, X, y, seen, before, state):
+        super().__init__(X, y, seen.weights)
+        self.seen, self.before, self.state = seen, before, state
+
+    def start(self, problem, alpha, state):
+        """The state of the last call, as of a share of the weights of this one."""
+        before, seen, state = self.before, self.seen, self.state
+        if before is None or not isinstance(state, dict):
+            return None
+        n = before.weights.size
+        if state["owner"].size != n:
+            return None  # of a fit to other data since
+        share = float(before.weights.sum() / seen.weights.sum())
+        state = dict(
+            state, state=state["state"].scaled(share),
+            owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
+        if "lengths" in problem.same:
+            state["same"] = {**state["same"], "lengths": problem.same["lengths"]}
+        return problem.start(state, alpha)
+
+    def attributes(self, problem, solution, alpha, keep_dual):
+        """Fitted attributes of the next call, which goes on from the last one that ended."""
+        if solution.interrupted:
+            return {"_seen": self.before, "_warm_state": self.state}
+        return {"_seen": self.seen, "_warm_state": problem.pieces.warm(problem, solution, alpha)}
+
+    def warm(self, problem, solution, alpha):
+        """`Problem.warm`."""
+        return problem.warm(solution, alpha)
+
+
+@dataclass
+class Problem:
+    """The objective of a fit: plain data, which another process can solve.
+
+    Attributes
+    ----------
+    loss, features
+        As `solve` takes them, and ``blocks.weights``.
+    blocks : Blocks
+    common : dict
+        Fitted attributes that do not depend on alpha.
+    same : dict
+        Data that an earlier fit must share for a warm start.
+    free_intercept : float, default=None
+        The value of the constant feature if the intercept is not penalised.
+    centre : ndarray of shape (n_features,), default=None
+        The mean subtracted from all rows of X.
+    shapes : WeightShapes, default=None
+        Where the weights of graphs lie.
+    task : Task
+        By whose parameters refusals say what is wrong.
+    pieces : Memory, Partition, Call or Chunked
+        Where the data are.
+    modulus, has_groups
+        The share of the quadratic term in the penalty, and whether there are norms of groups.
+    """
+
+    loss: Any
+    features: Any
+    blocks: Blocks
+    common: dict[str, Any]
+    same: dict[str, Any]
+    free_intercept: float = None
+    centre: np.ndarray = None
+    shapes: Any = None
+    task: ClassVar[Any] = None
+    pieces: ClassVar[Any] = Memory()
+    modulus: ClassVar[float] = 1.0
+    has_groups: ClassVar[bool] = False
+
+    @property
+    def weights(self):
+        return self.blocks.weights
+
+    @property
+    def solver(self):
+        """The only solver of this problem, None if there are several."""
+        return self.pieces.solver
+
+    @property
+    def taker(self):
+        """The class of the estimator, for errors."""
+        return self.task.taker
+
+    def open(self, k):
+        """Surrogate and features of the blocks of piece k, made when asked for, and their bytes."""
+        return self.pieces.open(k) if self.pieces.solver else (self.loss, self.features, 0)
+
+    def said(self, *names):
+        """These parameters as in the constructor, "surrogate='log', cost='zero_one'"."""
+        given = self.task.estimator.get_params()
+        return ", ".join(
+            f"{name}={reprlib.repr(given[name])}" for name in names if name in given)
+
+    def outputs_in_words(self):
+        """The outputs, with the oracle where there are several."""
+        oracle = self.common.get("oracle_")
+        return f"outputs of {self.taker}" + ("" if oracle is None else f" by oracle_={oracle!r}")
+
+    def features_in_words(self):
+        """The form of X."""
+        kernel = self.task.kernel
+        X = getattr(self.features, "X", None)
+        return (
+            f"kernel={reprlib.repr(kernel)}" if kernel != "linear" else
+            "a sparse X" if sparse.issparse(X) else f"the features of {self.taker}")
+
+    def scale(self):
+        """An upper bound of the objective at zero weights, to which tolerances are relative."""
+        return objective_at_zero(self.loss, self.features, self.weights)
+
+    def warm(self, solution, alpha):
+        """Plain data from which a later fit with `warm_start` starts."""
+        owner = np.full(self.blocks.n_examples, -1)
+        owner[self.blocks.kept] = self.blocks.block_of
+        return dict(
+            same=self.same, owner=owner, layout=self.loss.outputs.layout,
+            state=State(solution.state, **flat(
+                "surrogate", self.loss.state() if self.loss.has_natural_step else None)),
+            kept_under=self.loss.kept_under(),
+        )
+
+    def start(self, state, alpha):
+        """The `State` to start from, by what `warm` gave, or None where it does not fit.
+
+        For a smaller alpha the dual point moves towards phi(y), and w stays equal. For a larger
+        alpha it stays, and w shrinks. Examples without a weight start from phi(y).
+        """
+        loss, found = self.loss, state["state"]
+        fits = (
+            state["owner"].size == self.blocks.n_examples
+            and _same(state["same"], self.same)
+            and not (loss.has_natural_step and (
+                "surrogate/theta" not in found
+                or not _same(state["kept_under"], loss.kept_under())))
+        )
+        if not fits:
+            return None
+        owners = state["owner"][self.blocks.examples]
+        known = owners >= 0
+        to = loss.outputs.layout.numbers(known)
+        source = state["layout"].numbers(owners[known])
+        mu = loss.outputs.truth()
+        mu[to] = found["mu"][source]
+        start = State(found.without("surrogate").without("concave"), mu=mu)
+        if loss.has_natural_step:
+            # the dual point goes with scores that are kept block by block
+            natural = loss.state()
+            natural["theta"][to] = found["surrogate/theta"][source]
+            natural["is_first"][known] = found["surrogate/is_first"][owners[known]]
+            loss.restore(natural)
+            start["concave"] = np.where(known, found["concave"][owners], 0.0)
+        return start
+
+
 class Task:
     """A kind of output, and how problems are made of its data.
 
@@ -144,17 +422,95 @@ class Task:
     auto_alpha = None
     # whether mirror prox starts from its result of the last visit
     oracle_warm_start = False
-    # whether data may be read in chunks
-    reads_chunks = False
+    # the class of the pieces of data that are read chunk by chunk, None if none are
+    chunks = None
+    # whether fitted attributes depend on the dual point
+    needs_dual = True
+    # parameters of estimators that have none of these
+    penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
 
     def __init__(self, estimator):
-        self.taker = type(estimator).__name__
+        self.estimator, self.taker = estimator, type(estimator).__name__
         vars(self).update(parameters_of(estimator))
         self.surrogate = as_surrogate(self.surrogate)
 
-    def read(self, pieces, census=None):
-        """The data as `problem` takes them."""
-        return pieces
+    def read(self, X, lengths, census=None):
+        """X of `fit` as `problem` takes it."""
+        return X
+
+    def problem(self, pieces, census=None, one_alpha=False, solver=None):
+        """The `Problem` of these data.
+
+        Parameters
+        ----------
+        pieces : Memory, Partition or Call
+        census : Census, default=None
+            The census of all pieces, if the data are one of several.
+        one_alpha : bool, default=False
+            Whether the problem is solved for this alpha only: columns may be left out.
+        solver : OutOfCore, default=None
+            The solver of data that are read chunk by chunk, if they are.
+        """
+        if solver is not None:
+            pieces = self.chunks(self, pieces, census, solver)
+            problem = pieces.made()
+        else:
+            problem = self.in_memory(pieces, census, one_alpha)
+        penalty = as_penalty(self.penalty)
+        problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
+        problem.has_groups = penalty._by_rows
+        return problem
+
+    def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
+        """Fitted attributes that depend on alpha, the features of the problem having w.
+
+        w is w(mu) if they do not have weights. They are arrays, some of which may be views of
+        what the features have.
+
+        Parameters
+        ----------
+        problem : Problem
+        alpha : float
+        mu : ndarray
+            The dual point.
+        intercepts : ndarray, default=None
+            Intercepts without a penalty.
+        is_last : bool, default=False
+            Whether no other fit starts from this one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def values(self, problem):
+        """Fitted attributes that are no arrays and depend on w, which the features have."""
+        return {}
+
+    def unsupported(self):
+        """The first parameter that fits by chunks do not support, or None."""
+        for name, plain in (("constraints", None), ("kernel", "linear"), ("warm_start", False)):
+            value = getattr(self, name, plain)
+            if value is not plain and value != plain:
+                return f"{name}={value!r:.80}"
+        if isinstance(self.fit_intercept, str):
+            return f"fit_intercept={self.fit_intercept!r}"
+        return f"penalty={self.penalty!r:.80}" if is_pure_l1(self.penalty) else None
+
+    def out_of_core(self, X, allowed=None):
+        """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
+        found = "allowed" if allowed is not None else None
+        if isinstance(self.solver, OutOfCore):
+            if self.chunks is not None:
+                found = found or self.unsupported()
+            if found is not None:
+                raise ValueError(
+                    f"{found} is not supported by fits that read the data in chunks: leave it as "
+                    "it is by default, or use solver=BlockFrankWolfe(), in memory.")
+            return None if self.chunks is None else self.solver
+        size = getattr(X, "n_bytes_on_disk", None)
+        if size is None or self.chunks is None or not isinstance(self.solver, str):
+            return None
+        default = OutOfCore()
+        is_large = size > default.memory * 2**20 and found is None and not self.unsupported()
+        return default if is_large else None
 
     def container(self, X):
         """X of a partition in a container that can be concatenated."""
@@ -179,12 +535,38 @@ class Task:
         return float(self.auto_alpha / n if isinstance(self.alpha, str) else self.alpha)
 
     def read_more(self, X, before):
-        """X of a call and `Seen` of those before it, in the same columns, and a vectorizer."""
+        """X of a call, and `PartialFitData` of those before with the same columns; a vectorizer."""
         return X, before, None
 
     def classes_of_call(self, y, classes):
         """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
+
+    def penalty_of(self, families, penalty=None, sample=None):
+        """The penalty of the weights, None for alpha / 2 ||w||^2 alone.
+
+        Parameters
+        ----------
+        families : dict of str to (tuple of int or str)
+            Shapes of the weights by name, or why this model has none.
+        penalty : penalty, default=None
+            Instead of the estimator's.
+        sample : Sample, default=None
+            For weights by complexities.
+        """
+        shapes = {name: given for name, given in families.items() if type(given) is tuple}
+        missing = {name: given for name, given in families.items() if type(given) is str}
+        return resolve_penalty(
+            self.penalty if penalty is None else penalty, shapes, missing, sample)
+
+    def example(self, rng, **form):
+        """X and y of a small random problem in some form, for the table of cells."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `example`.")
+
+    @staticmethod
+    def stored(X, y, folder):
+        """X and y as they are opened from a new folder, for tasks with `chunks`."""
+        raise NotImplementedError
 
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
@@ -222,7 +604,7 @@ class Task:
     def _remedy(self, layout):
         """Remedy if dual points are too large."""
         by_chunks = f", or {self.noun}s by chunks, with solver=OutOfCore()"
-        return f"fit fewer {self.noun}s or labels" + by_chunks * self.reads_chunks
+        return f"fit fewer {self.noun}s or labels" + by_chunks * (self.chunks is not None)
 
 
 def parameters_of(estimator):
@@ -230,6 +612,13 @@ def parameters_of(estimator):
     return {
         name: value for name, value in vars(estimator).items()
         if name[0] != "_" and name[-1] != "_"}
+
+
+def quarters(rng, *shape):
+    """Random numbers that float32 holds as well, some of them zero."""
+    values = np.round(4.0 * rng.normal(size=shape)) / 4.0
+    values[rng.random(shape) < 0.2] = 0.0
+    return values
 
 
 def rows_in_common(X):

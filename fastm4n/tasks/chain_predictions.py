@@ -3,16 +3,20 @@
 import numpy as np
 from scipy import sparse
 
+from fastm4n.automata import Automaton
 from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
+from fastm4n.inference._contexts import n_scores
+from fastm4n.inference.automaton import k_best
 from fastm4n.inference.chain import ChainMaxMin, ChainScratch
-from fastm4n.outputs import Layout
+from fastm4n.outputs import AutomatonOutputs, Layout, row_stride
+from fastm4n.outputs._base import OutputsGame
 from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding as decoding
-from fastm4n.tasks.chain_input import columns_of
+from fastm4n.tasks.chain_input import automaton_of, columns_of
 from fastm4n.tasks.chain_weights import n_ngrams_of, packed_weights, weights_by_pairs
 from fastm4n.tasks.parameters import RISK_TOL
 
@@ -137,13 +141,21 @@ class ChainDecoder:
         classes = self.tagger.classes_
         labellings = [classes[np.zeros((1, 0), dtype=np.intp)] for _ in range(self.n_sequences)]
         scores = [np.zeros(1) for _ in range(self.n_sequences)]
-        for place, unary, pairwise in self.chains(allowed):
+        find = self._finder(k, allowed) if self.places.size else None
+        for b, place in enumerate(self.places):
             try:
-                paths, scores[place] = viterbi_kbest(unary, pairwise, k)
+                paths, scores[place] = find(b)
             except ValueError:
                 raise self._no_path(place) from None
             labellings[place] = classes[paths]
         return labellings, scores
+
+    def _finder(self, k, allowed):
+        """A function that gives the k best paths of a sequence, and their scores."""
+        forbidden = forbidden_transitions(allowed, self.tagger.classes_)
+        work = np.zeros(self.features.size)
+        return lambda b: viterbi_kbest(
+            *decoding.chain_all_scores(self.features, forbidden, work, b), k)
 
     def chains(self, allowed=None):
         """Number, unary and pairwise scores of each sequence that is not empty, one by one."""
@@ -171,6 +183,130 @@ class ChainDecoder:
         return ValueError(
             f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions."
         )
+
+
+class AutomatonDecoder(ChainDecoder):
+    """Decodes sequences under the weights of a fitted tagger, within constraints.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+    X : Sequences
+        Features, as `as_features` makes them.
+    automaton : Automaton or None
+    masks : uint8 array of shape (n_positions, n_labels) or None
+        As `as_masks` makes them.
+    """
+
+    def __init__(self, tagger, X, automaton, masks):
+        self.automaton, self.masks = automaton, masks
+        self.ngrams = getattr(tagger, "ngrams_", ())
+        if hasattr(tagger, "transition_features_"):
+            raise ValueError(
+                "constraints and allowed need a model whose transitions have no features: use "
+                "allowed_transitions.")
+        super().__init__(tagger, X)
+
+    def layout_of(self, lengths, per_edge):
+        stride = row_stride(self.n_labels)
+        n_more = n_scores(self.n_labels, stride, len(self.ngrams))
+        return Layout(lengths, self.n_labels, stride, np.full(lengths.size, n_more))
+
+    def outputs(self, allowed):
+        """Outputs that can be predicted, within allowed transitions."""
+        classes, automaton = self.tagger.classes_, self.automaton
+        forbidden = forbidden_transitions(allowed, classes)
+        if len(forbidden):
+            # state 1 + i is after label i
+            R = classes.size
+            after = np.where(np.roll(forbidden, 1, axis=0) == 0.0, 1 + np.arange(R), -1)
+            pairs = Automaton(classes.tolist(), after, np.ones(1 + R, dtype=bool))
+            automaton = pairs if automaton is None else automaton & pairs
+        return AutomatonOutputs(
+            np.zeros(self.n_tokens, dtype=np.intp), self.layout.counts(),
+            self.tagger.cost_matrix_, automaton_of(classes, self.ngrams, automaton),
+            self.tagger.cost_scale, self.masks)
+
+    def _run(self, outputs, function):
+        """Call function(work, start, stop, values) on ranges of sequences, and refuse -inf."""
+        values = np.zeros(self.places.size)
+
+        def run(start, stop):
+            function(outputs.workspace(self.features.size), start, stop, values)
+
+        self._in_threads(run, outputs.oracle_cost)
+        self._check_paths(values)
+
+    def best_labels(self, allowed=None):
+        labels = np.zeros(self.n_tokens, dtype=np.intc)
+        if self.places.size:
+            outputs = self.outputs(allowed)
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_decode_map(
+                self.features, outputs, work, start, stop, labels, values))
+        return labels
+
+    def least_risk(self, allowed=None):
+        """The accepted labels of least expected cost."""
+        if self.places.size == 0:
+            return np.zeros(0, dtype=np.intc)
+        outputs = self.outputs(allowed)
+        if outputs.is_free:
+            return super().least_risk(None)
+        self.tagger._check_has_distribution("the labels")
+        risks = self.nodes(allowed) @ self.tagger.cost_matrix_
+        labels, rows = np.zeros(self.n_tokens, dtype=np.intc), np.ascontiguousarray(-risks)
+        self._run(outputs, lambda work, start, stop, values: decoding.decode_rows(
+            outputs, rows, work, start, stop, labels, values))
+        if surrogate_name(self.tagger.surrogate) == "max_min":
+            # as of positions one by one: of labellings that are equally risky, that of the highest
+            # score
+            first, every = self.best_labels(allowed), np.arange(labels.size)
+            lengths = self.layout.counts()
+            starts = np.cumsum(lengths) - lengths
+            more = np.add.reduceat(risks[every, first] - risks[every, labels], starts)
+            labels = np.where(np.repeat(more <= RISK_TOL * lengths, lengths), first, labels)
+        return labels
+
+    def nodes(self, allowed=None):
+        nodes = zeros(
+            "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
+        if self.places.size == 0:
+            return nodes
+        outputs = self.outputs(allowed)
+        surrogate = as_surrogate(self.tagger.surrogate)
+        if surrogate.name == "log":
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
+                self.features, outputs, work, surrogate.temperature, start, stop, nodes, values))
+        else:
+            self._run(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
+                self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,
+                values))
+        return nodes
+
+    def _finder(self, k, allowed):
+        automaton, work = self.outputs(allowed).automaton, np.zeros(self.features.size)
+        starts = np.concatenate([[0], np.cumsum(self.layout.counts())])
+
+        def find(b):
+            unary, more = decoding.automaton_all_scores(self.features, work, b)
+            masks = self.masks
+            if masks is not None:
+                masks = masks[starts[b] : starts[b + 1]].astype(bool)
+            return k_best(unary, automaton, k, more, allowed=masks)
+
+        return find
+
+    def _no_path(self, b):
+        return ValueError(
+            f"constraints, allowed and allowed_transitions leave no labelling for X[{b}]: allow "
+            "more.")
+
+
+def path_score(unary, pairwise, labels):
+    """Score of one labelling, with one pairwise matrix or one for each transition."""
+    t = np.arange(len(labels))
+    between = (t[:-1],) if pairwise.ndim == 3 else ()
+    return float(unary[t, labels].sum() + pairwise[(*between, labels[:-1], labels[1:])].sum())
 
 
 def forbidden_transitions(allowed, classes):

@@ -11,7 +11,7 @@ from fastm4n.base.label_costs import as_costs, as_kept, name_of, named_costs
 from fastm4n.factors import check_constraints, factor_scores
 from fastm4n.features._positions import GraphFeatures, LabelGraphFeatures
 from fastm4n.outputs import GraphOutputs
-from fastm4n.outputs.choice import EXACT, graph_outputs
+from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss, as_surrogate
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.graph_input import Rows, by_type

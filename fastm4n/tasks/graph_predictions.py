@@ -11,15 +11,10 @@ from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.data._sequences import Sequences
 from fastm4n.factors import constraints_of, factor_scores
 from fastm4n.inference.graph import maximise
-from fastm4n.outputs.choice import INFERENCES
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding
-from fastm4n.tasks.graph_input import (
-    allowed_labels,
-    as_graphs,
-    check_not_negative,
-    check_types,
-)
+from fastm4n.tasks.graph_input import allowed_labels, as_graphs, check_not_negative, check_types
 from fastm4n.tasks.graph_model import GraphModel, graph_model, named
 from fastm4n.tasks.parameters import RISK_TOL
 

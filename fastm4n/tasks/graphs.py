@@ -1,7 +1,6 @@
 """The task of labels of the nodes of graphs."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -14,15 +13,14 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.data.disk._graph_files import ARRAYS
 from fastm4n.outputs import row_stride
 from fastm4n.outputs._graph import numbers_of_edge
-from fastm4n.outputs.choice import (
+from fastm4n.outputs.graph_oracles import (
     Traits,
     asks_for_cycles,
     graph_with_cycle,
     oracles_of,
     outputs_by,
 )
-from fastm4n.penalties._penalties import resolve_penalty
-from fastm4n.tasks.base import Census, Task, rows_in_common
+from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import encode
 from fastm4n.tasks.graph_input import (
     Displacements,
@@ -56,7 +54,7 @@ from fastm4n.tasks.graph_model import (
     rows_of_nodes,
     shapes_and_attributes,
 )
-from fastm4n.tasks.graph_weights import WeightShapes, bounded, check_symmetric
+from fastm4n.tasks.graph_weights import bounded, check_symmetric
 from fastm4n.tasks.merge import merge_graphs
 from fastm4n.tasks.parameters import as_weights, summable
 from fastm4n.tasks.pieces import (
@@ -71,7 +69,6 @@ from fastm4n.tasks.pieces import (
     position_bytes,
     rows_again,
 )
-from fastm4n.tasks.problem import Blocks, Problem
 
 # pairs of a type of node and a label that was met, as one number
 TYPE = 1 << 32
@@ -80,34 +77,12 @@ OF_NODE, OF_EDGE = 48.0, 64.0
 # bytes of the plan of exact inference of a graph, about
 OF_PLAN = 2048.0
 MATRICES = ("node_features", "edge_features")
+# edges of the graphs of examples, of three nodes each
+EXAMPLES = {
+    "nodes": ([], [], []), "forest": ([(0, 1), (2, 1)], [(1, 0)], [(0, 2)]),
+    "triangles": ([(0, 1), (1, 2), (2, 0)], [(0, 1)], [(1, 0), (2, 1), (0, 2)]),
+}
 
-@dataclass
-class GraphProblem(Problem):
-    """The problem of a `GraphTagger`.
-
-    Attributes
-    ----------
-    shapes : WeightShapes
-    exact : bool
-        Whether best labellings are best.
-    """
-
-    shapes: WeightShapes
-    exact: bool
-
-    def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read."""
-        return self.shapes.fitted(
-            self.features.all_weights(), self.features.edges.all_weights())
-
-    def values(self):
-        """Attributes that say how exact the fit is, at the weights of the features."""
-        if self.exact:
-            return {}
-        gaps = (
-            integrality_gaps(self.loss, self.features) if self.chunks is None
-            else self.chunks.integrality_gaps)
-        return integrality(gaps, self.weights)
 
 
 class GraphTask(Task):
@@ -115,7 +90,19 @@ class GraphTask(Task):
 
     noun = "graph"
     auto_alpha = 1.0
-    reads_chunks = True
+
+    def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
+        """Weights, as views of the rows that the compiled loops read."""
+        features = problem.features
+        return problem.shapes.fitted(features.all_weights(), features.edges.all_weights())
+
+    def values(self, problem):
+        """Attributes that say how exact the fit is, at the weights of the features."""
+        if problem.common["exact_"]:
+            return {}
+        if problem.solver is not None:
+            return integrality(problem.pieces.integrality_gaps, problem.weights)
+        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
 
     def census(self, X, y, sample_weight=None):
         """The `Census` of a piece."""
@@ -140,11 +127,10 @@ class GraphTask(Task):
 
     def penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
-        families, missing = shapes.families(), {}
+        families = shapes.families()
         if not self.fit_intercept or self.label_features:
-            del families["intercept"]
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = resolve_penalty(bounded(self.penalty, self.pairwise), families, missing)
+            families["intercept"] = MISSING.format("fit_intercept")
+        resolved = self.penalty_of(families, bounded(self.penalty, self.pairwise))
         if resolved is None:
             return
         if self.pairwise == "symmetric":
@@ -156,7 +142,38 @@ class GraphTask(Task):
             rows.set_penalty(resolved.of_rows(shape, rows.n_features, views_of))
 
     def naming(self, problem):
-        return nullcontext() if problem.chunks is not None else named(problem.blocks.examples)
+        return named(problem.blocks.examples) if problem.solver is None else nullcontext()
+
+    def example(self, rng, shape="triangles", labels=2, types=False, weights=False, factor=None,
+                csr=False, edge_features=False):
+        columns = 2 * labels if self.label_features else 2
+        graphs, y = [], []
+        for edges in EXAMPLES[shape]:
+            graphs.append([quarters(rng, 3, columns), np.array(edges, dtype=int).reshape(-1, 2)])
+            y.append(rng.integers(labels, size=3))
+            if edge_features:
+                graphs[-1].append(np.abs(quarters(rng, len(edges), 2)))
+        y[0][:labels] = np.arange(labels)
+        X = Graphs.from_list([tuple(graph) for graph in graphs])
+        given = {name: getattr(X, name) for name in (
+            "node_features", "edges", "node_offsets", "edge_offsets", "edge_features")}
+        if types:
+            given["node_types"] = np.arange(X.n_nodes) % 2
+            # every label of each type
+            y[0] = np.arange(3) // 2 % labels
+            y[1] = 1 - y[0]
+        if weights:
+            given["node_weights"] = rng.uniform(0.5, 2.0, X.n_nodes)
+        if factor is not None:
+            given["factors"] = [factor] * len(X)
+            y = [np.array([1, 0, 1])] * len(X)
+        if csr:
+            given["node_features"] = sparse.csr_array(X.node_features)
+        return Graphs(**given), y
+
+    @staticmethod
+    def stored(X, y, folder):
+        return Graphs.from_batches([X], folder), y
 
     def container(self, X):
         return as_graphs(X)
@@ -164,16 +181,10 @@ class GraphTask(Task):
     def columns(self, X):
         return as_graphs(X, check=False)
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data."""
-        if pieces.in_memory:
-            return self._in_memory(pieces.X, pieces.y, pieces.sample_weight, census)
-        return GraphChunks(self, pieces).made()
-
-    def _in_memory(self, X, y, sample_weight, census):
-        X = as_graphs(X)
-        labels = as_node_labels(y, X)
-        weights = as_weights(sample_weight, len(X), "graph")
+    def in_memory(self, pieces, census, one_alpha):
+        X = as_graphs(pieces.X)
+        labels = as_node_labels(pieces.y, X)
+        weights = as_weights(pieces.sample_weight, len(X), "graph")
         if self.pairwise == "attractive":
             check_not_negative(X)
         # a node without a label says nothing, and neither does a graph without nodes
@@ -231,8 +242,7 @@ class GraphTask(Task):
         self.penalise(model.features, shapes)
         loss = self.loss(model.outputs)
         task["oracle"] = model.oracle
-        return GraphProblem(
-            loss, model.features, blocks, common, task, shapes, common["exact_"])
+        return Problem(loss, model.features, blocks, common, task, shapes=shapes)
 
 
 class GraphChunks(Chunked):
@@ -241,7 +251,9 @@ class GraphChunks(Chunked):
     Parameters
     ----------
     task : GraphTask
-    pieces : Pieces
+    pieces : Memory
+    census : None
+    solver : OutOfCore
 
     Attributes
     ----------
@@ -253,11 +265,11 @@ class GraphChunks(Chunked):
 
     integrality_gaps = None
 
-    def __init__(self, task, pieces):
+    def __init__(self, task, pieces, census, solver):
         X, y, sample_weight = as_graphs(pieces.X, check=False), pieces.y, pieces.sample_weight
         check_labels_of_graphs(y, X)
         self.given_weights = as_weights(sample_weight, len(X), "graph")
-        super().__init__(task, pieces)
+        super().__init__(task, pieces, solver)
         self.X, self.y, self.bare = X, y, X
         if not hasattr(X, "n_bytes_on_disk"):
             # the same arrays, so that slices without features copy none
@@ -364,9 +376,8 @@ class GraphChunks(Chunked):
         dual = self._numbers(noted, surrogate.outputs)
         self.finish(
             features, int(dual.max()), self._sizes(noted, surrogate, nodes, edges), dual)
-        return GraphProblem(
-            self.kind, features, self.kept_blocks(), self.common, {}, self.shapes,
-            self.common["exact_"])
+        return Problem(
+            self.kind, features, self.kept_blocks(), self.common, {}, shapes=self.shapes)
 
     def _look(self, start, stop, noted):
         """Validate graphs, store their labels, and add to the sums over all graphs."""
@@ -607,3 +618,6 @@ def _bytes(X):
     """Bytes of all arrays of graphs."""
     arrays = (getattr(X, name) for name in ARRAYS)
     return sum(n_bytes(array) for array in arrays if array is not None)
+
+
+GraphTask.chunks = GraphChunks

@@ -15,12 +15,10 @@ from fastm4n.data._sequences import check_compressed
 from fastm4n.factors import as_factors, factor_scores
 from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
-from fastm4n.outputs.choice import EXACT, graph_outputs
-from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
-from fastm4n.tasks.parameters import cost_matrix
-from fastm4n.tasks.places import check_lengths
-from fastm4n.tasks.vectors import VectorProblem, VectorTask
+from fastm4n.tasks.parameters import check_lengths, cost_matrix
+from fastm4n.tasks.vectors import VectorTask
 
 KINDS = ("array", "csr_matrix", "csr_array")
 # what y has of each example
@@ -310,29 +308,17 @@ def check_sets(Y, numbers, constraints):
 # ---------------------------------------------------------------------- the task
 
 
-class LabelSetProblem(VectorProblem):
-    """The problem of a `MultiLabelClassifier`: scores of labels and of pairs."""
-
-    def _scored(self, numbers):
-        n_labels, row = self.common["classes_"].size, self.loss.outputs.layout.stride
-        rows = numbers.reshape(self.weights.size, -1)[:, : n_labels * row]
-        return rows.reshape(-1, n_labels, row)[:, :, 1]
-
-    def fitted(self, mu, alpha, intercepts=None):
-        return {**super().fitted(mu, alpha, intercepts), "edge_coef_": self.features.pair_coef()}
-
-    def values(self):
-        """Attributes that say how exact the fit is, at the weights of the features."""
-        if self.common["exact_"]:
-            return {}
-        return integrality(integrality_gaps(self.loss, self.features), self.weights)
-
-
 class LabelSetTask(VectorTask):
     """Sets of labels, and weights of pairs of labels."""
 
-    problem_class = LabelSetProblem
     each = AN_INDICATOR
+
+    def example(self, rng, labels=3, csr=False):
+        X, y = self._example_rows(rng, 5, csr), rng.integers(2, size=(5, labels))
+        y[0], y[1] = 0, 1
+        if self.constraints is not None:
+            y = np.eye(labels, dtype=int)[rng.integers(labels, size=5)]
+        return X, y
 
     def _count(self, census, X, y, weights, kept):
         Y, names, kind, dtype = read_indicator(y)
@@ -341,8 +327,22 @@ class LabelSetTask(VectorTask):
             {"labels": names, "indicators that are": kind, "indicators of dtype": dtype})
         census.sums["pairs"] = pair_counts(Y[kept], weights[kept])
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data."""
+    def _scored(self, problem, numbers):
+        n_labels, row = problem.common["classes_"].size, problem.loss.outputs.layout.stride
+        rows = super()._scored(problem, numbers)[:, : n_labels * row]
+        return rows.reshape(-1, n_labels, row)[:, :, 1]
+
+    def fitted(self, problem, *args, **options):
+        found = super().fitted(problem, *args, **options)
+        return {**found, "edge_coef_": problem.features.pair_coef()}
+
+    def values(self, problem):
+        """Attributes that say how exact the fit is, at the weights of the features."""
+        if problem.common["exact_"]:
+            return {}
+        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
+
+    def in_memory(self, pieces, census, one_alpha):
         y = pieces.y
         X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
         Y, names, kind, dtype = read_indicator(y)
@@ -410,16 +410,10 @@ class LabelSetTask(VectorTask):
 
     def _resolved_penalty(self, n_labels, n_features, n_edges):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        families, missing = {"coef": (n_labels, n_features)}, {}
-        if self.fit_intercept:
-            families["intercept"] = (n_labels,)
-        else:
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        if n_edges:
-            families["edge_coef"] = (n_edges,)
-        else:
-            missing["edge_coef"] = "weights that this model has not: its graph has no edges"
-        return resolve_penalty(self.penalty, families, missing)
+        edges = (n_edges,) if n_edges else "weights that this model has not: its graph has no edges"
+        return self.penalty_of({
+            "coef": (n_labels, n_features), "intercept": self._intercept_shape(n_labels),
+            "edge_coef": edges})
 
     def _penalise(self, features):
         labels, m = features.labels, features.pairs.n_pairs
@@ -427,9 +421,7 @@ class LabelSetTask(VectorTask):
         resolved = self._resolved_penalty(R, d, m)
         if resolved is None:
             return
-        labels.set_penalty(resolved.of_rows(
-            (d + 1, labels.stride), d,
-            lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
+        self._penalise_rows(labels, resolved)
         # a pair is a group of its own
         features.pairs.set_penalty(replace(resolved, by_rows=False).of_rows(
             (1, m), 0, lambda packed: {"edge_coef": packed[0]}))

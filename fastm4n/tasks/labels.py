@@ -7,16 +7,23 @@ from sklearn.utils.validation import column_or_1d
 
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import as_kept
-from fastm4n.data.disk._rows import Rows
+from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.tasks.base import Problem
 from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
+    check_labels,
+    check_lengths,
     check_norms,
+    check_present,
     cost_matrix,
     is_sorted_words,
+    levels_of,
+    n_examples,
     not_finite,
+    places,
     summable,
     warn_caller,
     warn_of_order,
@@ -30,14 +37,6 @@ from fastm4n.tasks.pieces import (
     from_arrays,
     in_memory,
     n_bytes,
-)
-from fastm4n.tasks.places import (
-    check_labels,
-    check_lengths,
-    check_present,
-    levels_of,
-    n_examples,
-    places,
 )
 from fastm4n.tasks.vectors import VectorTask, validated
 
@@ -67,7 +66,6 @@ class LabelTask(VectorTask):
     """One of k labels."""
 
     oracle_warm_start = True
-    reads_chunks = True
     is_ordered = False
 
     def _levels_of(self, y):
@@ -86,13 +84,6 @@ class LabelTask(VectorTask):
                 "classes out.")
         return levels
 
-    def _as_examples(self, X, y):
-        """X and y as `partial_fit` puts them together."""
-        y = np.asarray(y)
-        if isinstance(X, Rows):
-            return X, y
-        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
-
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
 
@@ -102,6 +93,14 @@ class LabelTask(VectorTask):
         if isinstance(X, Rows):
             return X, y
         return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
+
+    def example(self, rng, csr=False):
+        X = self._example_rows(rng, 6, csr)
+        return X, np.array([0, 1, 2, *rng.integers(3, size=3)])
+
+    @staticmethod
+    def stored(X, y, folder):
+        return rows_from_batches([X], folder), y
 
     def _count(self, census, X, y, weights, kept):
         same = census.same
@@ -199,13 +198,8 @@ class LabelTask(VectorTask):
         weights = summable(weights * self._class_weights(classes, labels, weights, census)[labels])
         return classes, kept, labels, weights
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data."""
-        if pieces.in_memory:
-            return self._in_memory(pieces.X, pieces.y, pieces.sample_weight, census)
-        return RowChunks(self, pieces, census).made()
-
-    def _in_memory(self, X, y, sample_weight, census):
+    def in_memory(self, pieces, census, one_alpha):
+        X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
         levels = None if census is not None else self._levels_of(y)
         X, y = validated(self.bare, X, y)
         self._check_square(X)
@@ -280,12 +274,13 @@ class RowChunks(Chunked):
     Parameters
     ----------
     task : LabelTask
-    pieces : Pieces
+    pieces : Memory or Call
         X is a container of rows, of a shape and with slices.
     census : Census or None
+    solver : OutOfCore
     """
 
-    def __init__(self, task, pieces, census):
+    def __init__(self, task, pieces, census, solver):
         X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
         if sparse.issparse(X):
             X = X.tocsr()
@@ -302,7 +297,7 @@ class RowChunks(Chunked):
             raise ValueError("X has no rows.")
         given = as_weights(sample_weight, n, "row")
         self.classes, kept, labels, weights = task._labelled(y, given, levels, census)
-        super().__init__(task, pieces, X)
+        super().__init__(task, pieces, solver, X)
         self.labels = labels.astype(np.intc)
         mask = np.zeros(n, dtype=bool)
         mask[kept] = True
@@ -346,7 +341,7 @@ class RowChunks(Chunked):
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
         common = {**task.noted(), "classes_": self.classes, "_cost_held": as_kept(self.cost)}
-        return task.problem_class(
+        return Problem(
             self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
 
     def _look(self, start, stop):
@@ -402,3 +397,6 @@ def _as_kernel_rows(X, start, stop):
 def as_rows(rows):
     """An array or CSR matrix, which may be mapped, of rows that may be on disk."""
     return getattr(rows, "values", rows)
+
+
+LabelTask.chunks = RowChunks

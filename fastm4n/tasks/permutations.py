@@ -12,23 +12,21 @@ from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.solvers.choice import as_solver
 from fastm4n.surrogates import as_surrogate, surrogate_name
-from fastm4n.tasks.base import Census, Task
+from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters
 from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
     RISK_TOL,
     as_weights,
+    check_lengths,
     check_norms,
     cost_matrix,
     not_finite,
     summable,
 )
-from fastm4n.tasks.places import check_lengths
-from fastm4n.tasks.problem import Blocks, Problem
-from fastm4n.tasks.vectors import VectorProblem, VectorTask
+from fastm4n.tasks.vectors import VectorTask
 
 
 class PermutationTask(Task):
@@ -47,34 +45,33 @@ class PermutationTask(Task):
         return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale))
 
 
-class RankingProblem(VectorProblem):
-    """The problem of a `LabelRanker`: scores are matrices, row after row."""
-
-    def fitted(self, mu, alpha, intercepts=None):
-        M = self.common["items_"].size
-        return {
-            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
-            for name, rows in super().fitted(mu, alpha, intercepts).items()
-        }
-
-
 class RankingTask(PermutationTask, VectorTask):
     """Rankings of the same items."""
 
-    problem_class = RankingProblem
     each = "a ranking"
 
     def _coef_shape(self, n_scores, n_features):
         M = math.isqrt(n_scores)
         return M, M, n_features
 
+    def example(self, rng, csr=False):
+        X = self._example_rows(rng, 5, csr)
+        return X, np.array([rng.permutation(3) for _ in range(5)])
+
     def _count(self, census, X, y, weights, kept):
         places, items, form, base = read_rankings(y, self.form)
         check_lengths(X, places, "a ranking")
         census.same.update({"items": items, "rankings in the form": form, "ranks from": base})
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data."""
+    def fitted(self, problem, *args, **options):
+        """As in `Task`: scores are matrices, row after row."""
+        M = problem.common["items_"].size
+        return {
+            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
+            for name, rows in super().fitted(problem, *args, **options).items()
+        }
+
+    def in_memory(self, pieces, census, one_alpha):
         y = pieces.y
         X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
         places, items, form, base = read_rankings(y, self.form)
@@ -96,17 +93,6 @@ class RankingTask(PermutationTask, VectorTask):
         )
 
 
-class PairProblem(Problem):
-    """The problem of a `Matcher`."""
-
-    def fitted(self, mu, alpha):
-        if "X_fit_" not in self.common:
-            return {"coef_": self.features.coef()}
-        outputs = self.loss.outputs
-        p = np.repeat(self.weights / alpha, outputs.layout.sizes())
-        return {"dual_coef_": p * (outputs.truth() - mu)}
-
-
 class MatchingTask(PermutationTask):
     """Permutations whose scores come from features of pairs."""
 
@@ -114,6 +100,12 @@ class MatchingTask(PermutationTask):
 
     def naming(self, problem):
         return named_kernel(self.kernel)
+
+    def example(self, rng, sizes_differ=False):
+        sizes = (3, 2, 1, 3) if sizes_differ else (3, 3, 3)
+        X = [quarters(rng, size, size, 2) for size in sizes]
+        y = [rng.permutation(size) for size in sizes]
+        return (X, y) if sizes_differ else (np.array(X), np.array(y))
 
     def census(self, X, y, sample_weight=None):
         """The `Census` of a piece."""
@@ -130,8 +122,14 @@ class MatchingTask(PermutationTask):
             int(kept.sum()), None, same, {"weight": weights.sum()},
             size=int(sizes[kept].max(initial=0)))
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data."""
+    def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
+        if self.kernel == "linear":
+            return {"coef_": problem.features.coef()}
+        outputs = problem.loss.outputs
+        p = np.repeat(problem.weights / alpha, outputs.layout.sizes())
+        return {"dual_coef_": p * (outputs.truth() - mu)}
+
+    def in_memory(self, pieces, census, one_alpha):
         y, sample_weight = pieces.y, pieces.sample_weight
         values, sizes = as_pairs(pieces.X)
         places = as_matchings(y, sizes)
@@ -161,7 +159,7 @@ class MatchingTask(PermutationTask):
             common.update(X_fit_=points, _kernel_parameters=parameters)
 
         task = {"surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": sizes}
-        return PairProblem(loss, features, blocks, common, task)
+        return Problem(loss, features, blocks, common, task)
 
     def _features(self, pairs, blocks, layout):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
@@ -171,7 +169,7 @@ class MatchingTask(PermutationTask):
                 norms = np.einsum("ij,ij->i", values, values)
             check_norms(norms, self.alpha, lambda large: f"row {large[0]} of all pairs")
             features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
-            resolved = resolve_penalty(self.penalty, {"coef": (values.shape[1],)})
+            resolved = self.penalty_of({"coef": (values.shape[1],)})
             if resolved is not None:
                 features.set_penalty(
                     resolved.of_rows((1, values.shape[1]), 0, lambda packed: {"coef": packed[0]}))

@@ -1,14 +1,12 @@
-"""Data of a fit: in memory, in a folder that is read chunk by chunk, or of several calls.
+"""Data that are read chunk by chunk, and data of several calls of `partial_fit`.
 
-`Memory` holds one piece. `Chunked` reads a piece at a time, and stores features and norms after the
-first time.
+`Chunked` reads a piece at a time, and stores features and norms after the first time.
 """
 
 import copy
 import hashlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -20,71 +18,13 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.data._sequences import pieces as pieces_of
 from fastm4n.data.disk._arrays import leaves_room
 from fastm4n.data.disk._rows import Rows, rows_from_batches
-from fastm4n.penalties._penalties import is_pure_l1
 from fastm4n.solvers.base import Solution, State
 from fastm4n.solvers.certificates import Certificate
-from fastm4n.solvers.checkpoints import FIT, IDLE, fingerprint
 from fastm4n.solvers.chunks import SurrogateTraits
 from fastm4n.solvers.dual_store import ENDED, STATE, DualStore
-from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.tasks.places import n_examples
-from fastm4n.tasks.problem import Blocks
-
-
-class Memory(NamedTuple):
-    """Data in memory: the arguments of `fit`."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
-    lengths: Any = None
-    allowed: Any = None
-
-    in_memory = True
-
-
-class Folder(NamedTuple):
-    """Data that are read chunk by chunk.
-
-    Attributes
-    ----------
-    X, y, sample_weight, lengths
-        Arguments of `fit`.
-    estimator : estimator
-        Its parameters name the fit in files.
-    solver : OutOfCore
-    call : Call or None
-        The call of `partial_fit` that has given them.
-    """
-
-    X: Any
-    y: Any
-    sample_weight: Any
-    lengths: Any
-    estimator: Any
-    solver: Any
-    call: Any
-
-    in_memory = False
-
-
-class Call(NamedTuple):
-    """A call of `partial_fit`.
-
-    Attributes
-    ----------
-    seen : PartialFitData
-        The data of all calls, this one included.
-    before : PartialFitData or None
-        The data of earlier calls.
-    state : dict, PartialFitState or None
-        State after the last call.
-    """
-
-    seen: Any
-    before: Any
-    state: Any
-
+from fastm4n.solvers.monitor import FIT, IDLE, fingerprint
+from fastm4n.tasks.base import Blocks, Call
+from fastm4n.tasks.parameters import n_examples
 
 # ------------------------------------------------------------------- rows in pieces
 
@@ -296,15 +236,17 @@ class LabelFile:
 
 
 class Chunked:
-    """The chunks of the data of a task.
+    """The chunks of the data of a task: pieces of a `Problem`.
 
     A subclass has `problem`, the `Problem` of the blocks of all chunks, `surrogate_of(blocks)`, and
-    `open(c)`, the surrogate and features of a chunk.
+    `open(c)`, the surrogate and features of a chunk and the bytes of its data.
 
     Parameters
     ----------
     task : Task
-    folder : Folder
+    data : Memory or Call
+        What `fit` or `partial_fit` was given.
+    solver : OutOfCore
     X : container of examples, or ConcatenatedData
         For estimators with `partial_fit`.
 
@@ -330,16 +272,17 @@ class Chunked:
         Whether all CSR features read so far are in canonical form.
     """
 
+    road = "folder"
+    is_whole = False
     # what those of the next call take over
     _for_next = (
         "store", "work_folder", "digests", "is_canonical", "sizes", "edges", "total", "left")
 
-    def __init__(self, task, folder, X=None):
-        solver = folder.solver
-        self.task, self.solver, self.estimator = task, solver, folder.estimator
+    def __init__(self, task, data, solver, X=None):
+        self.task, self.solver, self.estimator = task, solver, task.estimator
         if X is not None:
             self.X = X if isinstance(X, ConcatenatedData) else ConcatenatedData([X])
-        self.calls = Calls.of(folder)
+        self.calls = Calls(task.estimator, solver, data) if isinstance(data, Call) else None
         self.goes_on = self.calls is not None
         self.last = self.calls.last if self.goes_on else None
         self.digest, self.digests = Digest(), []
@@ -469,12 +412,13 @@ class Chunked:
     def made(self):
         """The problem of these chunks. If it fails, the folder is closed."""
         try:
-            problem = self.problem()
+            return self.problem()
         except BaseException:
             self.close(False)
             raise
-        problem.chunks = self
-        return problem
+
+    def start(self, problem, alpha, state):
+        """None: dual points of earlier calls are in the store."""
 
     @property
     def left_before(self):
@@ -502,7 +446,7 @@ class Chunked:
         else:
             self.store.close(done)
 
-    def warm(self, solution, alpha):
+    def warm(self, problem, solution, alpha):
         """The state for the next call of `partial_fit`."""
         self.store.n_calls += 1
         return PartialFitState(
@@ -523,41 +467,6 @@ def same_chunks(edges, before):
     n = min(edges.size, before.size) - 1
     differ = np.flatnonzero(edges[: n + 1] != before[: n + 1])
     return max(0, (int(differ[0]) if differ.size else n) - 1)
-
-
-def unsupported(task):
-    """The first parameter that fits by chunks do not support, or None."""
-    given, scored = vars(task), getattr(task, "_scored", None)
-    if scored is not None and scored.order != 1:
-        return f"order={scored.order} of transitions"
-    for name, plain in (
-        ("constraints", None), ("kernel", "linear"), ("warm_start", False),
-    ):
-        value = given.get(name, plain)
-        if value is not plain and value != plain:
-            return f"{name}={value!r:.80}"
-    if isinstance(given["fit_intercept"], str):
-        return f"fit_intercept={given['fit_intercept']!r}"
-    return f"penalty={given['penalty']!r:.80}" if is_pure_l1(given["penalty"]) else None
-
-
-def out_of_core(task, X, allowed=None):
-    """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
-    solver = task.solver
-    found = "allowed" if allowed is not None else None
-    if isinstance(solver, OutOfCore):
-        found = found or (unsupported(task) if task.reads_chunks else None)
-        if found is not None:
-            raise ValueError(
-                f"{found} is not supported by fits that read the data in chunks: leave it as it "
-                "is by default, or use solver=BlockFrankWolfe(), in memory.")
-        return solver if task.reads_chunks else None
-    size, default = getattr(X, "n_bytes_on_disk", None), OutOfCore()
-    is_large = size is not None and size > default.memory * 2**20
-    if is_large and task.reads_chunks and isinstance(solver, str) and found is None and (
-            not unsupported(task)):
-        return default
-    return None
 
 
 def check_readable(X):
@@ -842,7 +751,8 @@ class Calls:
         Whether dual points of earlier calls are missing.
     """
 
-    def __init__(self, estimator, solver, n_before, found):
+    def __init__(self, estimator, solver, call):
+        n_before, found = 0 if call.before is None else call.before.weights.size, call.state
         options = [f"solver__{name}" for name in solver.get_params()]
         self.same = fingerprint(estimator, {}, idle=(*FREE, *options))
         self.n_before = n_before
@@ -852,15 +762,6 @@ class Calls:
                 found.same == self.same and found.work_folder == solver.work_folder
                 and found.n_calls == found.store.n_calls):
             self.last = found
-
-    @classmethod
-    def of(cls, folder):
-        """The earlier calls of a `partial_fit`, or None in `fit`."""
-        call = folder.call
-        if call is None:
-            return None
-        n_before = 0 if call.before is None else call.before.weights.size
-        return cls(folder.estimator, folder.solver, n_before, call.state)
 
     def begin(self, chunks):
         """Find the state to continue from, after all data were read."""

@@ -10,29 +10,37 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
-from fastm4n.outputs import ChainOutputs, row_stride
+from fastm4n.inference._contexts import observed_ngrams
+from fastm4n.outputs import AutomatonOutputs, ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
-from fastm4n.penalties._penalties import Group, resolve_penalty
+from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
-from fastm4n.tasks.attributes import ATTRIBUTES, learnt, made, new_vectorizer, tokens_of
-from fastm4n.tasks.base import Census, Task, rows_in_common
-from fastm4n.tasks.chain_automaton import SequenceConstraints
+from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
+    ATTRIBUTES,
+    as_automaton,
     as_features,
     as_labels,
+    as_masks,
     as_states,
+    automaton_of,
     check_size,
     columns_of,
     distinct,
     encode,
     held_weights,
+    learnt,
+    made,
+    new_vectorizer,
     observed,
     selected_columns,
     spread,
+    tokens_of,
     without_zeros,
 )
 from fastm4n.tasks.chain_weights import (
     WeightsOfPairs,
+    as_transitions,
     edge_views,
     fitted_weights,
     penalised_places,
@@ -53,8 +61,6 @@ from fastm4n.tasks.pieces import (
     position_bytes,
     rows_again,
 )
-from fastm4n.tasks.problem import Blocks, Problem
-from fastm4n.tasks.transitions import as_transitions
 
 
 def _same_pairs(one, other):
@@ -77,28 +83,6 @@ class ChainProblem(Problem):
 
     columns: np.ndarray = None
     n_columns: int = 0
-
-    def fitted(self, mu, alpha):
-        """Weights, as views of the rows that the compiled loops read, or by observed pairs."""
-        features, edges = self.features, self.features.edges
-        if self.is_last and features.pairs() is not None:
-            rows = [None if part is None else part.live()["weights"][1]
-                    for part in (features, edges)]
-            return {"_of_pairs": WeightsOfPairs(
-                rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
-                features.n_labels, features.n_ngrams)}
-        packed, d = features.all_weights(), features.n_features
-        if self.columns is not None:
-            whole = np.zeros((packed.shape[0] - d + self.n_columns, packed.shape[1]))
-            whole[self.columns], whole[self.n_columns :] = packed[:d], packed[d:]
-            packed, d = whole, self.n_columns
-        return fitted_weights(
-            packed, None if edges is None else edges.all_weights(), d, features.n_labels,
-            features.n_ngrams)
-
-    def drop_dual(self, solution):
-        del solution.state["mu"]
-        self.loss = None
 
     def warm(self, solution, alpha):
         return {
@@ -156,25 +140,134 @@ def penalise(features, resolved):
             *penalised_places(rows, of_features, views_of)))
 
 
+class SequenceConstraints:
+    """Constraints and n-grams of a fit. Without any, outputs are plain chains.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+    X : Sequences
+    kept : ndarray
+        The sequences of X that count; all else is of them.
+    codes : ndarray of shape (n_positions,)
+        Their labels.
+    classes : ndarray of shape (n_labels,)
+    allowed, lengths
+        As in `SequenceTagger.fit`.
+
+    Attributes
+    ----------
+    ngrams : ndarray or None
+    n_ngrams : int
+    """
+
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths):
+        self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
+        self.automaton = self.ngrams = self.constraints = None
+        self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
+        masks = as_masks(allowed, X, classes.size, lengths)
+        self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
+        scored = tagger._scored
+        if scored.order == 1 and tagger.constraints is None and masks is None:
+            return
+        if scored.features is not None:
+            raise ValueError("allowed needs transitions without features.")
+        self.ngrams = observed_ngrams(codes, self.offsets, scored.order)
+        self.n_ngrams = len(self.ngrams)
+        self.constraints = as_automaton(tagger.constraints, classes.tolist())
+        self.automaton = automaton_of(classes, self.ngrams, self.constraints)
+
+    def contents(self, codes):
+        """A number for each position, the same for equal labels under equal masks."""
+        if self.masks is None:
+            return codes
+        return codes + self.classes.size * np.unique(
+            self.masks, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def used(self, used):
+        """The mask of observed weights, extended by n-grams."""
+        more = np.ones((-(-self.n_ngrams // used.shape[1]), used.shape[1]), dtype=np.uint8)
+        return np.vstack([used, more]) if self.n_ngrams else used
+
+    def outputs(self, y, cost, blocks, used=None):
+        """The outputs of blocks with labels y. Errors name labels that are not accepted.
+
+        `used` is the mask of weights that `observed` gives, if any.
+        """
+        per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
+        if self.automaton is None:
+            unscored = None
+            if used is not None and not per_edge:
+                unscored = np.flatnonzero(used[-len(cost) :] == 0)
+            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, unscored)
+        masks = self.masks
+        if masks is not None:
+            masks = Sequences(masks, self.offsets)[blocks.first].values
+        outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        found = outputs.rejected()
+        if found is None:
+            return outputs
+        b, place = found
+        labels = self.classes[y[b]].tolist()
+        if place == len(labels):
+            what = f"constraints do not accept its end, after {labels[-1]!r}"
+        else:
+            what = f"constraints or allowed exclude {labels[place]!r} at position {place}"
+        raise ValueError(
+            f"y[{blocks.examples[b]}] is not among the labellings that may be: {what}. Correct "
+            "it, or leave the sequence out.")
+
+    def content(self):
+        """Plain data on which dual points depend."""
+        content = None
+        if self.constraints is not None:
+            rows = self.constraints._rows(self.classes.tolist())
+            content = rows.tobytes() + self.constraints.accepting.tobytes()
+        return {"ngrams": self.ngrams, "constraints": content, "allowed": self.masks}
+
+
 class SequenceTask(Task):
     """Labels of the positions of sequences."""
 
     noun = "sequence"
     auto_alpha = 1.0
-    reads_chunks = True
+    needs_dual = False
     vectorizer = None
 
     @property
     def _scored(self):
         return as_transitions(self.transitions)
 
-    def read(self, pieces, census=None):
-        """The data with features instead of attributes."""
+    def read(self, X, lengths, census=None):
+        """X with features instead of attributes."""
         if census is not None:
             self.vectorizer = census.vectorizer
-            return pieces
-        X, self.vectorizer = learnt(pieces.X, pieces.lengths)
-        return pieces._replace(X=X)
+        else:
+            X, self.vectorizer = learnt(X, lengths)
+        return X
+
+    def unsupported(self):
+        order = self._scored.order
+        return f"order={order} of transitions" if order != 1 else super().unsupported()
+
+    def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
+        """Weights, as views of the rows that the compiled loops read, or by observed pairs."""
+        features, edges = problem.features, problem.features.edges
+        if is_last and features.pairs() is not None:
+            rows = [None if part is None else part.live()["weights"][1]
+                    for part in (features, edges)]
+            return {"_of_pairs": WeightsOfPairs(
+                rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
+                features.n_labels, features.n_ngrams)}
+        packed, d = features.all_weights(), features.n_features
+        columns, n_columns = problem.columns, problem.n_columns
+        if columns is not None:
+            whole = np.zeros((packed.shape[0] - d + n_columns, packed.shape[1]))
+            whole[columns], whole[n_columns:] = packed[:d], packed[d:]
+            packed, d = whole, n_columns
+        return fitted_weights(
+            packed, None if edges is None else edges.all_weights(), d, features.n_labels,
+            features.n_ngrams)
 
     def read_more(self, X, before):
         if before is None:
@@ -192,6 +285,24 @@ class SequenceTask(Task):
                     "attributes that there will be, and give what its transform makes of X.")
             before = before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
+
+    def example(self, rng, csr=False, attributes=False):
+        lengths = (3, 1, 2, 3)
+        X = [quarters(rng, length, 2) for length in lengths]
+        y = [rng.integers(2, size=length) for length in lengths]
+        y[0][:2] = 0, 1
+        if self.constraints is not None:
+            y = [np.sort(labels) for labels in y]
+        if csr:
+            X = [sparse.csr_array(x) for x in X]
+        if attributes:
+            X = [[{f"x{j}": float(v) for j, v in enumerate(row)} for row in x] for x in X]
+        return X, y
+
+    @staticmethod
+    def stored(X, y, folder):
+        Sequences.from_list(X).save(folder)
+        return Sequences.open(folder), y
 
     def container(self, X):
         return Sequences.from_list(X)
@@ -233,38 +344,29 @@ class SequenceTask(Task):
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
         scored = self._scored
-        if scored.order > 1 and isinstance(self.penalty, Group):
+        if scored.order > 1 and as_penalty(self.penalty)._by_rows:
             raise ValueError(
                 f"penalty={self.penalty!r} needs transitions of order=1 (got {scored.order}): "
                 "n-grams of labels are in no group.")
-        families, missing = {"coef": (R, d)}, {}
-        for present, names, shape, why in (
-            (self.fit_intercept, ("intercept",), (R,), "fit_intercept"),
-            (scored.start_end, ("start_coef", "end_coef"), (R,), "start_end of transitions"),
-            (scored.pairs, ("transition_coef",), (R, R), "pairs of transitions"),
-            (selected is not None, ("transition_feature_coef",),
-             (0 if selected is None else selected.size, R, R), "features of transitions"),
-            (scored.order > 1, ("ngram_coef",), (0 if ngrams is None else len(ngrams),),
-             "order of transitions"),
-        ):
-            to, value = families, shape
-            if not present:
-                to, value = missing, f"weights that this model has not: see {why}"
-            to.update(dict.fromkeys(names, value))
+        ends = (R,) if scored.start_end else MISSING.format("start_end of transitions")
+        families = {
+            "coef": (R, d),
+            "intercept": (R,) if self.fit_intercept else MISSING.format("fit_intercept"),
+            "start_coef": ends, "end_coef": ends,
+            "transition_coef": (R, R) if scored.pairs else MISSING.format("pairs of transitions"),
+            "transition_feature_coef": MISSING.format("features of transitions")
+            if selected is None else (selected.size, R, R),
+            "ngram_coef": (len(ngrams),) if scored.order > 1 else MISSING.format(
+                "order of transitions")}
         sample = Sample(lengths.size, R, lengths, selected, ngrams)
-        return resolve_penalty(self.penalty, families, missing, sample)
+        return self.penalty_of(families, sample=sample)
 
-    def problem(self, pieces, census=None, one_alpha=False):
-        """The `Problem` of these data. With one_alpha, columns may be left out by alpha."""
-        if pieces.in_memory:
-            return self._in_memory(*pieces, census, one_alpha)
-        return SequenceChunks(self, pieces, census).made()
-
-    def _in_memory(self, X, y, sample_weight, lengths, allowed, census, one_alpha):
-        X = as_features(X, lengths)
+    def in_memory(self, pieces, census, one_alpha):
+        y, lengths = pieces.y, pieces.lengths
+        X = as_features(pieces.X, lengths)
         selected = selected_columns(self._scored.features, X.values.shape[1])
         labels = as_labels(y, X, lengths)
-        weights = as_weights(sample_weight, len(X), "sequence")
+        weights = as_weights(pieces.sample_weight, len(X), "sequence")
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
@@ -277,7 +379,7 @@ class SequenceTask(Task):
         classes, codes = encode(labels, census=census)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
-        within = SequenceConstraints(self, X, kept, codes, classes, allowed, lengths)
+        within = SequenceConstraints(self, X, kept, codes, classes, pieces.allowed, lengths)
         alpha = self.alpha_of(kept.size, census)
         check_size(X, alpha, kept)
         blocks = Blocks.of(
@@ -317,7 +419,7 @@ class SequenceTask(Task):
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
         return ChainProblem(
-            loss, features, blocks, common, task, columns, n_columns)
+            loss, features, blocks, common, task, columns=columns, n_columns=n_columns)
 
     def _remedy(self, layout):
         if layout.max_parts == 1:
@@ -337,14 +439,15 @@ class SequenceChunks(Chunked):
     Parameters
     ----------
     task : SequenceTask
-    pieces : Pieces
+    pieces : Memory or Call
     census : Census or None
+    solver : OutOfCore
     """
 
     _for_next = (
         *Chunked._for_next, "labels", "n_columns", "selected", "used", "edge_used")
 
-    def __init__(self, task, pieces, census):
+    def __init__(self, task, pieces, census, solver):
         X, y, sample_weight, lengths = pieces.X, pieces.y, pieces.sample_weight, pieces.lengths
         if as_states(task.states).least is not None:
             raise ValueError(
@@ -369,7 +472,7 @@ class SequenceChunks(Chunked):
         kept = (weights > 0) & (lengths > 0)
         if not kept.any():
             raise ValueError("X has no positions in sequences of non-zero weight.")
-        super().__init__(task, pieces, X)
+        super().__init__(task, pieces, solver, X)
         self.y, self.census = y, census
         self.begin(kept, summable(weights[kept]), weights)
         self.lengths = lengths[self.kept]
@@ -541,3 +644,6 @@ class SequenceChunks(Chunked):
         if edge_values is None and self.selected is not None:
             edge_values = values
         return values, edge_values, part("norms", kept)
+
+
+SequenceTask.chunks = SequenceChunks

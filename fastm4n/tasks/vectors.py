@@ -1,7 +1,5 @@
 """Tasks of one vector x an example: linear weights or a kernel."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -9,57 +7,29 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
-from fastm4n.penalties._penalties import resolve_penalty
 from fastm4n.solvers.choice import as_solver
-from fastm4n.tasks.base import Census, Task, parameters_of, rows_in_common
+from fastm4n.tasks.base import (
+    MISSING,
+    Blocks,
+    Census,
+    Problem,
+    Task,
+    parameters_of,
+    quarters,
+    rows_in_common,
+)
 from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
 from fastm4n.tasks.merge import merge_examples
 from fastm4n.tasks.parameters import (
     canonical,
+    check_listed,
     check_norms,
     check_weights,
     frozen_copy,
     is_frozen,
+    placed,
     summable,
 )
-from fastm4n.tasks.places import check_listed, placed
-from fastm4n.tasks.problem import Blocks, Problem
-
-
-@dataclass
-class VectorProblem(Problem):
-    """The problem of an estimator of vectors.
-
-    Attributes
-    ----------
-    free_intercept : float, default=None
-        The value of the constant feature where the intercept is not penalised.
-    centre : ndarray of shape (n_features,), default=None
-        The mean subtracted from all rows of X.
-    """
-
-    free_intercept: float = None
-    centre: np.ndarray = None
-
-    def fitted(self, mu, alpha, intercepts=None):
-        if intercepts is None:
-            intercepts = self.features.constant_scores()
-        if "_kernel_parameters" not in self.common:
-            coef = self.features.coef()
-            if self.centre is not None:
-                intercepts = intercepts - coef @ self.centre
-            return {"intercept_": intercepts, "coef_": coef}
-        blocks = self.blocks
-        beta = self._scored(self.loss.outputs.truth() - mu)
-        beta = beta * (blocks.weights / alpha)[:, np.newaxis]
-        return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
-
-    def fitted_by(self, solution, alpha):
-        return self.fitted(solution.mu, alpha, solution.intercepts)
-
-    def _scored(self, numbers):
-        """The numbers whose scores depend on x, a row for each block."""
-        return numbers.reshape(self.weights.size, -1)
 
 
 def validated(estimator, X, *y, reset=True):
@@ -87,7 +57,6 @@ def validated(estimator, X, *y, reset=True):
 class VectorTask(Task):
     """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
 
-    problem_class = VectorProblem
     # what y has of each example, in words
     each = "a label"
 
@@ -125,6 +94,13 @@ class VectorTask(Task):
         self._count(found, X, y, weights, kept)
         return found
 
+    def _example_rows(self, rng, n, csr):
+        """Two features of n examples, or their Gram matrix."""
+        X = quarters(rng, n, 2)
+        if csr:
+            return sparse.csr_array(X)
+        return X @ X.T + np.eye(n) if self.kernel == "precomputed" else X
+
     def _read(self, X, y, sample_weight):
         """X, canonical, the examples that count, and their weights."""
         if y is None:
@@ -148,6 +124,23 @@ class VectorTask(Task):
                 f"shape {X.shape}."
             )
 
+    def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
+        if intercepts is None:
+            intercepts = problem.features.constant_scores()
+        if self.kernel == "linear":
+            coef = problem.features.coef()
+            if problem.centre is not None:
+                intercepts = intercepts - coef @ problem.centre
+            return {"intercept_": intercepts, "coef_": coef}
+        blocks = problem.blocks
+        beta = self._scored(problem, problem.loss.outputs.truth() - mu)
+        beta = beta * (blocks.weights / alpha)[:, np.newaxis]
+        return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def _scored(self, problem, numbers):
+        """The numbers whose scores depend on x, a row for each block."""
+        return numbers.reshape(problem.weights.size, -1)
+
     def _has_free_intercept(self):
         """Whether the intercept is not penalised."""
         return isinstance(self.fit_intercept, str)
@@ -163,18 +156,21 @@ class VectorTask(Task):
     def _penalise(self, features):
         """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
-        families = {"coef": self._coef_shape(R, d)}
-        missing = {}
+        self._penalise_rows(features, self.penalty_of({
+            "coef": self._coef_shape(R, d), "intercept": self._intercept_shape(R)}))
+
+    def _intercept_shape(self, R):
+        """Shape of intercept_, or why the penalty leaves it out."""
         if self._has_free_intercept():
-            missing["intercept"] = "which fit_intercept='free' leaves out of the penalty"
-        elif self.fit_intercept:
-            families["intercept"] = (R,)
-        else:
-            missing["intercept"] = "weights that this model has not: see fit_intercept"
-        resolved = resolve_penalty(self.penalty, families, missing)
+            return "which fit_intercept='free' leaves out of the penalty"
+        return (R,) if self.fit_intercept else MISSING.format("fit_intercept")
+
+    def _penalise_rows(self, rows, resolved):
+        """Give the rows of weights of a linear map their penalty."""
+        R, d = rows.n_labels, rows.n_features
         if resolved is not None:
-            features.set_penalty(resolved.of_rows(
-                (d + 1, features.stride), d,
+            rows.set_penalty(resolved.of_rows(
+                (d + 1, rows.stride), d,
                 lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
     def _n_scores(self, layout):
@@ -259,4 +255,4 @@ class VectorTask(Task):
                 # the caller may go on to change what is theirs
                 common["X_fit_"] = X if is_frozen(X) else X.copy()
         free = intercept if self._has_free_intercept() else None
-        return self.problem_class(loss, features, blocks, common, task, free, centre)
+        return Problem(loss, features, blocks, common, task, free, centre)

@@ -12,13 +12,13 @@ except ImportError as _error:
         f"fastm4n.torch needs PyTorch: pip install \"fastm4n[torch]\". ({_error})") from _error
 
 from fastm4n.torch._chains import (
-    CRF,
     ChainLoss,
     Decoded,
     chain_loss,
     chain_marginals,
     chain_viterbi,
 )
+from fastm4n.torch._crf import CRF
 from fastm4n.torch._graphs import GraphLoss, TreeLoss, graph_loss, tree_loss
 from fastm4n.torch._permutations import PermutationLoss, assignment, permutation_loss, sinkhorn
 from fastm4n.torch._simplex import SimplexLoss, simplex_loss

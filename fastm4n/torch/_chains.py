@@ -1,4 +1,4 @@
-"""Losses of sequences of labels as layers: chains under the three surrogates, and a CRF."""
+"""Losses of sequences of labels as layers: chains under the three surrogates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import POLICIES, Options
 
-__all__ = ["ChainLoss", "CRF", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
+__all__ = ["ChainLoss", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
 
 class Decoded(NamedTuple):
@@ -123,7 +123,7 @@ def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_
     return tags if batch_first else tags.transpose(0, 1), allowed
 
 
-def _loss(batch, tags, allowed, cost, reduction, options):
+def loss_of(batch, tags, allowed, cost, reduction, options):
     if reduction == "none":
         return ops.chain_loss(batch, tags, allowed, cost, options)
     bounds, divisor = batch.bounds, 1
@@ -224,7 +224,7 @@ def chain_loss(
     tags, allowed_labels = _as_truth(
         emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first)
     cost = base.as_cost(cost, emissions.shape[2])
-    return _loss(
+    return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
         reduction, Options(
             surrogate, float(temperature), cost_scale, float(tol), policy=device_policy))
@@ -306,10 +306,10 @@ def chain_viterbi(
     check_choice("device_policy", device_policy, POLICIES)
     with torch.no_grad():
         batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
-        return _decoded(batch, k, batch_first, device_policy)
+        return decoded(batch, k, batch_first, device_policy)
 
 
-def _decoded(batch, k, batch_first, policy):
+def decoded(batch, k, batch_first, policy):
     tags, scores = ops.chain_viterbi(batch, int(k), policy)
     lengths = batch.bounds[1]
     if not isinstance(lengths, Tensor):
@@ -461,7 +461,7 @@ class ChainLoss(base.StructuredLoss):
         loss : Tensor of shape () or (B,)
         """
         given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
-        return _loss(*given, self.reduction, self._options())
+        return loss_of(*given, self.reduction, self._options())
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -512,7 +512,7 @@ class ChainLoss(base.StructuredLoss):
             if forbidden is not None:
                 forbidden = forbidden.to(self.transitions.device)
             batch = self._batch(emissions, mask, lengths, transitions, forbidden)
-            return _decoded(batch, k, self.batch_first, self.device_policy)
+            return decoded(batch, k, self.batch_first, self.device_policy)
 
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
@@ -556,7 +556,7 @@ class ChainLoss(base.StructuredLoss):
         tags, allowed_labels = _as_truth(
             emissions, tags, allowed_labels, batch, "log", False, self.batch_first)
         # costs belong to the loss, not to the distribution
-        return -_loss(
+        return -loss_of(
             batch, tags, allowed_labels, None, "none", self._options()) / self.temperature
 
 
@@ -585,77 +585,3 @@ def _forbidden(allowed, labels, n_labels):
             f"allowed must be 'bio' or a boolean array of shape ({n_labels}, {n_labels}), got "
             f"shape {tuple(allowed.shape)} of {allowed.dtype}.")
     return torch.cat([~allowed, torch.zeros(1, n_labels, dtype=torch.bool)])
-
-
-class CRF(ChainLoss):
-    """Linear-chain CRF with the names, parameters and signs of pytorch-crf's ``torchcrf.CRF``.
-
-    Its ``forward`` returns log-likelihoods, to be maximized. State dicts are interchangeable with
-    ``torchcrf.CRF``.
-
-    Parameters
-    ----------
-    num_tags : int
-    batch_first : bool, default=False
-    **options
-        Further parameters of `ChainLoss`, except `reduction`, `surrogate` and `start_end`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fastm4n.torch import CRF
-    >>> model = CRF(5, batch_first=True)
-    >>> emissions, tags = torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)
-    >>> model(emissions, tags).shape, [len(labels) for labels in model.decode(emissions)]
-    (torch.Size([]), [3, 3])
-    """
-
-    def __init__(self, num_tags: int, batch_first: bool = False, **options: Any) -> None:
-        for name in ("reduction", "surrogate", "start_end"):
-            if name in options:
-                raise TypeError(f"CRF has no parameter {name!r}: use ChainLoss.")
-        super().__init__(num_tags, "log", batch_first=batch_first, reduction="sum", **options)
-
-    @property
-    def num_tags(self) -> int:
-        return self.n_labels
-
-    def extra_repr(self) -> str:
-        return f"num_tags={self.num_tags}"
-
-    def forward(
-        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None,
-        reduction: Literal["sum", "mean", "token_mean", "none"] = "sum",
-    ) -> Tensor:
-        """Log-likelihood of the true labels.
-
-        Parameters
-        ----------
-        emissions : Tensor of shape (T, B, num_tags), or (B, T, num_tags) with `batch_first`
-        tags : LongTensor of shape (T, B), or (B, T)
-        mask : bool or uint8 Tensor of the shape of tags, default=None
-        reduction : {"sum", "mean", "token_mean", "none"}, default="sum"
-
-        Returns
-        -------
-        log_likelihood : Tensor of shape () or (B,)
-        """
-        check_choice("reduction", reduction, base.REDUCTIONS)
-        given = self._with_tags(emissions, tags, mask, None, None, None)
-        return -_loss(*given, reduction, self._options())
-
-    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
-        """Most likely labels, without padding.
-
-        Parameters
-        ----------
-        emissions, mask
-            As in `forward`.
-
-        Returns
-        -------
-        labels : list of list of int
-        """
-        with torch.no_grad():
-            batch = self._batch(emissions, mask, None, None)
-            return _decoded(batch, 1, True, self.device_policy).tolist()

@@ -21,7 +21,8 @@ from fastm4n.torch import _base as base
 
 __all__ = ["PermutationLoss", "assignment", "permutation_loss", "sinkhorn"]
 
-# about this many multiply-adds of an assignment per entry of its costs
+# multiply-adds of an assignment per entry of its costs, which decides on threads
+# (benchmarks/assignment.py has seconds)
 ASSIGNMENT_COST = 8.0
 
 

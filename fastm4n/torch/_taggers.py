@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from fastm4n.estimators.chain import SequenceTagger
+from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.surrogates import SURROGATES, as_surrogate, surrogate_name
 from fastm4n.torch._chains import ChainLoss
 

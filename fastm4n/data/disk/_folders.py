@@ -37,7 +37,7 @@ VERSION = 1
 META = "meta.json"
 _PARTS = ("data", "indices", "indptr")
 _DTYPE = re.compile("[<>|][biufSU][0-9]{1,8}")
-# bytes that are copied at once
+# bytes that are copied at once. It bounds memory alone
 _PIECE = 1 << 24
 
 

@@ -10,16 +10,13 @@ import scipy.sparse as sp
 
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._arrays import StoredCSR
-from fastm4n.data.disk._stored import Stored
+from fastm4n.data.disk._stored import ROWS_AT_ONCE, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
     from fastm4n.base.types import CSR, Array, StrPath
-
-# rows of a container on disk that are written at once
-_ROWS = 1 << 16
 
 
 class Rows(Stored):
@@ -167,8 +164,8 @@ def rows_from_batches(batches: Iterable[Any], folder: StrPath, *, overwrite: boo
 def append_rows(writer, X, y, place, grows=False):
     """Add a batch to the folder of a writer. y may be None."""
     if isinstance(X, Rows):
-        for start in range(0, len(X), _ROWS):
-            writer.append("values", X[start : start + _ROWS].values, "X", place)
+        for start in range(0, len(X), ROWS_AT_ONCE):
+            writer.append("values", X[start : start + ROWS_AT_ONCE].values, "X", place)
     else:
         X = sp.csr_matrix(X) if sp.issparse(X) and X.format != "csr" else X
         X = X if sp.issparse(X) else np.asarray(X)

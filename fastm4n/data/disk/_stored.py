@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import StrPath
 
+# rows that are written to a folder at once, a few MB of dense features. It bounds memory alone
+ROWS_AT_ONCE = 1 << 16
+
 
 class Stored(Indexed):
     """Items start ... stop - 1 of a folder. Slices are of the same folder and read nothing.

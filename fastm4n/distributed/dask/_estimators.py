@@ -34,8 +34,7 @@ from fastm4n.estimators import (
     SequenceTagger,
 )
 from fastm4n.solvers.certificates import ROUNDING
-from fastm4n.solvers.checkpoints import claim_file
-from fastm4n.solvers.history import Progress
+from fastm4n.solvers.monitor import Progress, claim_file
 from fastm4n.tasks.base import Census
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class DaskEstimator:
             scale = largest / mass if largest > 0.0 else 1.0
             solution, ended = self._solved_rounds(fleet, alpha, scale)
             template.features.restore(solution.z)
-            fitted = template.fitted(None, alpha)
+            fitted = template.task.fitted(template, alpha, None)
             if ended is None:
                 fitted.update(self._values(fleet, solution, template))
         self._taken(template.common, fitted, solution, alpha, scale)

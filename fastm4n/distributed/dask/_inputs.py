@@ -7,7 +7,7 @@ from dask import delayed
 
 from fastm4n.data._sequences import Sequences
 from fastm4n.distributed.dask._fleet import is_source
-from fastm4n.tasks.places import n_examples
+from fastm4n.tasks.parameters import n_examples
 
 FORMS = (
     "a list of delayed objects or futures of pairs (X, y), a dask bag of pairs, dask arrays, or "

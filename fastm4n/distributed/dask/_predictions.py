@@ -8,7 +8,7 @@ from distributed import Future
 
 from fastm4n.distributed.dask._fleet import is_source
 from fastm4n.distributed.dask._inputs import NO_ROWS, Pieces, assembled, is_array, is_bag
-from fastm4n.tasks.places import n_examples
+from fastm4n.tasks.parameters import n_examples
 
 
 def lazy(local, X, lengths=None, group=None, **options):

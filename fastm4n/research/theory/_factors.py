@@ -27,7 +27,7 @@ class FactorFeatures:
     offsets : ndarray of int of shape (n_examples + 1,)
     n_labels : int
     constant : float, default=1.0
-        Value of the feature whose weight is the intercept; 0 where there is none.
+        Value of the feature whose weight is the intercept, 0 where there is none.
     ends, transitions : bool, default=False
         Whether being first and last have weights, and pairs of neighbours.
     selected : {ndarray, CSR} of shape (n_tokens, n_selected), default=None
@@ -36,19 +36,26 @@ class FactorFeatures:
 
     def __init__(self, values, offsets, n_labels, *, constant=1.0, ends=False, transitions=False,
                  selected=None):
-        self.values, self.offsets, self.n_labels = values, np.asarray(offsets), n_labels
+        self.offsets, self.n_labels = np.asarray(offsets), n_labels
         self.constant, self.ends, self.transitions = constant, ends, transitions
-        self.selected = selected
+        self.n_selected = 0 if selected is None else selected.shape[1]
         self.lengths = np.diff(self.offsets)
         self.n_examples = self.lengths.size
-        self.n_features = values.shape[1]
+        n_tokens, self.n_features = values.shape
         self.example = np.repeat(np.arange(self.n_examples), self.lengths)
         occupied = self.lengths > 0
-        n_tokens = values.shape[0]
-        self.is_first = np.zeros(n_tokens, dtype=bool)
+        self.is_first, is_last = np.zeros((2, n_tokens), dtype=bool)
         self.is_first[self.offsets[:-1][occupied]] = True
-        self.is_last = np.zeros(n_tokens, dtype=bool)
-        self.is_last[self.offsets[1:][occupied] - 1] = True
+        is_last[self.offsets[1:][occupied] - 1] = True
+        self.inner = np.flatnonzero(~self.is_first)  # positions with a transition into them
+        # features of labels and of pairs of labels, in the order of the rows of weights
+        constants = [np.full(n_tokens, constant)] * bool(constant)
+        self.of_labels = with_columns(values, constants + [self.is_first, is_last] * ends)
+        if transitions:
+            ones = np.ones((n_tokens, 1))
+            self.of_pairs = ones if selected is None else (
+                sparse.hstack([ones, selected], format="csr") if sparse.issparse(selected)
+                else np.hstack([ones, selected]))
 
     # which labels a row has weights of; all of them
     mask = None
@@ -61,26 +68,11 @@ class FactorFeatures:
     # ------------------------------------------------------------------------- rows
 
     def row_families(self, families=None):
-        """Family of each row of weights; `families` are those of the features, None for one."""
+        """Family of each row of weights. `families` are those of the features, None for one."""
         names = ["features"] * self.n_features if families is None else list(families)
         names += ["(intercept)"] * bool(self.constant) + ["(start)", "(end)"] * self.ends
         names += ["(transitions)"] * (self.n_labels * self.transitions)
-        if self.selected is not None:
-            names += ["(transition features)"] * (self.selected.shape[1] * self.n_labels)
-        return names
-
-    def stacked(self, of_features, intercept, start, end, transitions, of_selected):
-        """Rows, from what each kind of them has; those of kinds that there are not are left out."""
-        parts = [of_features]
-        if self.constant:
-            parts.append(np.asarray(intercept)[np.newaxis])
-        if self.ends:
-            parts += [np.asarray(start)[np.newaxis], np.asarray(end)[np.newaxis]]
-        if self.transitions:
-            parts.append(transitions)
-        if self.selected is not None:
-            parts.append(of_selected)
-        return np.concatenate(parts)
+        return names + ["(transition features)"] * (self.n_selected * self.n_labels)
 
     # ---------------------------------------------------------------------- factors
 
@@ -120,34 +112,23 @@ class FactorFeatures:
             The weights of a row have the same sum, whatever their label.
         """
         of_token = self.n_factors(decomposition)[self.example].astype(np.float64)
-        inner = np.where(self.is_first, 0.0, of_token)  # of the transition into a position
-        of_token = of_token * self._copies(decomposition)
-        unit = 1.0 if count else self.constant**2
-        R = self.n_labels
-        return self.stacked(
-            _column_sums(self.values, of_token, count), of_token.sum() * unit,
-            of_token[self.is_first].sum(), of_token[self.is_last].sum(),
-            np.full(R, inner.sum()),
-            None if self.selected is None
-            else np.repeat(_column_sums(self.selected, inner, count), R),
-        )
+        sums = column_sums(self.of_labels, of_token * self._copies(decomposition), count)
+        if not self.transitions:
+            return sums
+        inner = np.where(self.is_first, 0.0, of_token)
+        return np.append(
+            sums, np.repeat(column_sums(self.of_pairs, inner, count), self.n_labels))
 
     def radii(self, decomposition):
         """r_2 and r_infinity: the largest norms of Psi_f(x_i, y) of any factor and value."""
         if not self.example.size:
             return 0.0, 0.0
-        squares = _row_squares(self.values) + self.constant**2
-        if self.ends:
-            squares = squares + self.is_first + self.is_last
-        largest = max(_largest(self.values), abs(self.constant), float(self.ends))
-        if self.transitions and not self.is_first.all():
-            pairs = 1.0 + (0.0 if self.selected is None else _row_squares(self.selected))
-            pairs = np.where(self.is_first, 0.0, pairs)
+        squares, top = row_squares(self.of_labels), largest(self.of_labels)
+        if self.inner.size and self.transitions:
+            pairs = np.where(self.is_first, 0.0, row_squares(self.of_pairs))
             squares = np.maximum(squares, pairs) if decomposition == "parts" else squares + pairs
-            largest = max(largest, 1.0)
-            if self.selected is not None:
-                largest = max(largest, _largest(self.selected[~self.is_first]))
-        return float(np.sqrt(squares.max())), float(largest)
+            top = max(top, largest(self.of_pairs[self.inner]))
+        return float(np.sqrt(squares.max())), top
 
     # ------------------------------------------------------------------------ signs
 
@@ -163,35 +144,32 @@ class FactorFeatures:
         R = self.n_labels
         scale = np.sqrt(self.n_factors(decomposition))[self.example]
         emissions = np.empty((self.example.size, R))
-        transitions = np.zeros((R, R))
-        of_selected = None
-        if self.selected is not None:
-            of_selected = np.zeros((self.selected.shape[1], R * R))
+        of_pairs = np.zeros((1 + self.n_selected, R * R))
         step = max(1, MOST_SIGNS // (R * R if self.transitions else R))
         for start in range(0, self.example.size, step):
             chunk = slice(start, min(start + step, self.example.size))
             first = self.is_first[chunk]
             if not self.transitions or decomposition == "parts":
-                emissions[chunk] = _signs(rng, (first.size, R)) * scale[chunk, np.newaxis]
+                emissions[chunk] = signs(rng, (first.size, R)) * scale[chunk, np.newaxis]
             if not self.transitions:
                 continue
             inner = np.flatnonzero(~first)
-            pairs = _signs(rng, (inner.size, R, R))
+            pairs = signs(rng, (inner.size, R, R))
             if decomposition == "positions":
                 # the signs of all values of a factor that give the position this label
                 single = np.empty((first.size, R))
-                single[first] = _signs(rng, (int(first.sum()), R))
+                single[first] = signs(rng, (int(first.sum()), R))
                 single[inner] = pairs.sum(axis=1)
                 emissions[chunk] = single * scale[chunk, np.newaxis]
             pairs = pairs.reshape(inner.size, R * R) * scale[chunk][inner, np.newaxis]
-            transitions += pairs.sum(axis=0).reshape(R, R)
-            if of_selected is not None:
-                of_selected += self.selected[start + inner].T @ pairs
-        return self.stacked(
-            np.asarray(self.values.T @ emissions), self.constant * emissions.sum(axis=0),
-            emissions[self.is_first].sum(axis=0), emissions[self.is_last].sum(axis=0), transitions,
-            None if of_selected is None else of_selected.reshape(-1, R),
-        )
+            of_pairs += self.of_pairs[start + inner].T @ pairs
+        return self._rows(self.of_labels.T @ emissions, of_pairs)
+
+    def _rows(self, of_labels, of_pairs):
+        """Rows of labels, and of pairs of labels if transitions have weights."""
+        if not self.transitions:
+            return np.asarray(of_labels)
+        return np.concatenate([of_labels, of_pairs.reshape(-1, self.n_labels)])
 
     # -------------------------------------------------------------------- labellings
 
@@ -199,48 +177,49 @@ class FactorFeatures:
         """A bound of ||Psi(x_i, y) - Psi(x_i, y')|| over all pairs of labellings of each example.
 
         For weights of features, sum_t x_t u_t' with u_t a difference of two unit vectors has
-        squared norm sum_ts <x_t, x_s> <u_t, u_s> <= 2 || sum_t |x_t| ||^2; transitions likewise.
+        squared norm sum_ts <x_t, x_s> <u_t, u_s> <= 2 || sum_t |x_t| ||^2. Transitions likewise.
         """
-        def squares(values, kept):
-            total = _group_sums(values, self.example, kept, self.n_examples)
-            return 2.0 * _row_squares(total)
-
-        every = np.ones(self.example.size, dtype=bool)
-        bound = squares(self.values, every) + 2.0 * (self.constant * self.lengths) ** 2
-        if self.ends:
-            bound = bound + 4.0 * (self.lengths > 0)
+        bound = self._reach(self.of_labels, np.arange(self.example.size))
         if self.transitions:
-            bound = bound + 2.0 * np.maximum(self.lengths - 1.0, 0.0) ** 2
-        if self.selected is not None:
-            bound = bound + squares(self.selected, ~self.is_first)
+            bound = bound + self._reach(self.of_pairs, self.inner)
         return np.sqrt(bound)
+
+    def _reach(self, values, kept):
+        """2 || sum_t |x_t| ||^2 of each example, over the rows kept."""
+        to = sparse.csr_array(
+            (np.ones(kept.size), (self.example[kept], kept)),
+            shape=(self.n_examples, values.shape[0]))
+        return 2.0 * row_squares(to @ abs(values))
 
     def truth_sums(self, codes):
         """Psi of the true labellings, summed over all examples: (n_rows, n_labels)."""
-        R = self.n_labels
-        labels = np.zeros((codes.size, R))
-        labels[np.arange(codes.size), codes] = 1.0
-        inner = np.flatnonzero(~self.is_first)
-        pairs = codes[inner - 1] * R + codes[inner]
-        of_selected = None
-        if self.selected is not None:
-            at = sparse.csr_array(
-                (np.ones(inner.size), (inner, pairs)), shape=(codes.size, R * R))
-            of_selected = self.selected.T @ at
-            of_selected = of_selected.toarray() if sparse.issparse(of_selected) else of_selected
-            of_selected = of_selected.reshape(-1, R)
-        return self.stacked(
-            np.asarray(self.values.T @ labels), self.constant * labels.sum(axis=0),
-            labels[self.is_first].sum(axis=0), labels[self.is_last].sum(axis=0),
-            np.bincount(pairs, minlength=R * R).reshape(R, R).astype(np.float64), of_selected,
-        )
+        R, inner = self.n_labels, self.inner
+        of_labels = self.of_labels.T @ np.eye(R)[codes]
+        if not self.transitions:
+            return of_labels
+        at = sparse.csr_array(
+            (np.ones(inner.size), (inner, codes[inner - 1] * R + codes[inner])),
+            shape=(codes.size, R * R))
+        of_pairs = self.of_pairs.T @ at
+        return self._rows(
+            of_labels, of_pairs.toarray() if sparse.issparse(of_pairs) else of_pairs)
 
 
-def _signs(rng, shape):
+def with_columns(values, columns):
+    """The matrix with further columns, in float64."""
+    if not columns:
+        return values
+    columns = np.column_stack(columns).astype(np.float64)
+    if sparse.issparse(values):
+        return sparse.hstack([values, columns], format="csr")
+    return np.hstack([values, columns])
+
+
+def signs(rng, shape):
     return 2 * rng.integers(0, 2, shape, dtype=np.int8) - 1
 
 
-def _column_sums(values, weights, count):
+def column_sums(values, weights, count):
     """Sum over rows of weight times value squared, or times 1 where it is not zero."""
     if sparse.issparse(values):
         data = (values.data != 0) if count else values.data.astype(np.float64) ** 2
@@ -249,20 +228,12 @@ def _column_sums(values, weights, count):
     return weights @ ((values != 0) if count else np.square(values, dtype=np.float64))
 
 
-def _row_squares(values):
+def row_squares(values):
     if sparse.issparse(values):
         return np.asarray(values.multiply(values).sum(axis=1), dtype=np.float64).ravel()
     return np.einsum("ij,ij->i", values, values, dtype=np.float64)
 
 
-def _largest(values):
+def largest(values):
     data = values.data if sparse.issparse(values) else values
     return float(np.max(np.abs(data), initial=0.0))
-
-
-def _group_sums(values, groups, kept, n_groups):
-    """Sum of the magnitudes of the rows kept, for each group."""
-    rows = np.flatnonzero(kept)
-    to = sparse.csr_array(
-        (np.ones(rows.size), (groups[rows], rows)), shape=(n_groups, values.shape[0]))
-    return to @ abs(values)

@@ -3,10 +3,11 @@
 import numpy as np
 
 from fastm4n.research.theory._factors import (
-    _column_sums,
-    _largest,
-    _row_squares,
-    _signs,
+    column_sums,
+    largest,
+    row_squares,
+    signs,
+    with_columns,
 )
 
 # number of labels with pairs up to which all sets are listed
@@ -28,31 +29,29 @@ class LabelSetFactors:
     """
 
     decompositions = ("parts",)
-    selected = None
 
     def __init__(self, values, n_labels, edges, *, constant=1.0):
-        self.values, self.n_labels, self.constant = values, n_labels, constant
-        self.edges = np.asarray(edges)
+        self.n_labels, self.constant = n_labels, constant
+        self.edges = np.reshape(edges, (-1, 2))
         self.n_examples, self.n_features = values.shape
+        self.of_labels = with_columns(
+            values, [np.full(self.n_examples, constant)] * bool(constant))
         self.lengths = np.full(self.n_examples, n_labels)
         self.example = np.repeat(np.arange(self.n_examples), n_labels)
         self.mask = None
         if len(self.edges):
-            on = np.ones(len(self.edges))
-            self.mask = self.stacked(
-                np.ones((self.n_features, n_labels)), np.ones(n_labels), self.of_edges(on))
+            self.mask = self._rows(
+                np.ones((self.of_labels.shape[1], n_labels)), np.ones(len(self.edges)))
 
-    def stacked(self, of_features, intercept, of_edges):
-        parts = [of_features]
-        if self.constant:
-            parts.append(np.asarray(intercept)[np.newaxis])
-        return np.concatenate([*parts, of_edges] if len(self.edges) else parts)
+    def _rows(self, of_labels, values):
+        """Rows of labels, and of edges if there are some, from numbers of the edges."""
+        of_edges = [self.of_edges(values)] if len(self.edges) else []
+        return np.concatenate([of_labels, *of_edges])
 
     def of_edges(self, values):
         """Numbers of the edges, in rows of their first labels and columns of the others."""
         table = np.zeros((self.n_labels, self.n_labels))
-        if len(self.edges):
-            table[self.edges[:, 0], self.edges[:, 1]] = values
+        table[tuple(self.edges.T)] = values
         return table
 
     def row_families(self, families=None):
@@ -69,41 +68,32 @@ class LabelSetFactors:
 
     def row_sums(self, decomposition, count=False):
         each = self.n_factors(decomposition).astype(np.float64)
-        parts = [_column_sums(self.values, each, count)]
-        if self.constant:
-            parts.append([each.sum() * (1.0 if count else self.constant**2)])
-        if len(self.edges):
-            parts.append(np.where(self.mask[-self.n_labels:].any(axis=1), each.sum(), 0.0))
-        return np.concatenate(parts)
+        sums = column_sums(self.of_labels, each, count)
+        if not len(self.edges):
+            return sums
+        return np.append(sums, np.where(self.mask[-self.n_labels:].any(axis=1), each.sum(), 0.0))
 
     def radii(self, decomposition):
         if not self.n_examples:
             return 0.0, 0.0
         pairs = float(len(self.edges) > 0)
-        squares = np.maximum(_row_squares(self.values) + self.constant**2, pairs)
-        return float(np.sqrt(squares.max())), max(
-            _largest(self.values), abs(float(self.constant)), pairs)
+        squares = np.maximum(row_squares(self.of_labels), pairs)
+        return float(np.sqrt(squares.max())), max(largest(self.of_labels), pairs)
 
     def signed_sum(self, decomposition, rng):
         scale = np.sqrt(self.n_factors(decomposition))
-        labels = _signs(rng, (self.n_examples, self.n_labels)) * scale[:, np.newaxis]
-        edges = scale @ _signs(rng, (self.n_examples, len(self.edges)))
-        return self.stacked(
-            np.asarray(self.values.T @ labels), self.constant * labels.sum(axis=0),
-            self.of_edges(edges))
+        labels = signs(rng, (self.n_examples, self.n_labels)) * scale[:, np.newaxis]
+        edges = scale @ signs(rng, (self.n_examples, len(self.edges)))
+        return self._rows(self.of_labels.T @ labels, edges)
 
     def reach(self):
         """Bounds for sets that differ in every label and every edge."""
-        return np.sqrt(
-            self.n_labels * (_row_squares(self.values) + self.constant**2) + len(self.edges))
+        return np.sqrt(self.n_labels * row_squares(self.of_labels) + len(self.edges))
 
     def truth_sums(self, codes):
         Y = codes.reshape(-1, self.n_labels).astype(np.float64)
-        together = np.zeros(0)
-        if len(self.edges):
-            together = (Y[:, self.edges[:, 0]] * Y[:, self.edges[:, 1]]).sum(axis=0)
-        return self.stacked(
-            np.asarray(self.values.T @ Y), self.constant * Y.sum(axis=0), self.of_edges(together))
+        together = (Y[:, self.edges[:, 0]] * Y[:, self.edges[:, 1]]).sum(axis=0)
+        return self._rows(self.of_labels.T @ Y, together)
 
 
 def flips(scores, Y, edges, edge_scores, cost):

@@ -71,22 +71,23 @@ class ReadModel:
     def weights(self):
         """The weights, (n_rows, n_labels), in the order of the rows of `factors`."""
         model, factors = self.model, self.factors
-        coef = model.coef_
-        # the intercept is the weight of the constant feature times its value
-        intercept = model.intercept_ / (factors.constant or 1.0)
-        if self.kind == "sets":
-            edges = factors.of_edges(model.edge_coef_)
-            return factors.stacked(np.asarray(coef).T, intercept, edges)
-        chain = None, None, None
+        rows = [np.asarray(model.coef_).T]
+        if factors.constant:
+            # the intercept is the weight of the constant feature times its value
+            rows.append([model.intercept_ / factors.constant])
+        if self.kind == "sets" and len(factors.edges):
+            rows.append(factors.of_edges(model.edge_coef_))
         if self.kind == "sequences":
-            chain = model.start_coef_, model.end_coef_, model.transition_coef_
-        of_selected = None
-        if factors.selected is not None:
-            of_selected = model.transition_feature_coef_.reshape(-1, factors.n_labels)
-        return factors.stacked(np.asarray(coef).T, intercept, *chain, of_selected)
+            if factors.ends:
+                rows.append([model.start_coef_, model.end_coef_])
+            if factors.transitions:
+                rows.append(model.transition_coef_)
+            if factors.n_selected:
+                rows.append(model.transition_feature_coef_.reshape(-1, factors.n_labels))
+        return np.concatenate(rows)
 
     def codes(self, y, lengths=None):
-        """Numbers of the true labels, -1 for unknown ones; for sets 0 or 1 for each label.
+        """Numbers of the true labels, -1 for unknown ones, and for sets 0 or 1 for each label.
         """
         model = self.model
         if self.kind == "sets":

@@ -34,7 +34,7 @@ def report_text(report):
 
 
 def table(header, rows):
-    """Columns as wide as their widest cells; the first to the left."""
+    """Columns as wide as their widest cells, the first to the left."""
     cells = [header, *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[j]) for row in cells) for j in range(len(header))]
     return [

@@ -51,7 +51,7 @@ def margin_bound(
 
     R(h) <= R_rho(h) + (4 sqrt(2) / rho) R(H) + 3 M sqrt(log(2 / delta) / (2 m)), with a factor M
     before the complexity for the multiplicative margin loss. It holds for all hypotheses of one
-    set H and one rho, both chosen before the data; see `union` for grids of them.
+    set H and one rho, both chosen before the data. See `union` for grids of them.
 
     Parameters
     ----------

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray, RandomState
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
 
 NORMS = ("l2", "l1", "linf", "l21_features", "l21_labels")
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from fastm4n.base.checks import check_choice
 from fastm4n.surrogates import SURROGATES, as_surrogate
@@ -207,21 +208,11 @@ def is_tree_distance(cost: Cost) -> bool:
         Cost of each predicted label (column) for each true one (row).
     """
     cost = np.asarray(cost, dtype=np.float64)
-    k = len(cost)
     if not np.allclose(cost, cost.T):
         return False
     # in a tree metric of its nodes, the least spanning tree is the tree
-    paths = np.zeros((k, k))
-    inside, link = [0], np.zeros(k, dtype=int)
-    nearest = cost[0].copy()
-    while len(inside) < k:
-        nearest[inside] = np.inf
-        new = int(np.argmin(nearest))
-        paths[new, inside] = paths[inside, new] = paths[inside, link[new]] + cost[link[new], new]
-        inside.append(new)
-        closer = cost[new] < nearest
-        link[closer], nearest[closer] = new, cost[new][closer]
-    return bool(np.allclose(paths, cost))
+    tree = minimum_spanning_tree(cost)
+    return bool(np.allclose(shortest_path(tree, directed=False), cost))
 
 
 def consistency(

@@ -10,7 +10,7 @@ import numpy as np
 from fastm4n.base.checks import check_number
 from fastm4n.estimators import MulticlassClassifier, SequenceTagger
 from fastm4n.research.theory.consistency import prices
-from fastm4n.tasks.transitions import Transitions
+from fastm4n.tasks.chain_weights import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

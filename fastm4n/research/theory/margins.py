@@ -10,8 +10,7 @@ from fastm4n.base.checks import check_choice, check_number
 from fastm4n.inference import viterbi, viterbi_kbest
 from fastm4n.research.theory._label_sets import flips
 from fastm4n.research.theory._models import ReadModel
-from fastm4n.tasks import _decoding as decoding
-from fastm4n.tasks.chain_predictions import ChainDecoder
+from fastm4n.tasks.chain_predictions import ChainDecoder, path_score
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import FloatArray
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
 
 LOSSES = ("mean", "sum", "zero_one")
 # up to so many times the smallest cost, costs are levels of a table
@@ -219,12 +218,11 @@ def _of_chains(read, codes, loss):
     scale = np.ones(len(X)) if loss != "mean" else 1.0 / np.maximum(lengths, 1)
     longest = max(1, int(lengths.max())) if loss == "sum" else 1
     max_loss = 1.0 if loss == "zero_one" else float(cost.max() * longest)
-    scored = _scores_of(model, X)
+    decoder, truths = ChainDecoder(model, X), np.split(codes, X.offsets[1:-1])
     if levels.max() <= MOST_LEVELS and np.allclose(levels * unit, cost, rtol=1e-12, atol=0.0):
-        lists = [
-            _best_by_level(unary, pairwise, codes[a:b], levels.astype(np.intp)) if b > a else
-            np.zeros(0) for unary, pairwise, a, b in scored()
-        ]
+        lists = [np.zeros(0)] * len(X)
+        for i, unary, pairwise in decoder.chains():
+            lists[i] = _best_by_level(unary, pairwise, truths[i], levels.astype(np.intp))
         starts = np.concatenate([[0], np.cumsum([len(gaps) for gaps in lists])])
         each = [np.arange(1, len(gaps) + 1) * (unit * factor)
                 for gaps, factor in zip(lists, scale, strict=True)]
@@ -237,57 +235,23 @@ def _of_chains(read, codes, loss):
         return Margins(
             margin, losses, max_loss, np.concatenate(each), np.concatenate(lists), starts)
     margin, losses = np.full(len(X), np.inf), np.zeros(len(X))
-    for i, (unary, pairwise, a, b) in enumerate(scored()):
-        if b > a:
-            truth = codes[a:b]
-            paths, values = viterbi_kbest(unary, pairwise, 2)
-            of_truth = _path_score(unary, pairwise, truth)
-            other = 1 if (paths[0] == truth).all() else 0
-            margin[i] = of_truth - values[other]
-            if margin[i] <= 0:
-                losses[i] = cost[truth, paths[other]].sum() * scale[i]
+    for i, unary, pairwise in decoder.chains():
+        truth = truths[i]
+        paths, values = viterbi_kbest(unary, pairwise, 2)
+        other = 1 if (paths[0] == truth).all() else 0
+        margin[i] = path_score(unary, pairwise, truth) - values[other]
+        if margin[i] <= 0:
+            losses[i] = cost[truth, paths[other]].sum() * scale[i]
 
     def augmented(rho):
         check_number("rho", rho, low=0)
         out = np.full(len(X), -np.inf)
-        for i, (unary, pairwise, a, b) in enumerate(scored()):
-            if b > a:
-                truth = codes[a:b]
-                added = unary + rho * scale[i] * cost[truth]
-                _, value = viterbi(added, pairwise)
-                out[i] = (value - _path_score(unary, pairwise, truth)) / rho
+        for i, unary, pairwise in decoder.chains():
+            _, value = viterbi(unary + rho * scale[i] * cost[truths[i]], pairwise)
+            out[i] = (value - path_score(unary, pairwise, truths[i])) / rho
         return out
 
     return Margins(margin, losses, max_loss, None, None, None, augmented)
-
-
-def _scores_of(model, X):
-    """A function that yields unary and pairwise scores of each sequence, and where it is."""
-    decoder = ChainDecoder(model, X)
-    nothing = np.zeros((0, 0))
-
-    def scored():
-        block = 0
-        for i, length in enumerate(X.lengths):
-            a = int(X.offsets[i])
-            if length == 0:
-                yield None, None, a, a
-                continue
-            work = np.zeros(decoder.features.size)
-            scores = decoding.chain_all_scores(decoder.features, nothing, work, block)
-            yield *scores, a, a + int(length)
-            block += 1
-
-    return scored
-
-
-def _path_score(unary, pairwise, path):
-    score = unary[np.arange(path.size), path].sum()
-    if path.size == 1:
-        return score
-    if pairwise.ndim == 3:
-        return score + pairwise[np.arange(path.size - 1), path[:-1], path[1:]].sum()
-    return score + pairwise[path[:-1], path[1:]].sum()
 
 
 def _best_by_level(unary, pairwise, truth, levels):

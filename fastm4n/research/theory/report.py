@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import RandomState
-    from fastm4n.estimators.chain import SequenceTagger
-    from fastm4n.estimators.multilabel import MultiLabelClassifier
-    from fastm4n.estimators.simplex import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.label_sets import MultiLabelClassifier
+    from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+    from fastm4n.estimators.sequences import SequenceTagger
     from fastm4n.research.displays import MarginDisplay
 
 # margins of scores, chosen before the data
@@ -44,7 +44,7 @@ BOUND_NORMS = ("l2", "l1")
 
 @dataclass(repr=False)
 class ComplexityReport:
-    """Theoretical properties of a fit; see `complexity_report`.
+    """Theoretical properties of a fit: see `complexity_report`.
 
     It prints as tables. `to_dict` returns all numbers, and `plot` draws the margins.
 

@@ -97,9 +97,9 @@ cdef class ActiveSets:
         self.candidate_is_labelling = False
 
     cdef int offer_truth(self, Surrogate surrogate, Py_ssize_t b) except -1 nogil:
-        """phi(y_b) is what `find_or_add` is to find."""
+        """The truth, phi(y_b) or the target, is what `find_or_add` is to find."""
         cdef Py_ssize_t T
-        if surrogate.has_labellings:
+        if surrogate.has_labellings and surrogate.outputs.soft == NULL:
             T = surrogate.outputs.layout.n_parts(b)
             memcpy(self.labels(), surrogate.outputs.true_labels(b), T * sizeof(label_t))
             self.offer_labelling(T)
@@ -326,7 +326,9 @@ cdef class ActiveSets:
                 self.sets[b].count = 0
                 self.sets[b].content_size = 0
                 surrogate.truth(b, &self.dense[0])
-                at_truth = memcmp(&self.dense[0], &mu[offset], k * sizeof(double)) == 0
+                # a soft target is a point like others
+                at_truth = surrogate.outputs.soft == NULL and memcmp(
+                    &self.dense[0], &mu[offset], k * sizeof(double)) == 0
                 one_part = surrogate.outputs.layout.max_parts == 1
                 if surrogate.has_labellings and one_part and not at_truth:
                     for j in range(k):
@@ -612,6 +614,8 @@ cdef class EngineState:
             self.mu_sum = np.zeros(size)
             self.since = np.ones(n, dtype=np.int64)
         self.work = surrogate.workspace(features.size)
+        if surrogate.outputs.target is not None and not is_told:
+            self.concave_of(self.mu_, self.t)
         self.refreshed_gap = INFINITY
 
     # -------------------------------------------------------------------- active sets
@@ -823,14 +827,14 @@ cdef class EngineState:
         return np.asarray(self.losses)
 
     def at_truth(self):
-        """An engine of the same problem at phi(y) with the same feature map."""
+        """An engine of the same problem at the truth with the same feature map."""
         return type(self)(self.surrogate, self.features, self.weights, self.alpha, 0)
 
     def set_mu(self, const double[::1] mu, const double[::1] concave=None, double shrink=1.0):
         """Move to the dual point phi(y) + shrink (mu - phi(y)): t and w follow.
 
         concave: lower bounds of h_b at mu, for surrogates that cannot compute it from mu. After
-        shrinking they hold at the new point, as h_b is concave and zero at phi(y).
+        shrinking they hold at the new point, as h_b is concave and not negative at phi(y).
         """
         self.mu_[:] = mu
         if concave is not None:
@@ -910,6 +914,20 @@ cdef class EngineState:
             self.sets.start(surrogate, self.mu_, self.t)
         self.rebuild_weights(self.mu_)
         return bounds
+
+    def take_points(self):
+        """Move to the dual points of the scores that the surrogate keeps. t and w follow."""
+        cdef Surrogate surrogate = self.surrogate
+        cdef Workspace work = self.work
+        cdef Py_ssize_t b
+        with nogil:
+            for b in range(self.gaps.shape[0]):
+                look_at(b)
+                surrogate.propose(b, work, 0.0, &self.t[b])
+                if not self.is_told:
+                    memcpy(&self.mu_[surrogate.offset(b)], &work.atom[0],
+                           surrogate.size(b) * sizeof(double))
+        self.rebuild_weights(self.mu_)
 
     def state(self):
         """Copies of all that later passes depend on, for `restore`: a flat dict of named arrays.

@@ -85,6 +85,8 @@ cdef class LabelSweeps:
             return False
         if type(surrogate) is not MaxMarginLoss or type(surrogate.outputs) is not SimplexOutputs:
             return False
+        if surrogate.outputs.target is not None:
+            return False
         if type(features) is not LinearFeatures or features.has_offset or features.has_penalty():
             return False
         X = features.arguments()[0]

@@ -1,4 +1,4 @@
-"""The solver as an object: what of a fit is the way to the optimum, and not the model."""
+"""`BlockFrankWolfe`, the value of `solver` for the block solver: options, refusals and cost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scipy import sparse
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.features import LinearFeatures
-from fastm4n.solvers.base import Solver, pass_work
-from fastm4n.solvers.blocks.block_coordinate import solve_blocks
+from fastm4n.solvers.base import Solver, block_work
+from fastm4n.solvers.blocks.block_coordinate import begin, solve_engine
 from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
 from fastm4n.surrogates import LogLoss, MirrorProxLoss
 
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from fastm4n.solvers.base import Options, Solution, State
-    from fastm4n.solvers.history import Monitor
+    from fastm4n.solvers.monitor import Monitor
 
 
 ORACLES = ("exact", "mirror_prox")
 
-# passes of steps of blocks to a relative gap of 1e-4: the median of benchmarks/counts.py
-PASSES = 43.0
 # factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
 # scale (benchmarks/scales.py)
 COARSE, ILL_CONDITIONED = 2.0, 4.0
@@ -215,7 +213,7 @@ class BlockFrankWolfe(Solver):
                 f"step={self.step!r} has no atoms to cache. Use cache=None, or "
                 "step='line_search', 'pairwise' or 'away'.")
 
-    def refusal(self, problem: Any) -> str | None:
+    def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, surrogate = problem.loss, problem.said("surrogate")
         if self.oracle == "mirror_prox" and not isinstance(loss, MirrorProxLoss):
@@ -226,7 +224,7 @@ class BlockFrankWolfe(Solver):
                 f"{what} needs atoms, and {surrogate} has none. Use step='line_search' without a "
                 "cache.")
         # visits of rounds over partitions are always line searches
-        if self.step == "exact" and not loss.has_block_step and problem.road != "partitions":
+        if self.step == "exact" and not loss.has_block_step and problem.pieces.road != "partitions":
             return (
                 "step='exact' needs a closed-form step, which "
                 f"{problem.said('surrogate', 'cost')} of {problem.taker} does not have. Use "
@@ -240,7 +238,7 @@ class BlockFrankWolfe(Solver):
     def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: the number of passes times `pass_work`.
 
-        Passes are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
+        They are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
         if columns are out of scale.
         """
         factor = 1.0
@@ -248,16 +246,19 @@ class BlockFrankWolfe(Solver):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
             factor = COARSE
-        return factor * PASSES * pass_work(problem)
+        return factor * block_work(problem)
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
         """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
-        return solve_blocks(
-            problem.loss, problem.features, problem.weights, options.alpha, start, monitor,
-            seed=options.seed, n_jobs=options.n_jobs, auto=options.auto, keep_best=True,
-            keep_dual=options.keep_dual, **self.options())
+        of_blocks = self.options()
+        engine = begin(
+            problem.loss, problem.features, problem.weights, options.alpha, start, options.seed,
+            step=self.step, cache=self.cache, keep_dual=options.keep_dual)
+        return solve_engine(
+            engine, monitor, is_warm=start is not None, n_jobs=options.n_jobs, auto=options.auto,
+            keep_best=True, keep_dual=options.keep_dual, **of_blocks)
 
     def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""

@@ -1,5 +1,8 @@
 """Accelerated passes: the proximal-point method with extrapolation around the block solver.
 
+`MomentumChoice` in ``schedule.py`` decides whether passes are accelerated, and when. `Driver`
+switches it on.
+
 For small alpha the dual is ill-conditioned, and steps of one block undo those of others. Passes
 then solve the problem with the penalty
 
@@ -296,31 +299,28 @@ class Acceleration:
         engine.rebuild_weights(engine.mu)
         self.put(self._mixed(self._now(), self.centre))
 
-    def certified_afresh(self, certify):
-        """Certificate of mu with w(mu) computed from mu, followed by `rebuild`."""
-        engine = self.engine
-        engine.settle()
-        engine.rebuild_weights(engine.mu)
-        try:
-            return certify()
-        finally:
-            self.put(self._mixed(self._now(), self.centre))
+    @contextmanager
+    def at_result(self, afresh=False):
+        """Context in which the feature map has the result, with `apart` of `certify`.
 
-    def certified(self, certify):
-        """Certificate of the average and mu. The engine stays at its point.
-
-        certify(apart) is called while the feature map has the average; see `certify` of the
-        solver.
+        They are the average, or w(mu) of a kernel, which `afresh` computes from mu. The engine is
+        back at its point afterwards.
         """
-        if self.engine.features.weight_norm() is None:
-            now = self._now()
-            try:
+        engine = self.engine
+        if engine.features.weight_norm() is not None:
+            with self._holding(self.mean):
+                yield self._apart()
+            return
+        now = None if afresh else self._now()
+        try:
+            if afresh:
+                engine.settle()
+                engine.rebuild_weights(engine.mu)
+            else:
                 self.put(self._of_mu(now))
-                return certify(None)
-            finally:
-                self.put(now)
-        with self._holding(self.mean):
-            return certify(self._apart())
+            yield None
+        finally:
+            self.put(self._mixed(self._now(), self.centre) if afresh else now)
 
     @contextmanager
     def _holding(self, arrays):
@@ -352,12 +352,12 @@ class Acceleration:
         self.since_look = 0
         self.wait = 0 if was_better else min(MOST_CHECKS, 2 * self.wait + 1)
 
-    def certified_dual(self, certify):
-        """Certificate of w(mu), and those weights. The engine stays at its point."""
+    @contextmanager
+    def at_dual(self):
+        """Context in which the feature map has w(mu). Gives its state, whole again afterwards."""
         dual = self._of_mu(self._held())
         with self._holding(dual):
-            found = certify()
-        return found, self._state(dual)
+            yield self._state(dual)
 
     def average(self):
         """A copy of the average, as a state of the feature map."""

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.outputs.choice import INFERENCES
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import GraphData, Labellings, Masks
-    from fastm4n.estimators._types import Solvers
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
+    from fastm4n.estimators._types import (
+        CostScale,
+        Decoding,
+        Inference,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
@@ -244,16 +249,13 @@ default="auto"
     _task_class = GraphTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *,
-        alpha: float | Literal["auto"] = "auto", cost: Cost = "zero_one",
-        cost_scale: Literal["sum", "mean"] = "sum",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float | Literal["auto"] = "auto",
+        cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
-        grid_shape: tuple[int, ...] | None = None,
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
+        grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
         label_features: bool = False, fit_intercept: bool | float = True,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map", warm_start: bool = False,
+        penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: float = 1e-3,
+        max_iter: int = 1000, decode: Decoding = "map", warm_start: bool = False,
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -374,26 +376,22 @@ default="auto"
 
     @overload
     def predict(
-        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
-        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
-        return_bound: Literal[False] = False,
+        self, X: GraphData, decode: Decoding | None = None, *, allowed: Masks | None = None,
+        factors: Sequence[Any] | None = None, return_bound: Literal[False] = False,
     ) -> Sequences: ...
     @overload
     def predict(
-        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
-        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
-        return_bound: Literal[True],
+        self, X: GraphData, decode: Decoding | None = None, *, allowed: Masks | None = None,
+        factors: Sequence[Any] | None = None, return_bound: Literal[True],
     ) -> tuple[Sequences, FloatArray]: ...
     @overload
     def predict(
-        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
-        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
-        return_bound: bool,
+        self, X: GraphData, decode: Decoding | None = None, *, allowed: Masks | None = None,
+        factors: Sequence[Any] | None = None, return_bound: bool,
     ) -> Any: ...
     def predict(
-        self, X: GraphData, decode: Literal["map", "min_risk"] | None = None, *,
-        allowed: Masks | None = None, factors: Sequence[Any] | None = None,
-        return_bound: bool = False,
+        self, X: GraphData, decode: Decoding | None = None, *, allowed: Masks | None = None,
+        factors: Sequence[Any] | None = None, return_bound: bool = False,
     ) -> Any:
         """Predict the labels of nodes.
 

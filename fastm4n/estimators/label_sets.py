@@ -13,7 +13,7 @@ from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.outputs.choice import EXACT, INFERENCES
+from fastm4n.outputs.graph_oracles import EXACT, INFERENCES
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.label_sets import (
@@ -24,8 +24,7 @@ from fastm4n.tasks.label_sets import (
     check_graph,
     read_indicator,
 )
-from fastm4n.tasks.parameters import RISK_TOL
-from fastm4n.tasks.places import check_lengths
+from fastm4n.tasks.parameters import RISK_TOL, check_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +34,16 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import CSR, Array, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Matrix
-    from fastm4n.estimators._types import Solvers
+    from fastm4n.estimators._types import (
+        Decoding,
+        Gamma,
+        Inference,
+        Kernel,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
     from fastm4n.factors import Factors
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
 
 
 class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
@@ -232,17 +237,13 @@ default="auto"
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *,
         graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: float = 0.01,
-        cost: Literal["zero_one"] | ArrayLike = "zero_one",
-        inference: Literal["auto", "forest", "min_cut", "exact", "lp"] = "auto",
-        constraints: Factors | None = None,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: Literal["scale", "auto"] | float | None = "scale",
+        cost: Literal["zero_one"] | ArrayLike = "zero_one", inference: Inference = "auto",
+        constraints: Factors | None = None, kernel: Kernel = "linear", gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map",
-        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
-        verbose: int = 0, callback: Callable[..., Any] | None = None,
+        penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: float = 1e-3,
+        max_iter: int = 1000, decode: Decoding = "map", warm_start: bool = False,
+        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
+        callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.graph = graph
@@ -381,22 +382,22 @@ default="auto"
 
     @overload
     def predict(
-        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
-        return_bound: Literal[False] = False, *, factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | None = None, return_bound: Literal[False] = False, *,
+        factors: Factors | None = None,
     ) -> Array | CSR: ...
     @overload
     def predict(
-        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None, *,
-        return_bound: Literal[True], factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | None = None, *, return_bound: Literal[True],
+        factors: Factors | None = None,
     ) -> tuple[Array | CSR, FloatArray]: ...
     @overload
     def predict(
-        self, X: Matrix, decode: Literal["map", "min_risk"] | None, return_bound: bool, *,
+        self, X: Matrix, decode: Decoding | None, return_bound: bool, *,
         factors: Factors | None = None,
     ) -> Any: ...
     def predict(
-        self, X: Matrix, decode: Literal["map", "min_risk"] | None = None,
-        return_bound: bool = False, *, factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | None = None, return_bound: bool = False, *,
+        factors: Factors | None = None,
     ) -> Any:
         """Predict label sets.
 

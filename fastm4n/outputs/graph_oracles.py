@@ -125,7 +125,7 @@ def oracles_of(
     can_cut = binary and attractive and not is_log
     if inference == "min_cut" and not can_cut:
         why = (
-            "surrogate='log' needs marginals, which cuts do not give" if is_log
+            "log losses need marginals, which cuts do not give" if is_log
             else f"there are {n_labels} labels, and cuts are for two" if not binary
             else "pairs may be other than attractive: use pairwise='attractive'")
         raise ValueError(f"inference='min_cut' cannot be used: {why}.")

@@ -18,8 +18,14 @@ from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, 
 from fastm4n.outputs._simplex import closed_form
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.labels import LabelTask, LevelTask
-from fastm4n.tasks.parameters import LABEL_KINDS, warn_of_unknown
-from fastm4n.tasks.places import check_lengths, check_present, levels_of, places
+from fastm4n.tasks.parameters import (
+    LABEL_KINDS,
+    check_lengths,
+    check_present,
+    levels_of,
+    places,
+    warn_of_unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +35,14 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, Cost, FloatArray, RandomState
     from fastm4n.data._types import Matrix
-    from fastm4n.estimators._types import Solvers
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
+    from fastm4n.estimators._types import (
+        Decoding,
+        Gamma,
+        Kernel,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
 
 
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
@@ -48,18 +59,15 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     _free_intercepts = True
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *,
-        alpha: float = 0.01, cost: Cost = "zero_one", kernel: str | Callable[..., Any] = "linear",
-        gamma: Literal["scale", "auto"] | float | None = "scale",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.01, cost: Cost = "zero_one",
+        kernel: Kernel = "linear", gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None,
-        fit_intercept: bool | Literal["free"] | float = True,
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map",
+        fit_intercept: bool | Literal["free"] | float = True, penalty: PenaltyLike = "l2",
+        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Decoding = "map",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        warm_start: bool = False, n_jobs: int | None = None,
-        random_state: RandomState = None, verbose: int = 0,
-        callback: Callable[..., Any] | None = None,
+        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -141,7 +149,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def predict(self, X: Matrix, decode: Literal["map", "min_risk"] | None = None) -> Array:
+    def predict(self, X: Matrix, decode: Decoding | None = None) -> Array:
         """Predicted labels.
 
         Parameters
@@ -530,8 +538,8 @@ default="auto"
     _task_class = LevelTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *,
-        cost: Cost = "absolute", levels: ArrayLike | None = None, **parameters: Any,
+        self, surrogate: SurrogateLike = "max_min", *, cost: Cost = "absolute",
+        levels: ArrayLike | None = None, **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, **parameters)
         self.levels = levels

@@ -14,30 +14,28 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.attributes import made, tokens_of
-from fastm4n.tasks.chain_automaton import (
-    AutomatonDecoder,
+from fastm4n.tasks.chain_input import (
     as_automaton,
+    as_features,
+    as_labels,
     as_masks,
+    as_states,
     check_constraints,
+    distinct,
+    made,
+    tokens_of,
 )
-from fastm4n.tasks.chain_input import as_features, as_labels, as_states, distinct
-from fastm4n.tasks.chain_predictions import ChainDecoder
+from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
+    as_transitions,
     explained,
     fitted_weights,
     n_ngrams_of,
     packed_weights,
 )
-from fastm4n.tasks.parameters import (
-    LABEL_KINDS,
-    as_weights,
-    summable,
-    warn_of_unknown,
-)
+from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
 from fastm4n.tasks.sequences import SequenceTask
-from fastm4n.tasks.transitions import as_transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,14 +46,15 @@ if TYPE_CHECKING:
     from fastm4n.automata import Automaton
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Labellings, Masks, SequenceData
-    from fastm4n.estimators._types import Solvers
-    from fastm4n.penalties._penalties import Penalties
-    from fastm4n.surrogates._parameters import SurrogateLike
-    from fastm4n.tasks.chain_weights import Explanation
-    from fastm4n.tasks.transitions import Transitions
+    from fastm4n.estimators._types import (
+        CostScale,
+        Decoding,
+        PenaltyLike,
+        SolverLike,
+        SurrogateLike,
+    )
+    from fastm4n.tasks.chain_weights import Explanation, Transitions
 
-# n-grams are kept in rows of so many labels and one more
-MOST_ORDER = 32
 # what a fit says of its weights
 OF_FIT = (
     "alpha_", "n_iter_", "duality_gap_", "relative_gap_", "primal_objective_", "dual_objective_",
@@ -316,16 +315,13 @@ default="auto"
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *, alpha: float | Literal["auto"] = "auto",
-        cost: Cost = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
-        fit_intercept: bool | float = True, transitions: bool | Transitions = True,
-        constraints: str | Automaton | None = None,
-        states: Literal["all", "observed"] = "all",
-        penalty: Literal["l2", "elasticnet", "l1"] | Penalties = "l2",
-        solver: Literal["auto"] | Solvers = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Literal["map", "min_risk"] = "map",
-        allowed_transitions: Literal["bio"] | ArrayLike | None = None, warm_start: bool = False,
-        n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
-        callback: Callable[..., Any] | None = None,
+        cost: Cost = "zero_one", cost_scale: CostScale = "sum", fit_intercept: bool | float = True,
+        transitions: bool | Transitions = True, constraints: str | Automaton | None = None,
+        states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
+        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        decode: Decoding = "map", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
+        verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -455,7 +451,7 @@ default="auto"
             self, X, as_automaton(given, labels), as_masks(allowed, X, len(labels), lengths))
 
     def predict(
-        self, X: SequenceData, decode: Literal["map", "min_risk"] | None = None, *,
+        self, X: SequenceData, decode: Decoding | None = None, *,
         allowed_transitions: Literal["bio"] | ArrayLike | None = None,
         constraints: str | Automaton | None = None, allowed: Masks | None = None,
         lengths: ArrayLike | None = None,

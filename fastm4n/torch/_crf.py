@@ -1,0 +1,88 @@
+"""A CRF in the manner of pytorch-crf."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fastm4n.base.checks import check_choice
+from fastm4n.torch import _base as base
+from fastm4n.torch._chains import ChainLoss, decoded, loss_of
+
+__all__ = ["CRF"]
+
+
+class CRF(ChainLoss):
+    """Linear-chain CRF with the names, parameters and signs of pytorch-crf's ``torchcrf.CRF``.
+
+    Its ``forward`` returns log-likelihoods, to be maximized. State dicts are interchangeable with
+    ``torchcrf.CRF``.
+
+    Parameters
+    ----------
+    num_tags : int
+    batch_first : bool, default=False
+    **options
+        Further parameters of `ChainLoss`, except `reduction`, `surrogate` and `start_end`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fastm4n.torch import CRF
+    >>> model = CRF(5, batch_first=True)
+    >>> emissions, tags = torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)
+    >>> model(emissions, tags).shape, [len(labels) for labels in model.decode(emissions)]
+    (torch.Size([]), [3, 3])
+    """
+
+    def __init__(self, num_tags: int, batch_first: bool = False, **options: Any) -> None:
+        for name in ("reduction", "surrogate", "start_end"):
+            if name in options:
+                raise TypeError(f"CRF has no parameter {name!r}: use ChainLoss.")
+        super().__init__(num_tags, "log", batch_first=batch_first, reduction="sum", **options)
+
+    @property
+    def num_tags(self) -> int:
+        return self.n_labels
+
+    def extra_repr(self) -> str:
+        return f"num_tags={self.num_tags}"
+
+    def forward(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None,
+        reduction: Literal["sum", "mean", "token_mean", "none"] = "sum",
+    ) -> Tensor:
+        """Log-likelihood of the true labels.
+
+        Parameters
+        ----------
+        emissions : Tensor of shape (T, B, num_tags), or (B, T, num_tags) with `batch_first`
+        tags : LongTensor of shape (T, B), or (B, T)
+        mask : bool or uint8 Tensor of the shape of tags, default=None
+        reduction : {"sum", "mean", "token_mean", "none"}, default="sum"
+
+        Returns
+        -------
+        log_likelihood : Tensor of shape () or (B,)
+        """
+        check_choice("reduction", reduction, base.REDUCTIONS)
+        given = self._with_tags(emissions, tags, mask, None, None, None)
+        return -loss_of(*given, reduction, self._options())
+
+    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
+        """Most likely labels, without padding.
+
+        Parameters
+        ----------
+        emissions, mask
+            As in `forward`.
+
+        Returns
+        -------
+        labels : list of list of int
+        """
+        with torch.no_grad():
+            batch = self._batch(emissions, mask, None, None)
+            return decoded(batch, 1, True, self.device_policy).tolist()
