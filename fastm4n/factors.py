@@ -367,7 +367,7 @@ class CountFactor:
         """
         scores = _as_scores("scores", scores, (self.nodes.size, 2))
         # the package of inference imports this module
-        from fastm4n.inference.simplex import maximise_count
+        from fastm4n.inference._simplex import maximise_count
 
         return maximise_count(
             np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)

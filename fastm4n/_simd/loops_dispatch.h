@@ -13,6 +13,8 @@
 
 #include "loops.h"
 
+/* The choice of a table for vectors of n doubles on a processor with vectors of `width` doubles:
+ * no wider than n fills, so that two labels do not cost the memory of eight. */
 #if defined(__GNUC__) || defined(__clang__)
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define CONCAT_(a, b) a##b
@@ -23,148 +25,68 @@
 #include "for_each_target.h"
 #undef TARGET_TEMPLATE
 #if defined(__x86_64__)
-#define FASTM4N_WIDE 1
+#define SELECT(table, n, width)                                                                \
+    ((width) >= 8 && (n) > 4   ? &CONCAT(table, _v8)                                           \
+     : (width) >= 4 && (n) > 2 ? &CONCAT(table, _v4)                                           \
+                               : &CONCAT(table, _v2))
+#else
+#define SELECT(table, n, width) ((void)(n), (void)(width), &CONCAT(table, _v2))
+#endif
+#else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
+#define ALWAYS_INLINE __forceinline
+#define NAME(f) f##_v1
+#define VLEN 1
+#include "loops_templates.h"
+#undef VLEN
+#define SELECT(table, n, width) ((void)(n), (void)(width), &table##_v1)
 #endif
 
 /* The widest vectors, in doubles, that this processor has and this file was compiled for. */
 static int fastm4n_simd_width(void)
 {
-#ifdef FASTM4N_WIDE
+#if !(defined(__GNUC__) || defined(__clang__))
+    return 1;
+#elif defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f"))
         return 8;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return 4;
-#endif
     return 2;
+#else
+    return 2;
+#endif
 }
 
-/* The loops for n_labels labels on a processor with vectors of `width` doubles: no wider
- * than the labels fill, so that two labels do not cost the memory of eight. */
 static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8 && n_labels > 4)
-        return &table_v8;
-    if (width >= 4 && n_labels > 2)
-        return &table_v4;
-#endif
-    (void)n_labels;
-    (void)width;
-    return &table_v2;
+    return SELECT(table, n_labels, width);
 }
 
-/* The same for chains; in float a vector holds twice as many labels. */
 static const fastm4n_chain_f64 *fastm4n_select_chain_f64(ptrdiff_t n_labels, int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8 && n_labels > 4)
-        return &chain_table_f64_v8;
-    if (width >= 4 && n_labels > 2)
-        return &chain_table_f64_v4;
-#endif
-    (void)n_labels;
-    (void)width;
-    return &chain_table_f64_v2;
+    return SELECT(chain_table_f64, n_labels, width);
 }
 
+/* in float a vector holds twice as many labels */
 static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8 && n_labels > 8)
-        return &chain_table_f32_v8;
-    if (width >= 4 && n_labels > 4)
-        return &chain_table_f32_v4;
-#endif
-    (void)n_labels;
-    (void)width;
-    return &chain_table_f32_v2;
+    return SELECT(chain_table_f32, (n_labels + 1) / 2, width);
 }
 
 static const fastm4n_forest *fastm4n_select_forest(ptrdiff_t n_labels, int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8 && n_labels > 4)
-        return &forest_table_v8;
-    if (width >= 4 && n_labels > 2)
-        return &forest_table_v4;
-#endif
-    (void)n_labels;
-    (void)width;
-    return &forest_table_v2;
+    return SELECT(forest_table, n_labels, width);
 }
 
 static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8 && n_columns > 4)
-        return assign_v8;
-    if (width >= 4 && n_columns > 2)
-        return assign_v4;
-#endif
-    (void)n_columns;
-    (void)width;
-    return assign_v2;
+    return SELECT(assign, n_columns, width);
 }
 
 static const fastm4n_games *fastm4n_select_games(int width)
 {
-#ifdef FASTM4N_WIDE
-    if (width >= 8)
-        return &games_table_v8;
-    if (width >= 4)
-        return &games_table_v4;
-#endif
-    (void)width;
-    return &games_table_v2;
+    return SELECT(games_table, width, width);
 }
-
-#else /* a compiler without vector extensions: plain loops, which it may vectorise itself */
-#define ALWAYS_INLINE __forceinline
-#define NAME(f) f##_v1
-#define VLEN 1
-#include "loops_template.h"
-#include "chain_types.h"
-#include "forest_template.h"
-#include "assignment_template.h"
-#include "game_template.h"
-#undef VLEN
-static int fastm4n_simd_width(void) { return 1; }
-static const fastm4n_loops *fastm4n_select_loops(ptrdiff_t n_labels, int width)
-{
-    (void)n_labels;
-    (void)width;
-    return &table_v1;
-}
-static const fastm4n_chain_f64 *fastm4n_select_chain_f64(ptrdiff_t n_labels, int width)
-{
-    (void)n_labels;
-    (void)width;
-    return &chain_table_f64_v1;
-}
-static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int width)
-{
-    (void)n_labels;
-    (void)width;
-    return &chain_table_f32_v1;
-}
-static const fastm4n_forest *fastm4n_select_forest(ptrdiff_t n_labels, int width)
-{
-    (void)n_labels;
-    (void)width;
-    return &forest_table_v1;
-}
-static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
-{
-    (void)n_columns;
-    (void)width;
-    return assign_v1;
-}
-static const fastm4n_games *fastm4n_select_games(int width)
-{
-    (void)width;
-    return &games_table_v1;
-}
-#endif
 
 #endif /* FASTM4N_LOOPS_DISPATCH_H */

@@ -91,9 +91,6 @@ cdef class ForestScratch(ForestMessages):
         const double* more, double* nodes, double* edges, double* log_z) noexcept nogil
 
     cdef void start(self, const graph_t* g, const double* unary) noexcept nogil
-    cdef int log_sum_product(
-        self, const graph_t* g, const int* order, const int* parent_edge, const double* unary,
-        const double* more, double* nodes, double* edges, double* log_z) noexcept nogil
     cdef Py_ssize_t split_cavities(
         self, const int* order, const int* parent_edge, const int* ends, Py_ssize_t n,
         Py_ssize_t t, Py_ssize_t first) noexcept nogil

@@ -9,7 +9,7 @@ from fastm4n._simd._loops cimport chain_f64_for, forest_for, loops_for, padded
 from fastm4n.base.interrupts cimport look
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t, label_t)
-from fastm4n.inference.simplex cimport centre
+from fastm4n.inference._simplex cimport centre
 
 
 # Orders of the nodes of forests, for messages from parents to children and back.
@@ -869,154 +869,126 @@ cdef class ForestScratch(ForestMessages):
         nodes (n_nodes, stride) is overwritten. `edges` is added to, in the form of `more`:
         expectations of what `edge_add` adds up. Messages are in probability space, relative to the
         largest entry of their factors, and are added as logarithms at nodes. The loss is far below
-        rounding unless the scores of an edge are far apart. In that case all is done in log space.
-        Returns 2 where no labelling has a finite score.
+        rounding unless the scores of an edge are far apart. In that case all is done in log space:
+        slow, and right for any scores, in rows relative to their largest entry. Returns 2 if no
+        labelling has a finite score.
         """
         cdef Py_ssize_t t, c, e, p, j, last, first = 1, stride = g.stride
+        cdef bint child_first
         cdef double top, total
         cdef double* base
-        self.in_logs = not self.exponentials(g, more)
-        if self.in_logs:
-            return self.log_sum_product(
-                g, order, parent_edge, unary, more, nodes, edges, log_z)
-        self.start(g, unary)
-        memcpy(&self.base[0], &self.belief[0], g.n_nodes * stride * sizeof(double))
-        log_z[0] = 0.0
-        for t in range(g.n_nodes - 1, -1, -1):
-            c = order[t]
-            top = self.kernels.exp_shifted(
-                &self.belief[c * stride], stride, &self.probs[c * stride])
-            if top == -INFINITY:
-                return 2
-            log_z[0] += top
-            e = parent_edge[c]
-            if e < 0:
-                total = 0.0
-                for j in range(stride):
-                    total += self.probs[c * stride + j]
-                log_z[0] += log(total)
-                continue
-            p = g.edges[2 * e] + g.edges[2 * e + 1] - c
-            log_z[0] += self.shift[e]
-            self.sum_message(
-                g, e, more, g.edges[2 * e] == c, &self.probs[c * stride], choices(g, c),
-                choices(g, p), &self.sums[0])
-            memset(&self.up[c * stride], 0, stride * sizeof(double))
-            self.kernels.add_logs(&self.sums[0], stride, &self.up[c * stride])
-            for j in range(stride):
-                self.belief[p * stride + j] += self.up[c * stride + j]
-        for t in range(g.n_nodes):
-            p = order[t]
-            first = max(first, t + 1)
-            last = self.split_cavities(order, parent_edge, g.edges, g.n_nodes, t, first)
-            base = &self.base[p * stride]
-            for c in range(first, last):
-                c = order[c]
-                e = parent_edge[c]
-                for j in range(stride):
-                    self.cavity[j] = base[j] + self.later[c * stride + j]
-                self.kernels.exp_shifted(&self.cavity[0], stride, &self.inverse[0])
-                self.sum_message(
-                    g, e, more, g.edges[2 * e] == p, &self.inverse[0], choices(g, p),
-                    choices(g, c), &self.sums[0])
-                self.add_edge_marginals(
-                    g, e, more, g.edges[2 * e] == c, &self.probs[c * stride], &self.inverse[0],
-                    &self.sums[0], edges)
-                self.kernels.add_logs(&self.sums[0], stride, &self.base[c * stride])
-                for j in range(stride):
-                    base[j] += self.up[c * stride + j]
-            first = last
-            self.kernels.exp_shifted(base, stride, nodes + p * stride)
-            normalise(nodes + p * stride, stride)
-        return 0
-
-    cdef int log_sum_product(
-        self, const graph_t* g, const int* order, const int* parent_edge, const double* unary,
-        const double* more, double* nodes, double* edges, double* log_z) noexcept nogil:
-        """`sum_product` in log space: slow, and right for any scores.
-
-        Rows are stored relative to their largest entry, and large scores lose no digits.
-        """
-        cdef Py_ssize_t t, c, e, p, i, j, last, first = 1, stride = g.stride
-        cdef Py_ssize_t n_child, n_parent
-        cdef bint child_first
-        cdef double top, total, x
-        cdef double* base
         cdef double* child
+        self.in_logs = not self.exponentials(g, more)
         self.start(g, unary)
         memcpy(&self.base[0], &self.belief[0], g.n_nodes * stride * sizeof(double))
         log_z[0] = 0.0
         for t in range(g.n_nodes - 1, -1, -1):
             c = order[t]
             child = &self.belief[c * stride]
-            top = self.loops.maximum(child, stride)
+            if self.in_logs:
+                top = self.loops.maximum(child, stride)
+                for j in range(stride):
+                    child[j] -= top
+            else:
+                top = self.kernels.exp_shifted(child, stride, &self.probs[c * stride])
             if top == -INFINITY:
                 return 2
             log_z[0] += top
-            for j in range(stride):
-                child[j] -= top
             e = parent_edge[c]
             if e < 0:
                 total = 0.0
                 for j in range(stride):
-                    total += exp(child[j])
+                    total += exp(child[j]) if self.in_logs else self.probs[c * stride + j]
                 log_z[0] += log(total)
                 continue
             p = g.edges[2 * e] + g.edges[2 * e + 1] - c
-            log_message(
-                g, e, more, g.edges[2 * e] == c, child, choices(g, c), choices(g, p),
-                &self.up[c * stride])
+            if self.in_logs:
+                log_message(
+                    g, e, more, g.edges[2 * e] == c, child, choices(g, c), choices(g, p),
+                    &self.up[c * stride])
+            else:
+                log_z[0] += self.shift[e]
+                self.sum_message(
+                    g, e, more, g.edges[2 * e] == c, &self.probs[c * stride], choices(g, c),
+                    choices(g, p), &self.sums[0])
+                memset(&self.up[c * stride], 0, stride * sizeof(double))
+                self.kernels.add_logs(&self.sums[0], stride, &self.up[c * stride])
             for j in range(stride):
                 self.belief[p * stride + j] += self.up[c * stride + j]
         for t in range(g.n_nodes):
             p = order[t]
-            n_parent = choices(g, p)
             first = max(first, t + 1)
             last = self.split_cavities(order, parent_edge, g.edges, g.n_nodes, t, first)
             base = &self.base[p * stride]
             for c in range(first, last):
                 c = order[c]
                 e = parent_edge[c]
-                n_child = choices(g, c)
                 child_first = g.edges[2 * e] == c
-                child = &self.belief[c * stride]
                 for j in range(stride):
                     self.cavity[j] = base[j] + self.later[c * stride + j]
-                top = self.loops.maximum(&self.cavity[0], stride)
+                if self.in_logs:
+                    top = self.loops.maximum(&self.cavity[0], stride)
+                    for j in range(stride):
+                        self.cavity[j] -= top
+                    log_message(
+                        g, e, more, not child_first, &self.cavity[0], choices(g, p),
+                        choices(g, c), &self.sums[0])
+                    log_edge_marginals(
+                        g, e, more, child_first, &self.belief[c * stride], &self.cavity[0],
+                        choices(g, c), choices(g, p), edges)
+                    for j in range(stride):
+                        self.base[c * stride + j] += self.sums[j]
+                else:
+                    self.kernels.exp_shifted(&self.cavity[0], stride, &self.inverse[0])
+                    self.sum_message(
+                        g, e, more, not child_first, &self.inverse[0], choices(g, p),
+                        choices(g, c), &self.sums[0])
+                    self.add_edge_marginals(
+                        g, e, more, child_first, &self.probs[c * stride], &self.inverse[0],
+                        &self.sums[0], edges)
+                    self.kernels.add_logs(&self.sums[0], stride, &self.base[c * stride])
                 for j in range(stride):
-                    self.cavity[j] -= top
-                log_message(
-                    g, e, more, not child_first, &self.cavity[0], n_parent, n_child, &self.sums[0])
-                top = -INFINITY
-                for i in range(n_child):
-                    for j in range(n_parent):
-                        x = child[i] + self.cavity[j] + edge_score(
-                            g, e, more, i if child_first else j, j if child_first else i)
-                        top = max(top, x)
-                # relative to the largest term and not to the logarithm of the sum, which that of
-                # a few terms of equal size vanishes in where they are large
-                total = 0.0
-                for i in range(n_child):
-                    for j in range(n_parent):
-                        total += exp(child[i] + self.cavity[j] + edge_score(
-                            g, e, more, i if child_first else j, j if child_first else i) - top)
-                for i in range(n_child):
-                    for j in range(n_parent):
-                        x = exp(child[i] + self.cavity[j] + edge_score(
-                            g, e, more, i if child_first else j, j if child_first else i) - top)
-                        if x > 0.0:
-                            edge_add(
-                                g, e, edges, i if child_first else j, j if child_first else i,
-                                x / total)
-                for j in range(stride):
-                    self.base[c * stride + j] += self.sums[j]
                     base[j] += self.up[c * stride + j]
             first = last
-            top = self.loops.maximum(base, stride)
-            for j in range(stride):
-                nodes[p * stride + j] = exp(base[j] - top)
+            if self.in_logs:
+                top = self.loops.maximum(base, stride)
+                for j in range(stride):
+                    nodes[p * stride + j] = exp(base[j] - top)
+            else:
+                self.kernels.exp_shifted(base, stride, nodes + p * stride)
             normalise(nodes + p * stride, stride)
         return 0
+
+
+cdef void log_edge_marginals(
+        const graph_t* g, Py_ssize_t e, const double* more, bint child_first, const double* child,
+        const double* cavity, Py_ssize_t n_child, Py_ssize_t n_parent,
+        double* edges) noexcept nogil:
+    """Add the marginals of one edge, of beliefs of its child and its parent in log space."""
+    cdef Py_ssize_t i, j
+    cdef double x, top = -INFINITY, total = 0.0
+    for i in range(n_child):
+        for j in range(n_parent):
+            top = max(top, joint_score(g, e, more, child_first, child, cavity, i, j))
+    # relative to the largest term: for large scores, the logarithm of the sum would not show that
+    # a few terms are of equal size
+    for i in range(n_child):
+        for j in range(n_parent):
+            total += exp(joint_score(g, e, more, child_first, child, cavity, i, j) - top)
+    for i in range(n_child):
+        for j in range(n_parent):
+            x = exp(joint_score(g, e, more, child_first, child, cavity, i, j) - top)
+            if x > 0.0:
+                edge_add(
+                    g, e, edges, i if child_first else j, j if child_first else i, x / total)
+
+
+cdef inline double joint_score(
+        const graph_t* g, Py_ssize_t e, const double* more, bint child_first, const double* child,
+        const double* parent, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
+    """Beliefs and score of an edge whose child has label i and whose parent has label j."""
+    return child[i] + parent[j] + edge_score(
+        g, e, more, i if child_first else j, j if child_first else i)
 
 
 cdef void normalise(double* x, Py_ssize_t n) noexcept nogil:
@@ -1380,3 +1352,28 @@ cdef class ForestTangent:
             x = 1.0 / total if total > 0.0 else 0.0
             for i in range(n_child):
                 row[i] *= x
+
+
+def forest_tangent(GraphProblem p, const double[:, ::1] d_unary, const double[::1] d_more):
+    """`ForestTangent.tangent` of a forest: of nodes, of edges, and (log-partition, derivative).
+
+    Arrays hold marginals, then their derivatives. d_more is None for zeros. The log-partition is
+    -inf if no labelling has a finite score.
+    """
+    cdef Py_ssize_t n = p.n_nodes
+    cdef double[:, :, ::1] nodes = np.zeros((2, max(1, n), p.stride))
+    cdef double[:, ::1] edges = np.zeros((2, max(1, p.more.shape[0])))
+    cdef double log_z = 0.0, mean = 0.0
+    cdef const int[::1] order, parent_edge
+    cdef const double* along = NULL if d_more is None else &d_more[0]
+    cdef ForestTangent scratch
+    if n:
+        order, parent_edge = p.forest_plan()[:2]
+        scratch = ForestTangent(scratch_for(p), n)
+        with nogil:
+            if scratch.tangent(
+                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
+                    &d_unary[0, 0], along, &nodes[0, 0, 0], &edges[0, 0], &nodes[1, 0, 0],
+                    &edges[1, 0], &log_z, &mean):
+                log_z = -INFINITY
+    return np.asarray(nodes), np.asarray(edges), (log_z, mean)

@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.base.interrupts cimport look
-from fastm4n.inference.simplex cimport matrix_game
+from fastm4n.inference._simplex cimport matrix_game
 
 from fastm4n.base.label_costs import name_of
 

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, fastm4n_chain_f64, loops_for, padded
 from fastm4n.base.interrupts cimport fastm4n_look, look, look_at, raise_set
 from fastm4n.inference._games cimport MaxMinScratch
-from fastm4n.inference.simplex cimport centre, zero_one_game
+from fastm4n.inference._simplex cimport centre, zero_one_game
 
 from fastm4n.base.checks import refuse_where
 from fastm4n.base.memory import refuse_beyond_memory
@@ -1080,6 +1080,34 @@ cdef class ChainTangent:
                 if pair_step:
                     for j in range(R, stride):
                         out[i * stride + j] = 0.0
+
+
+def tangents_of_chains(
+        const Py_ssize_t[::1] offsets, const double[:, ::1] unary, const double[:, :, ::1] pair,
+        Py_ssize_t pair_step, const double[:, ::1] d_unary, const double[:, :, ::1] d_pair,
+        double[:, :, ::1] nodes, double[:, :, :, ::1] tables, double[:, ::1] values):
+    """`ChainTangent.tangent` of sequences one after another, with room for one more row and matrix.
+
+    nodes, tables and values hold marginals and log-partitions, then their derivatives. d_pair is
+    None for zeros. Returns the number of sequences before the first without a path, or of all.
+    """
+    cdef Py_ssize_t b, start, T, edge = 0, n = values.shape[1]
+    cdef ChainScratch chain = ChainScratch(
+        pair.shape[1], max(1, np.diff(offsets).max(initial=0)))
+    cdef ChainTangent scratch = ChainTangent(chain)
+    cdef const double* along = NULL if d_pair is None else &d_pair[0, 0, 0]
+    with nogil:
+        for b in range(n):
+            look_at(b)
+            start, T = offsets[b], offsets[b + 1] - offsets[b]
+            if T > 0 and scratch.tangent(
+                    &unary[start, 0], T, &pair[0, 0, 0], pair_step, &d_unary[start, 0], along,
+                    &nodes[0, start, 0], &tables[0, edge, 0, 0], &nodes[1, start, 0],
+                    &tables[1, edge, 0, 0], &values[0, b], &values[1, b]):
+                n = b
+                break
+            edge += max(0, T - 1) if pair_step else 1
+    return n
 
 
 # Inference on chains for Python: one sequence or a batch of them a call.

@@ -12,7 +12,7 @@ from fastm4n.inference._graph cimport (
 from fastm4n.inference._relaxations cimport Decomposition, Reweighted, forests_t, mean_entropy
 from fastm4n.inference.cut cimport MinCut, cut_of_graph
 from fastm4n.inference.roof cimport RoofScratch
-from fastm4n.inference.simplex cimport matrix_game as game_of_node, zero_one_game
+from fastm4n.inference._simplex cimport matrix_game as game_of_node, zero_one_game
 from fastm4n.outputs._base cimport Layout, Outputs, OutputsGame, Workspace, label_t
 
 from fastm4n.base.label_costs import as_costs, name_of

@@ -6,7 +6,7 @@ from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY, exp, fabs, log, log1p
 from libc.string cimport memcpy, memset
 
-from fastm4n.inference cimport simplex as kernels
+from fastm4n.inference cimport _simplex as kernels
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 

@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch, loops_for
 from fastm4n.features._base cimport FeatureMap
-from fastm4n.inference cimport simplex as kernels
-from fastm4n.inference.simplex cimport best_count
+from fastm4n.inference cimport _simplex as kernels
+from fastm4n.inference._simplex cimport best_count
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 from fastm4n.solvers.blocks._engine cimport EngineState
 from fastm4n.surrogates._base cimport Surrogate

@@ -4,19 +4,22 @@ Let p(y) be proportional to exp(<theta, phi(y)>), with marginals mu = E phi, and
 the shape of theta. The derivatives of log Z and mu at theta + e d by e are <mu, d> and Cov(phi) d.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from libc.math cimport isfinite
-
-from fastm4n.inference._forest cimport ForestScratch, ForestTangent, GraphProblem
-from fastm4n.inference.chain cimport ChainScratch, ChainTangent
-
 from fastm4n.base.checks import as_real
-from fastm4n.inference.chain import _Batch
+from fastm4n.inference._forest import forest_tangent
+from fastm4n.inference.chain import _Batch, tangents_of_chains
 from fastm4n.inference.graph import make_problem, refuses_forest
 from fastm4n.inference.simplex import softmax
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from fastm4n.base.types import FloatArray
 
 
 class Tangent(NamedTuple):
@@ -25,12 +28,12 @@ class Tangent(NamedTuple):
     `edges` and `d_edges` are None where outputs have no edges.
     """
 
-    nodes: np.ndarray
-    edges: np.ndarray
-    log_partition: object
-    d_nodes: np.ndarray
-    d_edges: np.ndarray
-    d_log_partition: object
+    nodes: FloatArray
+    edges: FloatArray | None
+    log_partition: Any
+    d_nodes: FloatArray
+    d_edges: FloatArray | None
+    d_log_partition: Any
 
 
 def _direction(name, values, shape):
@@ -51,7 +54,7 @@ def _refuse_large(found):
     return found
 
 
-def simplex_tangent(scores, direction):
+def simplex_tangent(scores: ArrayLike, direction: ArrayLike) -> Tangent:
     """Softmax of scores, and its derivative along a direction.
 
     Parameters
@@ -84,7 +87,10 @@ def simplex_tangent(scores, direction):
         nodes, None, log_z, nodes * (direction - rest[..., np.newaxis]), None, mean + rest))
 
 
-def chain_tangent(unary, pairwise, d_unary, d_pairwise=None, *, lengths=None, edges="full"):
+def chain_tangent(
+    unary: ArrayLike, pairwise: ArrayLike, d_unary: ArrayLike, d_pairwise: ArrayLike | None = None,
+    *, lengths: ArrayLike | None = None, edges: Literal["full", "sum"] = "full",
+) -> Tangent:
     """Marginals of a chain, and their derivatives along a direction of scores.
 
     Parameters
@@ -138,64 +144,46 @@ def chain_tangent(unary, pairwise, d_unary, d_pairwise=None, *, lengths=None, ed
         t, j = np.argwhere(bad)[0]
         raise ValueError(
             f"unary[{t}, {j}] is {batch.unary[t, j]}: scores are finite or -inf.")
-    cdef Py_ssize_t R = batch.n_labels, stride = batch.stride, T, b, start, edge = 0
-    cdef Py_ssize_t matrix = R * stride
+    n, R, stride = len(batch.unary), batch.n_labels, batch.stride
     d_unary = _direction("d_unary", d_unary, batch.unary.shape)
     per_edge = batch.pair_step > 0
     if edges == "sum" and per_edge:
         raise ValueError("edges='sum' needs one pairwise matrix for all positions.")
     if d_pairwise is not None:
         d_pairwise = _direction("d_pairwise", d_pairwise, np.shape(pairwise)).reshape(-1, R, R)
-    widths = np.diff(batch.offsets)
-    n_edges = int(np.maximum(widths - 1, 0).sum())
+    n_edges = int(np.maximum(np.diff(batch.offsets) - 1, 0).sum())
     n_matrices = n_edges if edges == "full" else batch.n_sequences
-    # as the kernels take them: rows of stride numbers, and a matrix for each edge where all are
-    # wanted
-    cdef Py_ssize_t pair_step = matrix if edges == "full" else 0
-    cdef double[:, ::1] theta = np.zeros((len(batch.unary) + 1, stride))
-    cdef double[:, ::1] d = np.zeros((len(batch.unary) + 1, stride))
-    n_pairs = max(1, batch.max_length) if pair_step else 1
-    cdef double[:, :, ::1] pairs = np.zeros((n_pairs, R, stride))
-    cdef double[:, :, ::1] d_pairs = np.zeros((n_pairs, R, stride))
-    cdef double[:, ::1] node = np.zeros((len(batch.unary) + 1, stride))
-    cdef double[:, ::1] d_node = np.zeros((len(batch.unary) + 1, stride))
-    cdef double[:, :, ::1] found = np.zeros((n_matrices + 1, R, stride))
-    cdef double[:, :, ::1] d_found = np.zeros((n_matrices + 1, R, stride))
-    cdef double[::1] log_z = np.zeros(batch.n_sequences), mean = np.zeros(batch.n_sequences)
-    np.asarray(theta)[:-1, :R] = batch.unary
-    np.asarray(d)[:-1, :R] = d_unary
+    # as the kernels take them: rows of stride numbers, and a matrix for each edge if all are wanted
+    theta, d = np.zeros((2, n + 1, stride))
+    theta[:-1, :R], d[:-1, :R] = batch.unary, d_unary
+    n_pairs = max(1, batch.max_length) if edges == "full" else 1
+    pairs, d_pairs = np.zeros((2, n_pairs, R, stride))
     # all the edges of a sequence take the matrices from the first on
     n_given = batch.max_length - 1 if per_edge else n_pairs
-    np.asarray(pairs)[:n_given] = batch.pair[:n_given] if per_edge else batch.pair[0]
+    pairs[:n_given] = batch.pair[:n_given] if per_edge else batch.pair[0]
     if d_pairwise is not None:
-        np.asarray(d_pairs)[:n_given, :, :R] = d_pairwise[:n_given] if per_edge else d_pairwise[0]
-    cdef ChainScratch chain = ChainScratch(R, max(1, batch.max_length))
-    cdef ChainTangent scratch = ChainTangent(chain)
-    cdef const double* along = NULL if d_pairwise is None else &d_pairs[0, 0, 0]
-    cdef int status
-    for b in range(batch.n_sequences):
-        start, T = batch.offsets[b], widths[b]
-        if T > 0:
-            with nogil:
-                status = scratch.tangent(
-                    &theta[start, 0], T, &pairs[0, 0, 0], pair_step, &d[start, 0], along,
-                    &node[start, 0], &found[edge, 0, 0], &d_node[start, 0], &d_found[edge, 0, 0],
-                    &log_z[b], &mean[b])
-            if status:
-                raise batch.no_path(b)
-        edge += max(0, T - 1) if pair_step else 1
-    nodes, d_nodes = np.asarray(node)[:-1, :R].copy(), np.asarray(d_node)[:-1, :R].copy()
-    tables = [np.asarray(found)[:-1, :, :R].copy(), np.asarray(d_found)[:-1, :, :R].copy()]
-    values = [np.asarray(log_z), np.asarray(mean)]
+        d_pairs[:n_given, :, :R] = d_pairwise[:n_given] if per_edge else d_pairwise[0]
+    nodes, tables = np.zeros((2, n + 1, stride)), np.zeros((2, n_matrices + 1, R, stride))
+    values = np.zeros((2, batch.n_sequences))
+    done = tangents_of_chains(
+        batch.offsets, theta, pairs, R * stride if edges == "full" else 0, d,
+        None if d_pairwise is None else d_pairs, nodes, tables, values)
+    if done < batch.n_sequences:
+        raise batch.no_path(done)
+    nodes, d_nodes = nodes[:, :-1, :R].copy()
+    tables = tables[:, :-1, :, :R].copy()
     if batch.single:
         values = [float(value[0]) for value in values]
         if edges == "sum":
-            tables = [table[0] for table in tables]
+            tables = tables[:, 0]
     return _refuse_large(Tangent(
         nodes, tables[0], values[0], d_nodes, tables[1], values[1]))
 
 
-def graph_tangent(node_scores, edges, edge_scores, d_node_scores, d_edge_scores=None):
+def graph_tangent(
+    node_scores: ArrayLike, edges: ArrayLike, edge_scores: ArrayLike, d_node_scores: ArrayLike,
+    d_edge_scores: ArrayLike | None = None,
+) -> Tangent:
     """Marginals of a graph without cycles, and their derivatives along a direction of scores.
 
     Parameters
@@ -224,48 +212,32 @@ def graph_tangent(node_scores, edges, edge_scores, d_node_scores, d_edge_scores=
     >>> found.edges.tolist(), found.d_edges.tolist(), found.d_log_partition
     ([0.5], [0.25], 1.0)
     """
-    cdef GraphProblem p = make_problem(node_scores, edges, edge_scores)
+    p = make_problem(node_scores, edges, edge_scores)
     why = refuses_forest(p)
     if why is not None:
         raise ValueError(f"tangents are of graphs without cycles: {why}.")
     unary = as_real("node_scores", node_scores)
     d_unary = _direction("d_node_scores", d_node_scores, unary.shape)
-    cdef Py_ssize_t k = p.n_labels, n = p.n_nodes, m = p.n_edges, size = p.more.shape[0]
-    tables = size > m or (m > 0 and np.ndim(edge_scores) == 3)
-    cdef double[:, ::1] d = np.zeros((max(1, n), p.stride))
-    cdef double[::1] d_more = np.zeros(max(1, size))
-    np.asarray(d)[:n, :k] = d_unary
-    if d_edge_scores is not None and m:
-        given = _direction(
-            "d_edge_scores", d_edge_scores, np.shape(edge_scores))
-        if tables:
-            np.asarray(d_more)[:size].reshape(m, k, p.stride)[:, :, :k] = given
-        else:
-            np.asarray(d_more)[:size] = given
-    cdef double[:, ::1] nodes = np.zeros((max(1, n), p.stride))
-    cdef double[:, ::1] d_nodes = np.zeros((max(1, n), p.stride))
-    cdef double[::1] more = np.zeros(max(1, size)), change = np.zeros(max(1, size))
-    cdef double log_z = 0.0, mean = 0.0
-    cdef const int[::1] order, parent_edge
-    cdef ForestScratch forest
-    cdef ForestTangent scratch
-    cdef const double* along = NULL if d_edge_scores is None else &d_more[0]
-    cdef int status = 0
-    if n:
-        order, parent_edge = p.forest_plan()[:2]
-        forest = ForestScratch(k, n, m, size, p.g.kind, p.g.width)
-        scratch = ForestTangent(forest, n)
-        with nogil:
-            status = scratch.tangent(
-                &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(), &d[0, 0],
-                along, &nodes[0, 0], &more[0], &d_nodes[0, 0], &change[0], &log_z, &mean)
-    if status or not isfinite(log_z):
+    k, n, m, size = p.n_labels, p.n_nodes, p.n_edges, p.more.shape[0]
+    with_tables = size > m or (m > 0 and np.ndim(edge_scores) == 3)
+    d, along = np.zeros((max(1, n), p.stride)), None
+    d[:n, :k] = d_unary
+    if d_edge_scores is not None:
+        along = np.zeros(max(1, size))
+        if m:
+            given = _direction("d_edge_scores", d_edge_scores, np.shape(edge_scores))
+            if with_tables:
+                along[:size].reshape(m, k, p.stride)[:, :, :k] = given
+            else:
+                along[:size] = given
+    nodes, of_edges, (log_z, mean) = forest_tangent(p, d, along)
+    if not np.isfinite(log_z):
         raise ValueError(
             "no labelling has a finite score: the scores of -inf leave none, or sums of scores "
             "overflow float64.")
-    of_edges = [np.asarray(more)[:size], np.asarray(change)[:size]]
-    if tables:
-        of_edges = [part.reshape(m, k, p.stride)[:, :, :k].copy() for part in of_edges]
+    of_edges = of_edges[:, :size]
+    if with_tables:
+        of_edges = of_edges.reshape(2, m, k, p.stride)[:, :, :, :k].copy()
+    nodes, d_nodes = nodes[:, :n, :k].copy()
     return _refuse_large(Tangent(
-        np.asarray(nodes)[:n, :k].copy(), of_edges[0], log_z + p.constant,
-        np.asarray(d_nodes)[:n, :k].copy(), of_edges[1], mean))
+        nodes, of_edges[0], log_z + p.constant, d_nodes, of_edges[1], mean))
