@@ -32,10 +32,6 @@ BUILD = "build/cython"
 SHARED = "fastm4n._cyutility"
 # modules that compile loops written in C
 LOOPS = re.compile(r"^cdef extern from \"(?!Python)", re.MULTILINE)
-# functions in C that Python calls ("pf") and those that read their arguments ("pw")
-CALLED = r"^static (?=(?:PyObject \*|int )(__pyx_{}_\w+)\([^;{{]*\) \{{\n(.*?)^\}}$)"
-# what takes time in them: loops over numbers, code that runs without the GIL, calls of kernels
-SLOW = re.compile(r"for \(__pyx_t|while \(1\)|Py_UNBLOCK_THREADS|__pyx_f_")
 DEBUG = os.environ.get("FASTM4N_DEBUG_BUILD", "0") not in ("", "0")
 SANITIZE = os.environ.get("FASTM4N_SANITIZE", "0") not in ("", "0")
 COVERAGE = os.environ.get("FASTM4N_COVERAGE", "0") not in ("", "0")
@@ -137,31 +133,8 @@ def translated():
     found = cythonize(
         found, compiler_directives=DIRECTIVES, build_dir=BUILD, force=DEBUG or COVERAGE,
         shared_utility_qualified_name=SHARED, nthreads=os.cpu_count() if forks else 0)
-    for name in c_files:
-        optimise_for_size(ROOT / name)
     made_of.write_text(present)
     return found
-
-
-def optimise_for_size(source):
-    """Mark functions that only check and convert as `cold`, with Cython's own macro.
-
-    Compilers take less time, and modules are smaller. What only cold functions call is cold, too,
-    so that functions which call kernels must not be.
-    """
-    text = before = source.read_text(encoding="utf-8")
-    cold = set()
-
-    def mark(found):
-        if SLOW.search(found[2]) or not cold.issuperset(re.findall(r"__pyx_pf_\w+", found[2])):
-            return found[0]
-        cold.add(found[1])
-        return f"{found[0]}CYTHON_SMALL_CODE "
-
-    for kind in "pf", "pw":
-        text = re.sub(CALLED.format(kind), mark, text, flags=re.MULTILINE | re.DOTALL)
-    if text != before:
-        source.write_text(text, encoding="utf-8")
 
 
 def longest_first(found):
