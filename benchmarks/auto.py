@@ -21,13 +21,13 @@ import numpy as np
 from _data import load_multiclass, load_ordinal, load_ranking
 from _making import made
 from _peers import ROOT, describe, environment
-from fastm4n.solvers.blocks._engine import Step
 from ocr import load_ocr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from fastm4n import LabelRanker, MulticlassClassifier, OrdinalClassifier, SequenceTagger
+from fastm4n.solvers.blocks._engine import Step
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.schedule import MOST_ATOMS, AutoPolicy
 

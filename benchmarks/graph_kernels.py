@@ -16,11 +16,11 @@ import json
 
 import numpy as np
 from _peers import RESULTS, ROOT, cpu, describe, environment, has_package, medians, table
-from fastm4n.inference._elimination import ExactGraph
 from scipy import sparse
 from scipy.optimize import linprog
 from threadpoolctl import threadpool_limits
 
+from fastm4n.inference._elimination import ExactGraph
 from fastm4n.inference._forest import GraphProblem, forest_best, forest_marginals, row_length
 from fastm4n.inference.graph import make_problem, maximise
 

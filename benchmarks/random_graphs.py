@@ -33,10 +33,10 @@ from _random_graphs import (
     scores_of,
     tree_entropy,
 )
-from fastm4n.inference._relaxations import spanning_forests
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
+from fastm4n.inference._relaxations import spanning_forests
 from fastm4n.inference.graph import maximise
 from fastm4n.losses import block_losses
 from fastm4n.outputs.graph_oracles import ORACLES

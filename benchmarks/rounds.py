@@ -21,7 +21,6 @@ from functools import partial
 import numpy as np
 from _data import folder
 from _peers import RESULTS, ROOT, describe, environment, table
-from fastm4n.features._positions import ChainFeatures
 from scipy.optimize import nnls
 
 from fastm4n import SequenceVectorizer
@@ -29,6 +28,7 @@ from fastm4n.datasets import chunking_attributes, load_conll, load_conllu, windo
 from fastm4n.distributed._rounds import solve_rounds
 from fastm4n.distributed._worker import Worker
 from fastm4n.distributed.fleets import InProcessFleet
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs
 from fastm4n.surrogates import make_surrogate
 

@@ -6,10 +6,10 @@ import itertools
 import engine_cases
 import numpy as np
 from engine_cases import FORMATS, ROWS, Chains
-from fastm4n.features._positions import ChainFeatures
 from scipy.optimize import linprog
 
 import fastm4n.reference as ref
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference._contexts import context_automaton, observed_ngrams
 from fastm4n.outputs import AutomatonOutputs, row_stride
 

@@ -12,9 +12,6 @@ import itertools
 from collections import namedtuple
 
 import numpy as np
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.features._positions import ChainFeatures, GraphFeatures
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.linalg import block_diag
@@ -23,6 +20,9 @@ from scipy.optimize import minimize
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.features._positions import ChainFeatures, GraphFeatures
 from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.outputs._graph import ForestOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling

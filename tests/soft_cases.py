@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-from fastm4n.research._soft_kernels import SoftEngine
 from scipy import sparse
 from scipy.linalg import qr
 from scipy.optimize import LinearConstraint, minimize
@@ -11,6 +10,7 @@ from scipy.optimize import LinearConstraint, minimize
 from fastm4n import CountFactor
 from fastm4n.reference.soft import Factor, GlobalFactor, Node, SoftProblem, features_of_gram
 from fastm4n.research import FactorBlocks, FactorGraphs, SmoothMargin, SoftFeatures
+from fastm4n.research._soft_kernels import SoftEngine
 from fastm4n.research.soft import solve_soft
 from fastm4n.surrogates import MaxMarginLoss
 

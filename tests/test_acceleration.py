@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 from engine_cases import BOX, SURROGATES, Chains, Labels, Permutations, zero_one
-from fastm4n.solvers.blocks._engine import Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -29,6 +28,7 @@ from fastm4n import (
 )
 from fastm4n.penalties import L2
 from fastm4n.solvers.base import State
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.momentum import Acceleration, best_kappa
 

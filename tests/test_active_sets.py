@@ -14,10 +14,10 @@ from engine_cases import (
     assert_same_points,
     lifted_dual,
 )
-from fastm4n.solvers.blocks._engine import ActiveSets, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
+from fastm4n.solvers.blocks._engine import ActiveSets, Sampling, Step
 from fastm4n.solvers.certificates import certify
 
 STEPS = {"line_search": Step.LINE_SEARCH, "pairwise": Step.PAIRWISE, "away": Step.AWAY}

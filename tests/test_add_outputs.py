@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
@@ -23,6 +22,7 @@ import fastm4n
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.losses import block_losses
 from fastm4n.solvers import solve, solve_path
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.path import largest_gap
 from fastm4n.surrogates import make_surrogate
 

@@ -4,16 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.features._pairs import PairFeatures
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
+from fastm4n.features._pairs import PairFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import make_surrogate

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose
 from scipy import sparse
@@ -22,6 +21,7 @@ from fastm4n import (
 )
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.certificates import Best, Certificate, certify, certify_zero

@@ -13,13 +13,13 @@ from engine_cases import (
     assert_parts,
     run,
 )
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from numpy.testing import assert_allclose
 
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import MaxMarginLoss
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastm4n.surrogates._batches import scores_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog, minimize
 from scipy.special import logsumexp
@@ -29,6 +28,7 @@ from fastm4n.solvers.choice import choose
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.solvers.path import solve_path
 from fastm4n.surrogates import Log, _base
+from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.completions import Clamp, allowed_of_blocks, complete
 
 SURROGATES = ("max_margin", "max_min", "log")

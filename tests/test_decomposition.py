@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.features._positions import GraphFeatures
-from fastm4n.inference._relaxations import spanning_forests
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array
 from scipy.special import logsumexp, softmax
 
 from fastm4n import Graphs, GraphTagger
+from fastm4n.features._positions import GraphFeatures
+from fastm4n.inference._relaxations import spanning_forests
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.losses import block_losses

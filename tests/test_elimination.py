@@ -2,6 +2,11 @@
 
 import numpy as np
 import pytest
+from listed_graphs import ListedGraph
+from numpy.testing import assert_allclose
+from test_few_states import check
+
+from fastm4n import CountFactor, FactorTables
 from fastm4n.inference._elimination import (
     MOST_ENTRIES,
     Elimination,
@@ -9,11 +14,6 @@ from fastm4n.inference._elimination import (
     TooLarge,
     elimination_order,
 )
-from listed_graphs import ListedGraph
-from numpy.testing import assert_allclose
-from test_few_states import check
-
-from fastm4n import CountFactor, FactorTables
 
 
 def random_factors(rng, sizes, n_factors):

@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 from engine_cases import SAMPLINGS, SURROGATES, absolute, assert_certified, random_cost, zero_one
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._kernel import KernelFeatures
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import (
     NotPositiveSemidefinite,

@@ -25,12 +25,12 @@ from engine_cases import (
     run,
     zero_one,
 )
-from fastm4n.solvers.blocks._engine import Sampling, Step
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastm4n.base.threads as threads
 import fastm4n.reference as ref
 import fastm4n.solvers.blocks.momentum as acceleration
+from fastm4n.solvers.blocks._engine import Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.blocks.momentum import Acceleration
 from fastm4n.solvers.blocks.schedule import STEPS

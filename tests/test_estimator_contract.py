@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from comparisons import assert_same_answers, assert_same_fit, state
 from estimator_cases import ASYMMETRIC, CASES, SURROGATES, take
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy.sparse import csr_matrix
@@ -28,6 +27,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fastm4n import BlockFrankWolfe, regularization_path
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
 from fastm4n.solvers.monitor import Monitor
 

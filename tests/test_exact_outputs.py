@@ -4,15 +4,15 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.inference._elimination import MOST_ENTRIES
-from fastm4n.surrogates._batches import losses_of
 from listed_graphs import UNIT, WIDTH, ListedGraph
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
+from fastm4n.inference._elimination import MOST_ENTRIES
 from fastm4n.losses import block_losses
 from fastm4n.outputs._graph import ExactOutputs
 from fastm4n.surrogates import make_surrogate
+from fastm4n.surrogates._batches import losses_of
 
 PAIRS = ("tables", "equal", "both", "displaced")
 

@@ -7,20 +7,20 @@ import pickle
 import numpy as np
 import pytest
 from covering import covering
-from fastm4n.features._kernel import KernelFeatures
-from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.tasks._decoding import chain_all_scores as all_scores
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 
 import fastm4n.reference as ref
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
+from fastm4n.features._kernel import KernelFeatures
+from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, Layout, PermutationOutputs, SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify, certify_average
 from fastm4n.surrogates import MaxMarginLoss, make_surrogate
+from fastm4n.tasks._decoding import chain_all_scores as all_scores
 
 LABELS = (1, 2, 3, 4, 5, 8, 9, 26, 33, 100)
 

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from fastm4n.inference._elimination import ExactGraph, exact_plan
 from listed_graphs import ListedGraph
 from numpy.testing import assert_allclose
 
+from fastm4n.inference._elimination import ExactGraph, exact_plan
 from fastm4n.losses import block_losses
 from fastm4n.outputs.graph_oracles import ExactOutputs
 from fastm4n.surrogates import make_surrogate

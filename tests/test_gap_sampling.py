@@ -17,9 +17,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from fastm4n.features._pairs import PairFeatures
 from numpy.testing import assert_allclose
 
+from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import Layout, PermutationOutputs
 from fastm4n.solvers.blocks import block_coordinate
 from fastm4n.solvers.blocks.block_coordinate import solve

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from fastm4n.inference._permutation_games import PermutationGames
 from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -18,6 +17,7 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
+from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.losses import permutation_losses
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers import interior_point

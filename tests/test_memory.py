@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.features._positions import ChainFeatures
 from making import made
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import MulticlassClassifier, OrdinalClassifier, Sequences, SequenceTagger
 from fastm4n.features import row_norms
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.blocks.block_coordinate import solve

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from estimator_cases import SURROGATES
-from fastm4n.features._pairs import LabelSetFeatures
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import linprog
@@ -28,6 +27,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.solvers import solve

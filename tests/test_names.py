@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from fastm4n.data._tokens import Names
 
 ALPHABETS = ("a", "ab", "\0a", "aé", "ab\u0440\u4e2d", "\ud800\udfff\ue000\uffff\U00010000\U0010ffff")

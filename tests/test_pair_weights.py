@@ -5,8 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -14,8 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger
 from fastm4n.features._base import Penalty
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, row_stride
 from fastm4n.penalties import ElasticNet, Group
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

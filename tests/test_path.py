@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from joblib import parallel_config
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -38,6 +37,7 @@ from fastm4n import (
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.path import Breakpoint, PathFollower, largest_gap, smallest_alpha

@@ -4,9 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.features._pairs import PairFeatures
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from listed import CASES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -27,9 +24,12 @@ from fastm4n import (
 )
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.features._base import Penalty
+from fastm4n.features._pairs import PairFeatures
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, Layout, SimplexOutputs
 from fastm4n.penalties import L2, ElasticNet, Group, safe_zeros
 from fastm4n.penalties._penalties import resolve_penalty
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate

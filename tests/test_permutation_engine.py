@@ -5,12 +5,12 @@ import functools
 import numpy as np
 import pytest
 from engine_cases import SURROGATES, Permutations, Rankings, run, zero_one
-from fastm4n.features._pairs import PairFeatures
-from fastm4n.solvers.blocks._engine import Step
 from numpy.testing import assert_allclose
 
 import fastm4n.reference as ref
+from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import PermutationOutputs
+from fastm4n.solvers.blocks._engine import Step
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import MaxMinLoss
 

@@ -5,8 +5,6 @@ import itertools
 import numpy as np
 import pytest
 from estimator_cases import CASES
-from fastm4n.features._positions import ChainFeatures
-from fastm4n.solvers.blocks._sweeps import TemperedBatch
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -22,9 +20,11 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.losses import chain_losses
 from fastm4n.outputs import ChainOutputs
 from fastm4n.research import Boost
+from fastm4n.solvers.blocks._sweeps import TemperedBatch
 from fastm4n.solvers.limited_memory import Planes, largest
 from fastm4n.surrogates import make_surrogate
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from automaton_cases import KINDS
 from covering import covering
-from fastm4n.features._positions import ChainFeatures
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_cases import factories, make_worker, part_of, parts_of
 from scipy import sparse
@@ -22,6 +21,7 @@ from fastm4n.distributed._shares import Omega, best_share, searched_share
 from fastm4n.distributed._worker import Vectors, Worker
 from fastm4n.distributed.fleets import InProcessFleet, NoMember
 from fastm4n.features._base import Penalty
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.monitor import Pace

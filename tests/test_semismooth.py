@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
-from fastm4n.solvers._semismooth import SmoothedBlocks
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
+from fastm4n.solvers._semismooth import SmoothedBlocks
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Step
 from fastm4n.solvers.blocks.schedule import is_time_for_newton, newton_pays
 from fastm4n.solvers.semismooth import SemismoothNewton

@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from soft_cases import ALPHA, Case, relaxed_optimum, set_multipliers, tables_of
 
 from fastm4n.reference import SplitMix64
@@ -19,6 +18,7 @@ from fastm4n.reference.soft import (
 from fastm4n.research import FactorGraphs
 from fastm4n.research.soft import solve_soft
 from fastm4n.solvers import solve
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
 

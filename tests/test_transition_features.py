@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 from chain_weights import arrays_of, as_csr, chain_of, check_certificate, labellings, log_objective
-from fastm4n.features._positions import ChainFeatures
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -15,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger, Transitions
+from fastm4n.features._positions import ChainFeatures
 from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.reference import (
     score_labelling,

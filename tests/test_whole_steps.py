@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from engine_cases import random_cost, zero_one
-from fastm4n.solvers.blocks._sweeps import LabelSweeps
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -13,6 +12,7 @@ from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._sweeps import LabelSweeps
 from fastm4n.solvers.blocks.momentum import Acceleration, whole_kappa
 from fastm4n.solvers.blocks.schedule import is_roomy
 from fastm4n.surrogates import make_surrogate

@@ -8,14 +8,14 @@ import pytest
 from automaton_cases import KINDS
 from covering import covering
 from engine_cases import PENALTIES, SURROGATES
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks._windows import Windows
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks import block_coordinate as driver_module
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._windows import Windows
 from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate

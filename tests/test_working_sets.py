@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 from engine_cases import assert_certified
-from fastm4n.features._kernel import KernelFeatures, gaussian
-from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
-from fastm4n.solvers.blocks._sweeps import WorkingSets
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, MultiLabelClassifier
+from fastm4n.features._kernel import KernelFeatures, gaussian
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
+from fastm4n.solvers.blocks._sweeps import WorkingSets
 from fastm4n.solvers.blocks.block_coordinate import Driver, solve
 from fastm4n.solvers.certificates import certify
 from fastm4n.surrogates import make_surrogate
