@@ -152,7 +152,13 @@ class SemismoothNewton:
 
     @contextmanager
     def at_result(self):
-        """Context of `Acceleration.at_result`. The feature map has w already."""
+        """Context in which the feature map has the returned weights, as it has already.
+
+        Yields
+        ------
+        apart : tuple of float
+            As of `Acceleration.at_result`.
+        """
         w, z = self.blocks.w(), self.blocks.z()
         yield 0.5 * float(np.sum((w - z) ** 2)), 0.5 * float(np.sum(z * z))
 
