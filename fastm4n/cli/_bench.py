@@ -18,6 +18,7 @@ import warnings
 from fastm4n.cli import _arguments
 from fastm4n.cli._output import Report
 
+# the problems that are compared: regularisation, relative gap, and passes at most
 ALPHA = 0.1
 FINAL_TOL = 1e-4
 MOST_PASSES = 5000

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import FloatArray, IntArray
     from fastm4n.factors import Factors
 
+# labels are uint16 in kernels
 MOST_LABELS = 65535
 
 

@@ -412,10 +412,11 @@ cdef class Outputs:
     cdef void add_truth(self, Py_ssize_t b, double weight, double* mu) noexcept nogil:
         """mu += weight times phi(y_b), or the target."""
         cdef Py_ssize_t j
-        cdef const double* target = self.soft + self.layout.offset(b)
+        cdef const double* target
         if self.soft == NULL:
             self.add(b, self.true_labels(b), weight, mu)
             return
+        target = self.soft + self.layout.offset(b)
         for j in range(self.layout.size(b)):
             mu[j] += weight * target[j]
 

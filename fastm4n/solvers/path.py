@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 
+# numbers of a breakpoint in a checkpoint
 N_NUMBERS = 9
 
 
