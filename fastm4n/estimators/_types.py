@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, Union
 
-from fastm4n.penalties._penalties import Penalties
+from fastm4n.penalties._penalties import L2, ElasticNet, Group
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
@@ -20,7 +20,7 @@ __all__ = [
 
 SolverLike: TypeAlias = Union[
     Literal["auto"], BlockFrankWolfe, InteriorPoint, LabelNewton, OutOfCore, QuasiNewton]
-PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], Penalties]
+PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], L2, ElasticNet, Group]
 CostScale: TypeAlias = Literal["sum", "mean"]
 Decoding: TypeAlias = Literal["map", "min_risk"]
 Kernel: TypeAlias = Union[str, Callable[..., Any]]
