@@ -20,13 +20,12 @@ from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
 if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias, Union
+    from typing import Any, Literal
 
     from numpy.typing import ArrayLike
 
     from fastm4n.base.types import BoolArray, FloatArray
 
-    Penalties: TypeAlias = Union["L2", "ElasticNet", "Group"]
 
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
 
