@@ -59,7 +59,7 @@ def _parts(value, n_parts):
 class Penalty:
     """Omega of tuples of arrays, the parts of w: bounds, the elastic net or groups.
 
-    P(w) has the term alpha Omega(w), with m > 0, t >= 0, and one of
+    P(w) has the term alpha Omega(w), with m > 0, t >= 0, and one of::
 
         Omega(w) = (m / 2) ||w||^2 + sum_j t_j |w_j|,  lower <= w <= upper,
         Omega(w) = (m / 2) ||w||^2 + sum_g t_g ||w_g||,  g the groups that `axis` says.
