@@ -1,4 +1,7 @@
-"""Factors: scores or constraints of more than two nodes of a graph at once."""
+"""Factors: scores or constraints of more than two nodes of a graph at once.
+
+Tables, counts and their container stand in one file, as each is made of the others.
+"""
 
 from __future__ import annotations
 

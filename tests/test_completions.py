@@ -60,13 +60,9 @@ CASES = [
 def problem_of(kind, surrogate, seed=0, **parameters):
     """A problem of random data of a kind."""
     name, outputs, features = KINDS[kind]
-    of = _cells.kind_of(name)
-    variant = {**of.outputs[outputs], **of.features[features]}
-    own = {key for key in variant if key.startswith("_")}
-    model = PREDICTORS[name](
-        **{key: variant[key] for key in variant.keys() - own}, surrogate=surrogate, **parameters)
-    X, y = model._task_class(model).example(
-        np.random.default_rng(seed), **{key[1:]: variant[key] for key in own})
+    given, form = _cells.variant(name, outputs, features)
+    model = PREDICTORS[name](**given, surrogate=surrogate, **parameters)
+    X, y = model._task_class(model).example(np.random.default_rng(seed), **form)
     return model._problem(X, y)
 
 

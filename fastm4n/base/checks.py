@@ -187,7 +187,7 @@ class NamesParameters:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # the signature of the constructor, not of __new__ below
-        first, *parameters = inspect.signature(cls.__init__).parameters.values()
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()
         cls.__signature__ = inspect.Signature(parameters)
         # a subclass passes them on
         cls._takes_any = any(p.kind == inspect.Parameter.VAR_KEYWORD for p in parameters)

@@ -195,23 +195,29 @@ def cells(estimators: Any = None) -> Iterator[Cell]:
                     yield Cell(name, *problem, solver, road, True)
 
 
+def variant(estimator: str, outputs: str, features: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters of the estimator for a kind of outputs and features, and those of its example."""
+    kind = kind_of(estimator)
+    given = {**kind.outputs[outputs], **kind.features[features]}
+    form = {name[1:]: given.pop(name) for name in list(given) if name.startswith("_")}
+    return given, form
+
+
 def parameters(cell: Cell) -> dict[str, Any]:
     """Parameters of the estimator of a cell."""
-    kind = kind_of(cell.estimator)
-    given = {
-        **kind.outputs[cell.outputs], **kind.features[cell.features],
+    given, _ = variant(cell.estimator, cell.outputs, cell.features)
+    return {
+        **given,
         "surrogate": clone(surrogates()[cell.surrogate], safe=False),
         "penalty": clone(penalties(cell.estimator)[cell.penalty], safe=False),
         "solver": clone(solvers()[cell.solver], safe=False),
     }
-    return {name: value for name, value in given.items() if not name.startswith("_")}
 
 
 def example(cell: Cell, seed: int = 0) -> Example:
     """The data of a cell; the same for all cells that differ in solver, penalty or road alone."""
-    kind, estimator = kind_of(cell.estimator), PREDICTORS[cell.estimator](**parameters(cell))
-    given = {**kind.outputs[cell.outputs], **kind.features[cell.features]}
+    estimator = PREDICTORS[cell.estimator](**parameters(cell))
+    _, form = variant(cell.estimator, cell.outputs, cell.features)
     rng = np.random.default_rng([seed, zlib.crc32("|".join(cell[:4]).encode())])
-    X, y = estimator._task_class(estimator).example(
-        rng, **{name[1:]: value for name, value in given.items() if name.startswith("_")})
+    X, y = estimator._task_class(estimator).example(rng, **form)
     return Example(X, y, rng.choice([0.5, 1.0, 2.0], size=n_examples(X)))

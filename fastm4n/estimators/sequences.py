@@ -1,4 +1,7 @@
-"""Sequence labelling: outputs that are chains of labels."""
+"""Sequence labelling: outputs that are chains of labels.
+
+Most of this file is the documentation of parameters and methods.
+"""
 
 from __future__ import annotations
 

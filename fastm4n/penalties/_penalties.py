@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import BoolArray, FloatArray
 
-
 __all__ = ["ElasticNet", "Group", "L2", "safe_zeros"]
 
 # families of constant features without an L1 term or norm of a group by default

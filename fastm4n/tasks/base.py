@@ -218,7 +218,11 @@ class Memory:
 
     def attributes(self, problem, solution, alpha, keep_dual):
         """Fitted attributes from which a later fit goes on."""
-        return {"_warm_state": problem.warm(solution, alpha)} if keep_dual else {}
+        return {"_warm_state": self.warm(problem, solution, alpha)} if keep_dual else {}
+
+    def warm(self, problem, solution, alpha):
+        """The state from which a later fit to these pieces goes on."""
+        return problem.warm(solution, alpha)
 
 
 class Partition(Memory):
@@ -268,10 +272,6 @@ class Call(Memory):
         if solution.interrupted:
             return {"_seen": self.before, "_warm_state": self.state}
         return {"_seen": self.seen, "_warm_state": problem.pieces.warm(problem, solution, alpha)}
-
-    def warm(self, problem, solution, alpha):
-        """`Problem.warm`."""
-        return problem.warm(solution, alpha)
 
 
 @dataclass
@@ -566,7 +566,7 @@ class Task:
     @staticmethod
     def stored(X, y, folder):
         """X and y as they are opened from a new folder, for tasks with `chunks`."""
-        raise NotImplementedError
+        raise NotImplementedError("This task has no method `stored`.")
 
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
