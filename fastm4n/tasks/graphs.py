@@ -54,6 +54,7 @@ from fastm4n.tasks.graph_model import (
     rows_of_nodes,
     shapes_and_attributes,
 )
+from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import bounded, check_symmetric
 from fastm4n.tasks.merge import merge_graphs
 from fastm4n.tasks.parameters import as_weights, summable
@@ -90,6 +91,9 @@ class GraphTask(Task):
 
     noun = "graph"
     auto_alpha = 1.0
+
+    def decoder(self, X, allowed=None, factors=None):
+        return GraphDecoder(self, X, allowed, factors)
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         """Weights, as views of the rows that the compiled loops read."""

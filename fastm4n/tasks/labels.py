@@ -6,10 +6,12 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from fastm4n.base.checks import check_number
-from fastm4n.base.label_costs import as_kept
+from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._simplex import closed_form
 from fastm4n.tasks.base import Problem
 from fastm4n.tasks.parameters import (
     as_weights,
@@ -38,7 +40,7 @@ from fastm4n.tasks.pieces import (
     in_memory,
     n_bytes,
 )
-from fastm4n.tasks.vectors import VectorTask, validated
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask, validated
 
 # labels of these kinds of dtypes are the same ones whatever the dtype
 _KINDS = {"U": "strings", "S": "bytes", "b": "booleans", "i": "integers", "u": "integers",
@@ -62,9 +64,44 @@ def _classes_of(y):
     return np.unique(y, return_inverse=True)
 
 
+class SimplexDecoder(VectorDecoder):
+    """A fitted classifier of single labels at new data."""
+
+    def best(self):
+        return np.argmax(self.scores, axis=1), None
+
+    def marginals(self):
+        """The maximiser of the surrogate's oracle: a distribution over the classes."""
+        surrogate, costs = self.task.surrogate, self.fitted._cost_table
+        if surrogate.name == "log":
+            return softmax(self.scores / surrogate.temperature)[0]
+        cost = closed_form(costs)
+        if cost == "zero_one":
+            return max_min_zero_one(self.scores)[0]
+        if cost == "absolute":
+            return max_min_absolute(self.scores)[0]
+        return max_min_game(self.scores, self.fitted.cost_matrix_)[0]
+
+    def least_risk(self):
+        if self.scores.shape[0] == 0:
+            return self.best()[0]
+        mu = self.marginals()
+        if name_of(self.fitted._cost_table) == "zero_one":
+            return np.argmax(mu, axis=1)
+        return np.argmin(mu @ self.fitted.cost_matrix_, axis=1)
+
+    def named(self, codes):
+        return self.fitted.classes_[codes]
+
+    def decision(self):
+        scores = self.scores
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
 class LabelTask(VectorTask):
     """One of k labels."""
 
+    of_what = "the classes"
     oracle_warm_start = True
     is_ordered = False
 
@@ -101,6 +138,9 @@ class LabelTask(VectorTask):
     @staticmethod
     def stored(X, y, folder):
         return rows_from_batches([X], folder), y
+
+    def decoder(self, X):
+        return SimplexDecoder(self, X)
 
     def _count(self, census, X, y, weights, kept):
         same = census.same

@@ -6,16 +6,21 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.base.label_costs import as_kept
-from fastm4n.data._rankings import read_rankings
+from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates import as_surrogate, surrogate_name
-from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters
-from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
+from fastm4n.tasks.base import Blocks, Census, Decoder, Problem, Task, quarters
+from fastm4n.tasks.kernels import (
+    add_expansion,
+    checked_diagonal,
+    gram_matrix,
+    kernel_parameters,
+    named_kernel,
+)
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
     RISK_TOL,
@@ -26,11 +31,115 @@ from fastm4n.tasks.parameters import (
     not_finite,
     summable,
 )
-from fastm4n.tasks.vectors import VectorTask
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask
+
+
+class PermutationDecoder(Decoder):
+    """Base of the decoders of permutations.
+
+    `each(function)` has the results of function(scores) of all examples, where scores are those of
+    examples of one size, (n, M, M).
+    """
+
+    def best(self):
+        return self.each(best_permutations), None
+
+    def marginals(self):
+        return self.each(self._distribution)
+
+    def least_risk(self):
+        return self.each(self._least_risk)
+
+    def _distribution(self, scores):
+        """Marginals of the oracle, (n, M, M): the CRF's, or those of the max-min game."""
+        if self.task.surrogate.name == "log":
+            return permutation_marginals(scores / self.task.surrogate.temperature)[0]
+        M = scores.shape[1]
+        if self.task.cost_scale == "sum":
+            # the game of mean costs has the same optima as that of their sum, over M
+            scores = scores / max(1, M)
+        return max_min_permutation(scores, self._costs(M), tol=RISK_TOL)[0]
+
+    def _costs(self, M):
+        """The costs of examples of one size, possibly larger than in the fit."""
+        costs = self.fitted._cost_table
+        if M <= costs.shape[0]:
+            return np.ascontiguousarray(costs[:M, :M])
+        if not isinstance(self.task.cost, str):
+            raise ValueError(
+                f"X has an example of {M} rows, but cost is a matrix for {costs.shape[0]}; predict "
+                "with decode='map'.")
+        return np.ascontiguousarray(cost_matrix(self.task.cost, M, "columns"))
+
+    def _least_risk(self, scores):
+        """Permutations of least expected cost. Ties go to the highest score."""
+        M = scores.shape[1]
+        risks = self._distribution(scores) @ self._costs(M) / max(1, M)
+        places = linear_assignment(risks)[1]
+        first = best_permutations(scores)
+        rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
+        # the adversary makes permutations equally risky, up to the oracle's tolerance
+        level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
+        return np.where(level[:, np.newaxis], first, places)
+
+
+class RankingDecoder(PermutationDecoder, VectorDecoder):
+    """A fitted ranker at new data."""
+
+    def each(self, function):
+        return function(self.decision())
+
+    def decision(self):
+        M = self.fitted.items_.size
+        return self.scores.reshape(-1, M, M)
+
+    def named(self, codes):
+        form, items = self.fitted.form_, self.fitted.items_
+        if form == "ranks":
+            return codes + self.fitted._base
+        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, items)
+
+
+class MatchingDecoder(PermutationDecoder):
+    """A fitted matcher at new examples."""
+
+    def __init__(self, task, X):
+        super().__init__(task)
+        self.is_array = isinstance(X, np.ndarray) and X.dtype != object
+        fitted, (values, sizes) = self.fitted, as_pairs(X)
+        task.check_n_features(values)
+        if hasattr(fitted, "coef_"):
+            scores = values @ fitted.coef_
+        else:
+            support = np.flatnonzero(fitted.dual_coef_)
+            scores = add_expansion(
+                fitted, values, fitted.X_fit_[support], fitted.dual_coef_[support],
+                np.zeros(values.shape[0]))
+        self.sizes, parts = sizes, np.split(scores, np.cumsum(sizes**2)[:-1])
+        self.scores = [
+            part.reshape(size, size) for part, size in zip(parts, sizes, strict=True)]
+
+    def each(self, function):
+        results = [None] * len(self.scores)
+        for size in np.unique(self.sizes):
+            chosen = np.flatnonzero(self.sizes == size)
+            batch = np.stack([self.scores[b] for b in chosen])
+            for b, result in zip(chosen, function(batch), strict=True):
+                results[b] = result
+        return self.named(results)
+
+    def decision(self):
+        return self.named(self.scores)
+
+    def named(self, codes):
+        """One array if X is one, or the list."""
+        return np.stack(codes) if self.is_array else codes
 
 
 class PermutationTask(Task):
     """Base of the tasks whose outputs are permutations."""
+
+    of_what = "permutations"
 
     def _loss_of(self, places, sizes, cost):
         """The surrogate over these permutations."""
@@ -49,6 +158,9 @@ class RankingTask(PermutationTask, VectorTask):
     """Rankings of the same items."""
 
     each = "a ranking"
+
+    def decoder(self, X):
+        return RankingDecoder(self, X)
 
     def _coef_shape(self, n_scores, n_features):
         M = math.isqrt(n_scores)
@@ -97,6 +209,9 @@ class MatchingTask(PermutationTask):
     """Permutations whose scores come from features of pairs."""
 
     noun = "example"
+
+    def decoder(self, X):
+        return MatchingDecoder(self, X)
 
     def naming(self, problem):
         return named_kernel(self.kernel)
@@ -195,29 +310,6 @@ class MatchingTask(PermutationTask):
 def best_permutations(scores):
     """Positions of the items in the permutations of largest score, (n, M) of scores (n, M, M)."""
     return linear_assignment(scores, maximize=True)[1]
-
-
-def distribution(estimator, scores, cost):
-    """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
-    if surrogate_name(estimator.surrogate) == "log":
-        return permutation_marginals(scores / as_surrogate(estimator.surrogate).temperature)[0]
-    estimator._check_has_distribution("permutations")
-    if estimator.cost_scale == "sum":
-        # the game of mean costs has the same optima as that of their sum, over M
-        scores = scores / max(1, scores.shape[1])
-    return max_min_permutation(scores, cost, tol=RISK_TOL)[0]
-
-
-def least_risk(marginals, scores, cost):
-    """Permutations of least expected cost. Ties go to the highest score."""
-    M = scores.shape[1]
-    risks = marginals @ cost / max(1, M)
-    places = linear_assignment(risks)[1]
-    first = best_permutations(scores)
-    rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
-    # the adversary makes permutations equally risky, up to the oracle's tolerance
-    level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
-    return np.where(level[:, np.newaxis], first, places)
 
 
 def as_pairs(X):

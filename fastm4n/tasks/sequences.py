@@ -24,6 +24,7 @@ from fastm4n.tasks.chain_input import (
     as_masks,
     as_states,
     automaton_of,
+    check_constraints,
     check_size,
     columns_of,
     distinct,
@@ -38,6 +39,7 @@ from fastm4n.tasks.chain_input import (
     tokens_of,
     without_zeros,
 )
+from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
     WeightsOfPairs,
     as_transitions,
@@ -237,6 +239,30 @@ class SequenceTask(Task):
     @property
     def _scored(self):
         return as_transitions(self.transitions)
+
+    def features_of(self, X, lengths=None):
+        """X of predictions with features instead of attributes."""
+        return made(
+            *tokens_of(X, lengths), vars(self.estimator).get("vectorizer_"), f"this {self.taker}")
+
+    def sequences(self, X, lengths=None):
+        """X of predictions, validated."""
+        X = as_features(self.features_of(X, lengths), lengths, self.estimator.n_features_in_)
+        self.check_n_features(X.values)
+        return X
+
+    def decoder(self, X, lengths=None, constraints=None, allowed=None, allowed_transitions=None):
+        X = self.sequences(X, lengths)
+        constraints = self.constraints if constraints is None else constraints
+        check_constraints(constraints, None)
+        transitions = (
+            self.allowed_transitions if allowed_transitions is None else allowed_transitions)
+        if constraints is None and allowed is None and not hasattr(self.estimator, "ngrams_"):
+            return ChainDecoder(self, X, transitions)
+        labels = self.estimator.classes_.tolist()
+        return AutomatonDecoder(
+            self, X, transitions, as_automaton(constraints, labels),
+            as_masks(allowed, X, len(labels), lengths))
 
     def read(self, X, lengths, census=None):
         """X with features instead of attributes."""

@@ -1,9 +1,12 @@
 """Tasks of one vector x an example: linear weights or a kernel."""
 
+from functools import cached_property
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
@@ -12,13 +15,19 @@ from fastm4n.tasks.base import (
     MISSING,
     Blocks,
     Census,
+    Decoder,
     Problem,
     Task,
     parameters_of,
     quarters,
     rows_in_common,
 )
-from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
+from fastm4n.tasks.kernels import (
+    add_expansion,
+    kernel_features,
+    kernel_parameters,
+    named_kernel,
+)
 from fastm4n.tasks.merge import merge_examples
 from fastm4n.tasks.parameters import (
     canonical,
@@ -30,6 +39,9 @@ from fastm4n.tasks.parameters import (
     placed,
     summable,
 )
+
+# examples for each that has coefficients, from which on columns of a kernel are worth copying
+MANY_ZEROS = 8
 
 
 def validated(estimator, X, *y, reset=True):
@@ -54,17 +66,54 @@ def validated(estimator, X, *y, reset=True):
     return (rows, *found[1:]) if y else rows
 
 
+class VectorDecoder(Decoder):
+    """A fitted estimator at vectors.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_samples, n_scores)
+    """
+
+    def __init__(self, task, X):
+        super().__init__(task)
+        self.scores = self._scores(X)
+
+    def _scores(self, X):
+        fitted, kernel = self.fitted, self.task.kernel
+        X = validated(fitted, X, reset=False)
+        intercept = np.ravel(fitted.intercept_)
+        refuse_beyond_memory(
+            f"the scores of {X.shape[0]} samples, {intercept.size} each,",
+            8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
+        if hasattr(fitted, "coef_"):
+            scores = X @ fitted.coef_.reshape(intercept.size, -1).T
+            return np.asarray(scores, dtype=np.float64) + intercept
+        beta = fitted.dual_coef_.reshape(-1, intercept.size)
+        support = np.flatnonzero(beta.any(axis=1))
+        if kernel == "precomputed":
+            # a copy of columns takes longer than products with zeros, unless nearly all are zero
+            is_sparse = MANY_ZEROS * support.size < beta.shape[0]
+            return (X[:, support] @ beta[support] if is_sparse else X @ beta) + intercept
+        beta = beta[support]
+        scores = np.tile(intercept, (X.shape[0], 1))
+        return add_expansion(fitted, X, fitted.X_fit_[support], beta, scores)
+
+    def decision(self):
+        return self.scores
+
+
 class VectorTask(Task):
     """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
 
     # what y has of each example, in words
     each = "a label"
 
-    def __init__(self, estimator):
-        super().__init__(estimator)
-        # an estimator that is not fitted, for what validation notes
-        self.bare = type(estimator).__new__(type(estimator))
-        vars(self.bare).update(parameters_of(estimator))
+    @cached_property
+    def bare(self):
+        """An estimator that is not fitted, for what validation notes."""
+        bare = type(self.estimator).__new__(type(self.estimator))
+        vars(bare).update(parameters_of(self.estimator))
+        return bare
 
     def noted(self):
         """Fitted attributes from the validation of X."""
