@@ -35,8 +35,8 @@ class Census:
     Attributes
     ----------
     n_examples : int or None
-        Number of examples that count: not empty, and of non-zero weight. None to count them in the
-        piece.
+        Number of examples that count: not empty, and of non-zero weight. None if the labels are
+        all that is known.
     labels : ndarray, set or None
         All labels of those examples, or None if labels have no names.
     same : dict of str to object
@@ -475,7 +475,7 @@ class Task:
             pieces = self.chunks(self, pieces, census, solver)
             problem = pieces.made()
         else:
-            problem = self.in_memory(pieces, census, one_alpha)
+            problem = self.in_memory(self.piece(pieces), census, one_alpha)
         penalty = as_penalty(self.penalty)
         problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
         problem.has_groups = penalty._by_rows
@@ -603,10 +603,28 @@ class Task:
         """A context in which errors name examples and kernels as the user does."""
         return nullcontext()
 
-    def alpha_of(self, n, census=None):
-        """alpha as a number, for n examples of non-zero weight in all the data."""
+    def piece(self, pieces):
+        """Data in memory, read and checked, and which examples count."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `piece`.")
+
+    def census(self, piece):
+        """The `Census` of what `piece` has read."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `census`.")
+
+    def census_of_all(self, census, piece):
+        """The `Census` of all data: of this piece, unless there are more.
+
+        That of earlier calls of `partial_fit` has labels only.
+        """
         if census is not None and census.n_examples is not None:
-            n = census.n_examples
+            return census
+        own = self.census(piece)
+        if census is not None and census.labels is not None:
+            own.labels = census.labels
+        return own
+
+    def alpha_of(self, n):
+        """alpha as a number, for n examples of non-zero weight in all the data."""
         return float(self.auto_alpha / n if isinstance(self.alpha, str) else self.alpha)
 
     def read_more(self, X, before):

@@ -19,7 +19,7 @@ from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
-from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix
+from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix, summable
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 KINDS = ("array", "csr_matrix", "csr_array")
@@ -384,7 +384,7 @@ class LabelSetDecoder(VectorDecoder):
 class LabelSetTask(VectorTask):
     """Sets of labels, and weights of pairs of labels."""
 
-    each, of_what = AN_INDICATOR, "label sets"
+    of_what = "label sets"
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
@@ -396,12 +396,18 @@ class LabelSetTask(VectorTask):
             y = np.eye(labels, dtype=int)[rng.integers(labels, size=5)]
         return X, y
 
-    def _count(self, census, X, y, weights, kept):
+    def _outputs_of(self, y, X):
         Y, names, kind, dtype = read_indicator(y)
         check_lengths(X, Y, AN_INDICATOR)
-        census.same.update(
-            {"labels": names, "indicators that are": kind, "indicators of dtype": dtype})
-        census.sums["pairs"] = pair_counts(Y[kept], weights[kept])
+        return dict(Y=Y, names=names, kind=kind, dtype=dtype)
+
+    def census(self, piece):
+        found = super().census(piece)
+        found.same.update({
+            "labels": piece.names, "indicators that are": piece.kind,
+            "indicators of dtype": piece.dtype})
+        found.sums["pairs"] = pair_counts(piece.Y[piece.kept], piece.weights)
+        return found
 
     def _scored(self, problem, numbers):
         n_labels, row = problem.common["classes_"].size, problem.loss.outputs.layout.stride
@@ -418,11 +424,8 @@ class LabelSetTask(VectorTask):
             return {}
         return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
 
-    def in_memory(self, pieces, census, one_alpha):
-        y = pieces.y
-        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
-        Y, names, kind, dtype = read_indicator(y)
-        check_lengths(X, Y, AN_INDICATOR)
+    def in_memory(self, piece, census, one_alpha):
+        X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)
         cost = cost_matrix(self.cost, 2, "values, 0 and 1")
         constraints = self.constraint_factors(Y.shape[1])
         check_sets(Y, kept, constraints)
@@ -432,8 +435,8 @@ class LabelSetTask(VectorTask):
         blocks = self._blocks(X, kept, which.ravel(), weights)
         Y = sets[which.ravel()[blocks.first]]
         common = {
-            **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
-            "_kind": kind, "_dtype": dtype,
+            **self.noted(), "classes_": piece.names, "edges_": edges, "_cost_held": as_kept(cost),
+            "_kind": piece.kind, "_dtype": piece.dtype,
         }
         return self.problem_of_blocks(X, Y, blocks, cost, constraints, common)
 

@@ -1,5 +1,6 @@
 """Tasks of one label an example: classes, and ordered levels."""
 
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
@@ -17,7 +18,6 @@ from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
     check_labels,
-    check_lengths,
     check_norms,
     check_present,
     cost_matrix,
@@ -142,19 +142,26 @@ class LabelTask(VectorTask):
     def decoder(self, X):
         return SimplexDecoder(self, X)
 
-    def _count(self, census, X, y, weights, kept):
-        same = census.same
-        same["levels"] = self._levels_of(y)
-        if same["levels"] is None:
+    def piece(self, pieces):
+        levels = self._levels_of(pieces.y)
+        X, y = validated(self.bare, pieces.X, pieces.y)
+        self._check_square(X)
+        weights = self._weights(X, pieces.sample_weight)
+        kept = np.flatnonzero(weights)
+        return SimpleNamespace(
+            X=X, y=y, levels=levels, of_all=weights, kept=kept, weights=weights[kept])
+
+    def census(self, piece):
+        found, y = super().census(piece), piece.y
+        if piece.levels is None:
             check_labels(y)
-        y = column_or_1d(y, warn=True)
-        check_lengths(X, y)
-        same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)
-        if same["levels"] is not None:
+        else:
             check_present(y)
-        census.labels, numbers = np.unique(y[kept], return_inverse=True)
-        census.mass = np.bincount(
-            numbers, weights=weights[kept], minlength=census.labels.size)
+        found.same.update({
+            "levels": piece.levels, "labels that are": _KINDS.get(y.dtype.kind, y.dtype.name)})
+        found.labels, codes = _classes_of(y[piece.kept])
+        found.mass = np.bincount(codes, weights=piece.weights, minlength=found.labels.size)
+        return found
 
     def _encode(self, y, kept, census=None):
         """classes_, and the index in it of each label among the samples kept."""
@@ -238,13 +245,9 @@ class LabelTask(VectorTask):
         weights = summable(weights * self._class_weights(classes, labels, weights, census)[labels])
         return classes, kept, labels, weights
 
-    def in_memory(self, pieces, census, one_alpha):
-        X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
-        levels = None if census is not None else self._levels_of(y)
-        X, y = validated(self.bare, X, y)
-        self._check_square(X)
-        weights = self._weights(X, sample_weight)
-        classes, kept, labels, weights = self._labelled(y, weights, levels, census)
+    def in_memory(self, piece, census, one_alpha):
+        X, levels = piece.X, None if census is not None else piece.levels
+        classes, kept, labels, weights = self._labelled(piece.y, piece.of_all, levels, census)
         cost = cost_matrix(self.cost, classes.size)
         if not self.is_ordered and levels is None:  # else there are levels
             warn_of_order(self.cost, classes)

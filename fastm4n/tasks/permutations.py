@@ -1,6 +1,7 @@
 """Tasks of permutations: rankings, and matchings with features of pairs."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
@@ -25,7 +26,6 @@ from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
     RISK_TOL,
     as_weights,
-    check_lengths,
     check_norms,
     cost_matrix,
     not_finite,
@@ -157,8 +157,6 @@ class PermutationTask(Task):
 class RankingTask(PermutationTask, VectorTask):
     """Rankings of the same items."""
 
-    each = "a ranking"
-
     def decoder(self, X):
         return RankingDecoder(self, X)
 
@@ -170,10 +168,17 @@ class RankingTask(PermutationTask, VectorTask):
         X = self._example_rows(rng, 5, csr)
         return X, np.array([rng.permutation(3) for _ in range(5)])
 
-    def _count(self, census, X, y, weights, kept):
+    def _outputs_of(self, y, X):
         places, items, form, base = read_rankings(y, self.form)
-        check_lengths(X, places, "a ranking")
-        census.same.update({"items": items, "rankings in the form": form, "ranks from": base})
+        if places.shape[0] != X.shape[0]:
+            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
+        return dict(places=places, items=items, form=form, base=base)
+
+    def census(self, piece):
+        found = super().census(piece)
+        found.same.update({
+            "items": piece.items, "rankings in the form": piece.form, "ranks from": piece.base})
+        return found
 
     def fitted(self, problem, *args, **options):
         """As in `Task`: scores are matrices, row after row."""
@@ -183,25 +188,20 @@ class RankingTask(PermutationTask, VectorTask):
             for name, rows in super().fitted(problem, *args, **options).items()
         }
 
-    def in_memory(self, pieces, census, one_alpha):
-        y = pieces.y
-        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
-        places, items, form, base = read_rankings(y, self.form)
-        if places.shape[0] != X.shape[0]:
-            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
-        M = items.size
+    def in_memory(self, piece, census, one_alpha):
+        kept, M = piece.kept, piece.items.size
         if M < 2:
             raise ValueError("y ranks one item only; a ranker needs at least two.")
         cost = cost_matrix(self.cost, M, "items")
-        rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
-
-        blocks = self._blocks(X, kept, outputs.ravel(), weights)
+        rankings, outputs = np.unique(piece.places[kept], axis=0, return_inverse=True)
+        blocks = self._blocks(piece.X, kept, outputs.ravel(), summable(piece.weights))
         rankings = rankings[outputs.ravel()[blocks.first]]
         loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost)
         return self._made(
-            X, blocks, loss,
-            {"items_": items, "form_": form, "_base": base, "_cost_held": as_kept(cost)},
-            {"items": items, "cost_scale": self.cost_scale},
+            piece.X, blocks, loss,
+            {"items_": piece.items, "form_": piece.form, "_base": piece.base,
+             "_cost_held": as_kept(cost)},
+            {"items": piece.items, "cost_scale": self.cost_scale},
         )
 
 
@@ -222,20 +222,21 @@ class MatchingTask(PermutationTask):
         y = [rng.permutation(size) for size in sizes]
         return (X, y) if sizes_differ else (np.array(X), np.array(y))
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        if y is None:
-            raise ValueError("y is missing: each example needs a matching.")
-        values, sizes = as_pairs(X)
-        as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = weights > 0
-        same = {"columns": values.shape[1]}
+    def piece(self, pieces):
+        values, sizes = as_pairs(pieces.X)
+        places = as_matchings(pieces.y, sizes)
+        weights = as_weights(pieces.sample_weight, sizes.size, "example")
+        kept = np.flatnonzero(weights)
+        return SimpleNamespace(
+            values=values, sizes=sizes, places=places, weights=weights[kept], kept=kept)
+
+    def census(self, piece):
+        sizes, same = piece.sizes, {"columns": piece.values.shape[1]}
         if not isinstance(self.cost, str):
             same["sizes"] = np.unique(sizes)
         return Census(
-            int(kept.sum()), None, same, {"weight": weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
+            piece.kept.size, None, same, {"weight": piece.weights.sum()},
+            size=int(sizes[piece.kept].max(initial=0)))
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         if self.kernel == "linear":
@@ -244,17 +245,13 @@ class MatchingTask(PermutationTask):
         p = np.repeat(problem.weights / alpha, outputs.layout.sizes())
         return {"dual_coef_": p * (outputs.truth() - mu)}
 
-    def in_memory(self, pieces, census, one_alpha):
-        y, sample_weight = pieces.y, pieces.sample_weight
-        values, sizes = as_pairs(pieces.X)
-        places = as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = np.flatnonzero(weights)
+    def in_memory(self, piece, census, one_alpha):
+        values, sizes, places, kept = piece.values, piece.sizes, piece.places, piece.kept
         starts = np.concatenate([[0], np.cumsum(sizes**2)])
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
-        weights = summable(weights[kept])
+        weights = summable(piece.weights)
         blocks = Blocks.of(
             sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
         if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
@@ -267,8 +264,9 @@ class MatchingTask(PermutationTask):
         loss = self._loss_of(
             np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
         features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
-        if census is not None and census.size > len(cost):
-            cost = cost_matrix(self.cost, census.size, "columns")
+        size = self.census_of_all(census, piece).size
+        if size > len(cost):
+            cost = cost_matrix(self.cost, size, "columns")
         common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)

@@ -1,6 +1,7 @@
 """Tasks of one vector x an example: linear weights or a kernel."""
 
 from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
@@ -37,7 +38,6 @@ from fastm4n.tasks.parameters import (
     frozen_copy,
     is_frozen,
     placed,
-    summable,
 )
 
 # examples for each that has coefficients, from which on columns of a kernel are worth copying
@@ -105,9 +105,6 @@ class VectorDecoder(Decoder):
 class VectorTask(Task):
     """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
 
-    # what y has of each example, in words
-    each = "a label"
-
     @cached_property
     def bare(self):
         """An estimator that is not fitted, for what validation notes."""
@@ -130,18 +127,21 @@ class VectorTask(Task):
     def naming(self, problem):
         return named_kernel(self.kernel)
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        X = validated(self.bare, X)
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    def piece(self, pieces):
+        if pieces.y is None:
+            raise ValueError(
+                f"{self.taker} requires y to be passed, but the target y is None.")
+        X = validated(self.bare, pieces.X)
+        self._check_square(X)
+        weights = self._weights(X, pieces.sample_weight)
         kept = np.flatnonzero(weights)
-        if y is None:
-            raise ValueError(f"y is missing: each example needs {self.each}.")
-        same = rows_in_common(X)
+        outputs = self._outputs_of(pieces.y, X)
+        return SimpleNamespace(X=X, kept=kept, weights=weights[kept], **outputs)
+
+    def census(self, piece):
+        same = rows_in_common(piece.X)
         same["feature names"] = getattr(self.bare, "feature_names_in_", None)
-        found = Census(kept.size, None, same, {"weight": weights.sum()})
-        self._count(found, X, y, weights, kept)
-        return found
+        return Census(piece.kept.size, None, same, {"weight": piece.weights.sum()})
 
     def _example_rows(self, rng, n, csr):
         """Two features of n examples, or their Gram matrix."""
@@ -149,17 +149,6 @@ class VectorTask(Task):
         if csr:
             return sparse.csr_array(X)
         return X @ X.T + np.eye(n) if self.kernel == "precomputed" else X
-
-    def _read(self, X, y, sample_weight):
-        """X, canonical, the examples that count, and their weights."""
-        if y is None:
-            raise ValueError(
-                f"{self.taker} requires y to be passed, but the target y is None.")
-        X = validated(self.bare, X)
-        self._check_square(X)
-        weights = self._weights(X, sample_weight)
-        kept = np.flatnonzero(weights)
-        return X, kept, summable(weights[kept])
 
     def _weights(self, X, sample_weight):
         if sample_weight is None:
