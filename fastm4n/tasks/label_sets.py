@@ -397,6 +397,7 @@ class LabelSetTask(VectorTask):
         return X, y
 
     def _outputs_of(self, y, X):
+        """What a piece has of the outputs, by name."""
         Y, names, kind, dtype = read_indicator(y)
         check_lengths(X, Y, AN_INDICATOR)
         return dict(Y=Y, names=names, kind=kind, dtype=dtype)

@@ -169,6 +169,7 @@ class RankingTask(PermutationTask, VectorTask):
         return X, np.array([rng.permutation(3) for _ in range(5)])
 
     def _outputs_of(self, y, X):
+        """What a piece has of the outputs, by name."""
         places, items, form, base = read_rankings(y, self.form)
         if places.shape[0] != X.shape[0]:
             raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
