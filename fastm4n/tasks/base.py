@@ -614,7 +614,7 @@ class Task:
     def census_of_all(self, census, piece):
         """The `Census` of all data: of this piece, unless there are more.
 
-        That of earlier calls of `partial_fit` has labels only.
+        Calls of `partial_fit` bring a census with labels only.
         """
         if census is not None and census.n_examples is not None:
             return census

@@ -1,7 +1,5 @@
 """Tasks of one label an example: classes, and ordered levels."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d
@@ -142,14 +140,10 @@ class LabelTask(VectorTask):
     def decoder(self, X):
         return SimplexDecoder(self, X)
 
-    def piece(self, pieces):
-        levels = self._levels_of(pieces.y)
-        X, y = validated(self.bare, pieces.X, pieces.y)
-        self._check_square(X)
-        weights = self._weights(X, pieces.sample_weight)
-        kept = np.flatnonzero(weights)
-        return SimpleNamespace(
-            X=X, y=y, levels=levels, of_all=weights, kept=kept, weights=weights[kept])
+    def _read(self, X, y):
+        levels = self._levels_of(y)
+        X, y = validated(self.bare, X, y)
+        return X, dict(y=y, levels=levels)
 
     def census(self, piece):
         found, y = super().census(piece), piece.y
@@ -247,7 +241,8 @@ class LabelTask(VectorTask):
 
     def in_memory(self, piece, census, one_alpha):
         X, levels = piece.X, None if census is not None else piece.levels
-        classes, kept, labels, weights = self._labelled(piece.y, piece.of_all, levels, census)
+        classes, kept, labels, weights = self._labelled(
+            piece.y, piece.weights_of_all, levels, census)
         cost = cost_matrix(self.cost, classes.size)
         if not self.is_ordered and levels is None:  # else there are levels
             warn_of_order(self.cost, classes)

@@ -37,8 +37,8 @@ from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 class PermutationDecoder(Decoder):
     """Base of the decoders of permutations.
 
-    `each(function)` has the results of function(scores) of all examples, where scores are those of
-    examples of one size, (n, M, M).
+    `each(function)` calls function(scores) on scores of shape (n, M, M), for n examples of one
+    size, and returns the results of all examples.
     """
 
     def best(self):

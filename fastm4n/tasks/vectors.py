@@ -128,15 +128,27 @@ class VectorTask(Task):
         return named_kernel(self.kernel)
 
     def piece(self, pieces):
-        if pieces.y is None:
+        X, outputs = self._read(pieces.X, pieces.y)
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square X, one row and column per sample, got "
+                f"shape {X.shape}."
+            )
+        weights = np.ones(X.shape[0])
+        if pieces.sample_weight is not None:
+            weights = check_weights(
+                _check_sample_weight(pieces.sample_weight, X, dtype=np.float64))
+        kept = np.flatnonzero(weights)
+        return SimpleNamespace(
+            X=X, kept=kept, weights=weights[kept], weights_of_all=weights, **outputs)
+
+    def _read(self, X, y):
+        """X, canonical, and what `_outputs_of` has of y."""
+        if y is None:
             raise ValueError(
                 f"{self.taker} requires y to be passed, but the target y is None.")
-        X = validated(self.bare, pieces.X)
-        self._check_square(X)
-        weights = self._weights(X, pieces.sample_weight)
-        kept = np.flatnonzero(weights)
-        outputs = self._outputs_of(pieces.y, X)
-        return SimpleNamespace(X=X, kept=kept, weights=weights[kept], **outputs)
+        X = validated(self.bare, X)
+        return X, self._outputs_of(y, X)
 
     def census(self, piece):
         same = rows_in_common(piece.X)
@@ -149,18 +161,6 @@ class VectorTask(Task):
         if csr:
             return sparse.csr_array(X)
         return X @ X.T + np.eye(n) if self.kernel == "precomputed" else X
-
-    def _weights(self, X, sample_weight):
-        if sample_weight is None:
-            return np.ones(X.shape[0])
-        return check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-
-    def _check_square(self, X):
-        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"kernel='precomputed' needs a square X, one row and column per sample, got "
-                f"shape {X.shape}."
-            )
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         if intercepts is None:
