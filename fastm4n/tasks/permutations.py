@@ -126,14 +126,17 @@ class MatchingDecoder(PermutationDecoder):
             batch = np.stack([self.scores[b] for b in chosen])
             for b, result in zip(chosen, function(batch), strict=True):
                 results[b] = result
-        return self.named(results)
+        return self._shaped(results)
+
+    def _shaped(self, parts):
+        """One array if X is one, or the list."""
+        return np.stack(parts) if self.is_array else parts
 
     def decision(self):
-        return self.named(self.scores)
+        return self._shaped(self.scores)
 
     def named(self, codes):
-        """One array if X is one, or the list."""
-        return np.stack(codes) if self.is_array else codes
+        return codes
 
 
 class PermutationTask(Task):
