@@ -18,7 +18,6 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.cli import main
-from fastm4n.tasks.permutations import distribution
 
 T, M, K, D = 4, 3, 3, 2
 ALPHA = 0.05
@@ -110,7 +109,7 @@ def test_the_distribution_over_sequences_is_optimal_for_the_scale(scale):
     tagger = fitted("sequences", "max_min", cost_scale=scale, transitions=Transitions(pairs=False), tol=1e-3)
     share = 1.0 if scale == "sum" else 1.0 / T
     X = sequences()[0][:3]
-    _, decoder = tagger._prepare(X, None)
+    decoder = tagger._decoder(X)
     nodes = decoder.nodes().reshape(3, T, K)
     for v, point in zip(tagger.decision_function(X), nodes, strict=True):
         best = game_value(
@@ -128,7 +127,8 @@ def test_the_distribution_over_permutations_is_optimal_for_the_scale(scale):
     share = 1.0 if scale == "sum" else 1.0 / M
     scores = ranker.decision_function(rankings()[0][:3])
     outputs = list(itertools.permutations(range(M)))
-    for v, point in zip(scores, distribution(ranker, scores, COST), strict=True):
+    points = ranker._decoder(rankings()[0][:3]).marginals()
+    for v, point in zip(scores, points, strict=True):
         best = game_value(
             outputs,
             lambda y, v=v: v[np.arange(M), y].sum(),

@@ -281,7 +281,7 @@ def test_refusals_of_predictions(data):
     clf = fit(X, Y, "max_margin", "none")
     with pytest.raises(ValueError, match="decode='min_risk' weighs.*over label sets"):
         clf.predict(X, decode="min_risk")
-    with pytest.raises(ValueError, match="return_bound is of decode='map'"):
+    with pytest.raises(ValueError, match="return_bound is of scores"):
         fit(X, Y, "max_min", "none").predict(X, decode="min_risk", return_bound=True)
     with pytest.raises(ValueError, match="y has 3 labels, but the model has 4"):
         clf.score(X, Y[:, :3])

@@ -63,7 +63,7 @@ def test_label_sets(case):
 
     read = ReadModel(model, X)
     W, sets = read.weights(), np.array(list(product(range(2), repeat=k)))
-    scores = model._scores(X) @ sets.T
+    scores = model._decoder(X).scores @ sets.T
     for edge, weight in zip(model.edges_, model.edge_coef_, strict=True):
         scores = scores + weight * sets[:, edge[0]] * sets[:, edge[1]]
     of_truth = scores[np.arange(30), (Y @ [4, 2, 1])]

@@ -53,31 +53,24 @@ class FittedTagger:
         """
         for transformer in self._transformers:
             X = transformer.transform(X)
-        X, decoder = self.tagger._prepare(X, None)
+        decoder = self.tagger._decoder(X)
         if not nodes_suffice and type(decoder) is not ChainDecoder:
             raise ValueError(
                 "temperatures, margins and spans need a tagger of order 1 without constraints. "
                 "For other taggers a ConformalTagger needs surrogate='log', nonconformity='lac' or "
                 "'aps', and a target other than 'spans'.")
-        return X, decoder
+        return decoder.X, decoder
 
     def nodes(self, decoder):
         """Marginals of the labels at all positions, (n_tokens, n_labels), at the temperature."""
         if type(decoder) is not ChainDecoder:
-            return decoder.nodes(self.tagger.allowed_transitions)
+            return decoder.nodes()
         return self.rows(decoder, lambda *chain: self.marginals(*chain)[0])
 
     def rows(self, decoder, function):
         """function(unary, pairwise), an array (n_positions, n_labels), of all sequences."""
         none = np.zeros((0, self.classes.size))
-        return np.concatenate([none, *(function(*chain) for _, *chain in self.chains(decoder))])
-
-    def chains(self, decoder):
-        """Number, unary and pairwise scores of each sequence that is not empty.
-
-        Forbidden transitions score -inf.
-        """
-        return decoder.chains(self.tagger.allowed_transitions)
+        return np.concatenate([none, *(function(*chain) for _, *chain in decoder.chains())])
 
     def marginals(self, unary, pairwise):
         """Node and edge marginals at the temperature."""

@@ -209,7 +209,7 @@ class ConformalTagger(ConformalEstimator):
         """-log of the probabilities of the true spans, for sequences that have some."""
         self._kind_of_score(model)
         rules, found = SpanRules(model.classes.tolist()), []
-        for b, unary, pairwise in model.chains(decoder):
+        for b, unary, pairwise in decoder.chains():
             spans = rules.find(labels[X.offsets[b]:X.offsets[b + 1]], f"y[{b}]")
             if not spans:
                 continue
@@ -284,7 +284,7 @@ class ConformalTagger(ConformalEstimator):
         found = [[] for _ in range(len(X))]
         # a slightly lower bound first, then the exact condition on logarithms
         least = np.exp(-q) * (1 - 1e-9)
-        for b, unary, pairwise in model.chains(decoder):
+        for b, unary, pairwise in decoder.chains():
             spans, p = _span_marginals(model, rules, unary, pairwise, least=least)
             inside = from_probabilities(p, "lac") <= q
             listed = zip(spans[inside].tolist(), p[inside].tolist(), strict=True)

@@ -116,7 +116,7 @@ def _chain_likelihood(estimator, X, y):
     X, decoder = model.sequences(X)
     codes, labels = model.truth(y, X)
     chains, at_zero, at_infinity = [], 0.0, 0.0
-    for b, unary, pairwise in model.chains(decoder):
+    for b, unary, pairwise in decoder.chains():
         start = X.offsets[b]
         own = codes[start:X.offsets[b + 1]]
         if (own < 0).any():

@@ -59,7 +59,8 @@ class FitMember:
         found = []
         for number, (*data, ends) in zip(self.numbers, self.parts, strict=True):
             with partition(number):
-                census = self._task().census(*data)
+                task = self._task()
+                census = task.census(task.piece(Partition(*data)))
                 census.name = f"partition {number}"
                 found.append((number, census, ends))
         return found

@@ -156,26 +156,15 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 "sklearn.kernel_approximation.Nystroem."
             )
 
-    def _decoding(self, decode):
-        """The `decode` of a call, or the estimator's own."""
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
-        return decode
+    def _fitted_task(self):
+        """The task, which predicts by the fitted attributes."""
+        if self._fitted_marker not in vars(self):
+            check_is_fitted(self)
+        return self._task_class(self)
 
-    def _check_n_features(self, values):
-        if values.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {values.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-
-    def _check_has_distribution(self, outputs):
-        """Refuse to weigh costs where there is no distribution over the outputs."""
-        if not as_surrogate(self.surrogate).has_distribution:
-            raise ValueError(
-                f"decode='min_risk' weighs the costs by a distribution over {outputs}, and "
-                f"surrogate={self.surrogate!r} has none; use 'log' or 'max_min'."
-            )
+    def _decoder(self, X, **given):
+        """The fitted estimator at new data."""
+        return self._fitted_task().decoder(X, **given)
 
     def _seed(self):
         """The seed of a solver, by `random_state`."""

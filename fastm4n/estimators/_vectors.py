@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import is_flag, is_number
-from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.estimators._base import CertifiedEstimator
-from fastm4n.tasks.kernels import add_expansion, check_kernel
-from fastm4n.tasks.vectors import validated
+from fastm4n.tasks.kernels import check_kernel
 
 if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.base.types import CSR, Array, FloatArray
-
-# examples for each that has coefficients, from which on columns of a kernel are worth copying
-MANY_ZEROS = 8
-
 
 class VectorEstimator(CertifiedEstimator):
     """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
@@ -60,26 +53,3 @@ class VectorEstimator(CertifiedEstimator):
                 f"fit_intercept={value:g} is too large: its square divided by "
                 f"alpha={self.alpha:g} overflows."
             )
-
-    # ---------------------------------------------------------------------- predict
-
-    def _scores(self, X):
-        """All scores, (n_samples, n_scores)."""
-        check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        intercept = np.ravel(self.intercept_)
-        refuse_beyond_memory(
-            f"the scores of {X.shape[0]} samples, {intercept.size} each,",
-            8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
-        if hasattr(self, "coef_"):
-            scores = X @ self.coef_.reshape(intercept.size, -1).T
-            return np.asarray(scores, dtype=np.float64) + intercept
-        beta = self.dual_coef_.reshape(-1, intercept.size)
-        support = np.flatnonzero(beta.any(axis=1))
-        if self.kernel == "precomputed":
-            # a copy of columns takes longer than products with zeros, unless nearly all are zero
-            is_sparse = MANY_ZEROS * support.size < beta.shape[0]
-            return (X[:, support] @ beta[support] if is_sparse else X @ beta) + intercept
-        beta = beta[support]
-        scores = np.tile(intercept, (X.shape[0], 1))
-        return add_expansion(self, X, self.X_fit_[support], beta, scores)

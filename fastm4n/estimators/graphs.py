@@ -15,7 +15,6 @@ from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
 from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
 from fastm4n.tasks.graph_model import PAIRWISE
-from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
 from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
@@ -370,10 +369,6 @@ default="auto"
         shapes = self._shapes()
         return shapes.fitted(*shapes.packed(self)) if shapes.fits(self) else None
 
-    def _decoder(self, X, allowed=None, factors=None):
-        check_is_fitted(self)
-        return GraphDecoder(self, X, self._shapes(), allowed, factors)
-
     @overload
     def predict(
         self, X: GraphData, decode: Decoding | None = None, *, allowed: Masks | None = None,
@@ -433,17 +428,8 @@ default="auto"
         >>> tagger.predict(X, factors=[one, None])[0].tolist()
         [0, 0, 1]
         """
-        decode = self._decoding(decode)
-        if decode == "min_risk" and return_bound:
-            raise ValueError(
-                "return_bound is of scores, and decode='min_risk' does not maximise them: use "
-                "decode='map'.")
-        decoder = self._decoder(X, allowed, factors)
-        if decode == "min_risk":
-            return decoder.names(decoder.least_risk())
-        codes, bound = decoder.best()
-        y = decoder.names(codes)
-        return (y, bound) if return_bound else y
+        return self._fitted_task().predict(
+            X, decode, return_bound, allowed=allowed, factors=factors)
 
     @needs_log
     def predict_marginals(
@@ -464,8 +450,7 @@ default="auto"
         marginals : Sequences
             An array of shape (n_nodes, n_classes) for each graph, columns as in `classes_`.
         """
-        decoder = self._decoder(X, allowed, factors)
-        return decoder.by_class(decoder.points(), 0.0)
+        return self._decoder(X, allowed=allowed, factors=factors).marginals()
 
     def decision_function(self, X: GraphData) -> Sequences:
         """Scores of the labels at each node, without the scores of edges.
@@ -481,8 +466,7 @@ default="auto"
             An array of shape (n_nodes, n_classes) for each graph. Labels that a type of node does
             not have are -inf.
         """
-        decoder = self._decoder(X)
-        return decoder.by_class(decoder.scores(), -np.inf)
+        return self._decoder(X).decision()
 
     def score(self, X: GraphData, y: Labellings, sample_weight: ArrayLike | None = None) -> float:
         """Share of the labelled nodes that `predict` labels correctly, each with its weight.

@@ -12,19 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.factors import as_factors, check_constraints, constraints_of, factor_scores
-from fastm4n.outputs.graph_oracles import EXACT, INFERENCES
-from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks._decoding import LabelDecoder
+from fastm4n.factors import as_factors, check_constraints
+from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.tasks.label_sets import (
     AN_INDICATOR,
     KINDS,
     LabelSetTask,
-    as_indicator,
     check_graph,
     read_indicator,
 )
-from fastm4n.tasks.parameters import RISK_TOL, check_lengths
+from fastm4n.tasks.parameters import check_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,24 +330,6 @@ default="auto"
 
     # ---------------------------------------------------------------------- predict
 
-    def _finds_best(self):
-        """Whether best sets are best whatever the scores."""
-        return self.oracle_ in ("labels", *EXACT) or self.inference == "exact"
-
-    def _factors(self, factors=None):
-        """The constraints and these factors, or None."""
-        n_labels = self.classes_.size
-        given = () if factors is None else as_factors(factors, n_labels)
-        return ((LabelSetTask(self).constraint_factors(n_labels) or ()) + given) or None
-
-    def _decoder(self, factors):
-        """The oracle of the fitted model under factors, over one example."""
-        labels = np.zeros((1, self.classes_.size), dtype=np.uint8)
-        _, outputs = LabelSetTask(self).outputs(
-            labels, self.edges_, self.cost_matrix_, self.oracle_ == "min_cut", factors)
-        has_factors = factors is not None and outputs.has_factors
-        return outputs, LabelDecoder(outputs, self.edge_coef_, has_factors)
-
     def decision_function(self, X: Matrix) -> FloatArray:
         """Score of the best set with a label minus the score of the best set without it.
 
@@ -368,17 +347,7 @@ default="auto"
             score of the predicted set, with all other labels fixed. Infinite if constraints leave a
             label no choice.
         """
-        scores = self._scores(X)
-        factors = self._factors()
-        if factors is None and not len(self.edges_):
-            return scores
-        _, decoder = self._decoder(factors)
-        if factors is not None or self._finds_best():
-            return decoder.margins(scores)
-        on = decoder.best_sets(scores)[0].astype(np.float64)
-        pairs = np.zeros((self.classes_.size,) * 2)
-        pairs[tuple(self.edges_.T)] = self.edge_coef_
-        return scores + on @ (pairs + pairs.T)
+        return self._decoder(X).decision()
 
     @overload
     def predict(
@@ -432,46 +401,7 @@ default="auto"
         >>> clf.predict([[1.0, 0.2]], factors=CountFactor.at_most_one([0, 2])).tolist()
         [[0, 0, 1]]
         """
-        decode = self._decoding(decode)
-        check_is_fitted(self)
-        if decode == "min_risk":
-            self._check_has_distribution("label sets")
-            if return_bound:
-                raise ValueError("return_bound is of decode='map', of best scores.")
-        scores, factors = self._scores(X), self._factors(factors)
-        _, decoder = self._decoder(factors)
-        labels, excess = decoder.best_sets(scores)
-        if factors is not None:
-            excess -= factor_scores(factors, labels)
-        if decode == "min_risk":
-            share = self._points(scores, factors)[0]
-            off, on = self.cost_matrix_[1, 0] * share, self.cost_matrix_[0, 1] * (1.0 - share)
-            # the adversary makes labels equally risky, up to the oracle's tolerance
-            slack = RISK_TOL * labels.shape[1]
-            if factors is None:
-                labels = np.where(np.abs(off - on) <= slack, labels, on < off)
-            else:
-                found = self._least_of(off - on, factors)
-                risks = [np.where(chosen, on, off).sum(axis=1) for chosen in (labels, found)]
-                labels = np.where((risks[0] <= risks[1] + slack)[:, np.newaxis], labels, found)
-        predicted = as_indicator(labels, self._kind, self._dtype)
-        return (predicted, np.maximum(excess, 0.0)) if return_bound else predicted
-
-    def _least_of(self, gains, factors):
-        """The sets of largest sum of gains that the factors allow."""
-        n_labels = self.classes_.size
-        none = np.zeros((0, 2), dtype=np.intp)
-        _, outputs = LabelSetTask(self).outputs(
-            np.zeros((1, n_labels), dtype=np.uint8), none, self.cost_matrix_, False,
-            constraints_of(factors))
-        return LabelDecoder(outputs, np.zeros(0), outputs.has_factors).best_sets(gains)[0]
-
-    def _points(self, scores, factors):
-        """Shares of labels and of edges under the oracle's distribution."""
-        outputs, decoder = self._decoder(factors)
-        return decoder.points(
-            as_surrogate(self.surrogate).for_predictions().over(outputs), scores,
-            RISK_TOL * self.classes_.size)
+        return self._fitted_task().predict(X, decode, return_bound, factors=factors)
 
     @needs_log
     def predict_proba(self, X: Matrix) -> FloatArray:
@@ -510,8 +440,7 @@ default="auto"
         edges : ndarray of shape (n_samples, n_edges)
             Probability of both labels of each of `edges_`.
         """
-        check_is_fitted(self)
-        return self._points(self._scores(X), self._factors(factors))
+        return self._decoder(X, factors=factors).marginals()
 
     def score(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> float:
         """Subset accuracy: the share of samples whose labels `predict` gives exactly.

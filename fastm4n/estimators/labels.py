@@ -10,13 +10,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n.base.checks import extended
-from fastm4n.base.label_costs import name_of
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
-from fastm4n.outputs._simplex import closed_form
-from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.labels import LabelTask, LevelTask
 from fastm4n.tasks.parameters import (
     LABEL_KINDS,
@@ -146,8 +142,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
             classes an array of shape (n_samples,), the score of ``classes_[1]`` minus the score of
             ``classes_[0]``.
         """
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        return self._decoder(X).decision()
 
     def predict(self, X: Matrix, decode: Decoding | None = None) -> Array:
         """Predicted labels.
@@ -164,31 +159,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         y : ndarray of shape (n_samples,)
             One of `classes_` each.
         """
-        decode = self._decoding(decode)
-        check_is_fitted(self)
-        if decode == "min_risk":
-            self._check_has_distribution("the classes")
-        scores = self._scores(X)
-        if decode == "map":
-            return self.classes_[np.argmax(scores, axis=1)]
-        if scores.shape[0] == 0:
-            return self.classes_[:0]
-        mu = self._distribution(scores)
-        if name_of(self._cost_table) == "zero_one":
-            return self.classes_[np.argmax(mu, axis=1)]
-        return self.classes_[np.argmin(mu @ self.cost_matrix_, axis=1)]
-
-    def _distribution(self, scores):
-        """The maximiser of the surrogate's oracle: a distribution over the classes."""
-        surrogate = as_surrogate(self.surrogate)
-        if surrogate.name == "log":
-            return softmax(scores / surrogate.temperature)[0]
-        cost = closed_form(self._cost_table)
-        if cost == "zero_one":
-            return max_min_zero_one(scores)[0]
-        if cost == "absolute":
-            return max_min_absolute(scores)[0]
-        return max_min_game(scores, self.cost_matrix_)[0]
+        return self._fitted_task().predict(X, decode)
 
     @needs_log
     def predict_proba(self, X: Matrix) -> FloatArray:
@@ -204,7 +175,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         probabilities : ndarray of shape (n_samples, n_classes)
             Softmax of the scores over the temperature, columns as in `classes_`.
         """
-        return self._distribution(self._scores(X))
+        return self._decoder(X).marginals()
 
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy of `predict`.

@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.kernels import add_expansion, check_kernel
-from fastm4n.tasks.parameters import as_weights, cost_matrix, summable
-from fastm4n.tasks.permutations import (
-    MatchingTask,
-    as_matchings,
-    as_pairs,
-    best_permutations,
-    distribution,
-    least_risk,
-)
+from fastm4n.tasks.kernels import check_kernel
+from fastm4n.tasks.parameters import as_weights, summable
+from fastm4n.tasks.permutations import MatchingTask, as_matchings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -295,25 +287,7 @@ default="auto"
         scores : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
             A list if X is a list.
         """
-        return _shaped(X, self._scores(X))
-
-    def _scores(self, X):
-        """A list with a matrix of scores for each example."""
-        check_is_fitted(self)
-        values, sizes = as_pairs(X)
-        self._check_n_features(values)
-        if hasattr(self, "coef_"):
-            scores = values @ self.coef_
-        else:
-            support = np.flatnonzero(self.dual_coef_)
-            scores = add_expansion(
-                self, values, self.X_fit_[support], self.dual_coef_[support],
-                np.zeros(values.shape[0]))
-        ends = np.cumsum(sizes**2)
-        return [
-            scores[end - size**2 : end].reshape(size, size)
-            for end, size in zip(ends, sizes, strict=True)
-        ]
+        return self._decoder(X).decision()
 
     @overload
     def predict(self, X: Array, decode: Decoding | None = None) -> IntArray: ...
@@ -334,29 +308,7 @@ default="auto"
         y : ndarray of shape (n_examples, M), or list of ndarray of shape (M_i,)
             The column matched to each row. A list if X is a list.
         """
-        decode = self._decoding(decode)
-        scores = self._scores(X)
-        if decode == "map":
-            return _shaped(X, _by_size(best_permutations, scores))
-        return _shaped(X, _by_size(
-            lambda batch: least_risk(self._distribution(batch), batch, self._cost_of(batch)),
-            scores,
-        ))
-
-    def _cost_of(self, batch):
-        """The costs of examples of one size, possibly larger than in the fit."""
-        size = batch.shape[1]
-        if size <= self._cost_table.shape[0]:
-            return np.ascontiguousarray(self._cost_table[:size, :size])
-        if not isinstance(self.cost, str):
-            raise ValueError(
-                f"X has an example of {size} rows, but cost is a matrix for "
-                f"{self._cost_table.shape[0]}; predict with decode='map'."
-            )
-        return np.ascontiguousarray(cost_matrix(self.cost, size, "columns"))
-
-    def _distribution(self, batch):
-        return distribution(self, batch, self._cost_of(batch))
+        return self._fitted_task().predict(X, decode)
 
     @needs_log
     def predict_marginals(self, X: ArrayLike | Sequence[ArrayLike]) -> Any:
@@ -372,7 +324,7 @@ default="auto"
         marginals : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
             Exact doubly stochastic matrices. A list if X is a list.
         """
-        return _shaped(X, _by_size(self._distribution, self._scores(X)))
+        return self._decoder(X).marginals()
 
     def score(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
@@ -399,20 +351,3 @@ default="auto"
         if sample_weight is not None:
             weights = summable(as_weights(sample_weight, len(right), "example"))
         return float(np.average(right, weights=weights))
-
-
-def _shaped(X, parts):
-    """One array where X is one, or the list."""
-    return np.stack(parts) if isinstance(X, np.ndarray) and X.dtype != object else parts
-
-
-def _by_size(function, matrices):
-    """Results of function(batch) on the matrices of each size, a list in their order."""
-    sizes = np.array([len(matrix) for matrix in matrices])
-    results = [None] * len(matrices)
-    for size in np.unique(sizes):
-        chosen = np.flatnonzero(sizes == size)
-        batch = np.stack([matrices[b] for b in chosen])
-        for b, result in zip(chosen, function(batch), strict=True):
-            results[b] = result
-    return results

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sklearn.utils.validation import check_is_fitted
-
 from fastm4n.base.checks import check_choice
-from fastm4n.data._rankings import FORMS, as_places, places_to_orderings, places_to_strings
+from fastm4n.data._rankings import FORMS, as_places
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
-from fastm4n.tasks.permutations import RankingTask, best_permutations, distribution, least_risk
+from fastm4n.tasks.permutations import RankingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,8 +288,7 @@ default="auto"
         scores : ndarray of shape (n_samples, n_items, n_items)
             Items as in `items_`, then positions, best first.
         """
-        scores = self._scores(X)
-        return scores.reshape(-1, self.items_.size, self.items_.size)
+        return self._decoder(X).decision()
 
     def predict(self, X: Matrix, decode: Decoding | None = None) -> Array:
         """Predict rankings.
@@ -308,21 +305,7 @@ default="auto"
         y : ndarray of shape (n_samples,) or (n_samples, n_items)
             Rankings in the form of y in `fit`.
         """
-        places = self._places(X, decode)
-        if self.form_ == "ranks":
-            return places + self._base
-        if self.form_ == "ordering":
-            return places_to_orderings(places, self.items_)
-        return places_to_strings(places, self.items_)
-
-    def _places(self, X, decode=None):
-        decode = self._decoding(decode)
-        check_is_fitted(self)
-        scores = self.decision_function(X)
-        if decode == "map":
-            return best_permutations(scores)
-        marginals = distribution(self, scores, self.cost_matrix_)
-        return least_risk(marginals, scores, self.cost_matrix_)
+        return self._fitted_task().predict(X, decode)
 
     @needs_log
     def predict_marginals(self, X: Matrix) -> FloatArray:
@@ -338,7 +321,7 @@ default="auto"
         marginals : ndarray of shape (n_samples, n_items, n_items)
             Exact doubly stochastic matrices.
         """
-        return distribution(self, self.decision_function(X), self.cost_matrix_)
+        return self._decoder(X).marginals()
 
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Mean share of the items that `predict` puts where they are in y.
@@ -357,9 +340,9 @@ default="auto"
         share : float
             1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho.
         """
-        check_is_fitted(self)
+        task = self._fitted_task()
         truth, _ = as_places(y, self.form_, items=self.items_)
-        predicted = self._places(X)
+        predicted = task.decoded(X)[1]
         if truth.shape[0] != predicted.shape[0]:
             raise ValueError(
                 f"y has {truth.shape[0]} rankings, but X has {predicted.shape[0]} samples."

@@ -17,18 +17,7 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.chain_input import (
-    as_automaton,
-    as_features,
-    as_labels,
-    as_masks,
-    as_states,
-    check_constraints,
-    distinct,
-    made,
-    tokens_of,
-)
-from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
+from fastm4n.tasks.chain_input import as_labels, as_states, check_constraints, distinct
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
     as_transitions,
@@ -434,25 +423,6 @@ default="auto"
                 raise ValueError("ngrams_ are not of this order")
             check_ngrams(ngrams, attributes["classes_"].size)
 
-    def _features(self, X, lengths=None):
-        """X of predictions as features."""
-        return made(
-            *tokens_of(X, lengths), vars(self).get("vectorizer_"), f"this {type(self).__name__}")
-
-    def _prepare(self, X, lengths, constraints=None, allowed=None):
-        """Validated sequences, and the decoder of the non-empty ones."""
-        if "n_features_in_" not in vars(self):
-            check_is_fitted(self)
-        X = as_features(self._features(X, lengths), lengths, self.n_features_in_)
-        self._check_n_features(X.values)
-        given = self.constraints if constraints is None else constraints
-        check_constraints(given, None)
-        if given is None and allowed is None and not hasattr(self, "ngrams_"):
-            return X, ChainDecoder(self, X)
-        labels = self.classes_.tolist()
-        return X, AutomatonDecoder(
-            self, X, as_automaton(given, labels), as_masks(allowed, X, len(labels), lengths))
-
     def predict(
         self, X: SequenceData, decode: Decoding | None = None, *,
         allowed_transitions: Literal["bio"] | ArrayLike | None = None,
@@ -483,16 +453,9 @@ default="auto"
         y : Sequences
             Labels of each sequence, indexed like a list.
         """
-        decode = self._decoding(decode)
-        X, decoder = self._prepare(X, lengths, constraints, allowed)
-        labels = self._predicted(decoder, decode, allowed_transitions)
-        return Sequences._of_checked(labels, X.offsets)
-
-    def _predicted(self, decoder, decode, allowed_transitions=None):
-        """Labels of all positions of what `_prepare` gives."""
-        given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
-        labels = decoder.least_risk(given) if decode == "min_risk" else decoder.best_labels(given)
-        return self.classes_[labels]
+        return self._fitted_task().predict(
+            X, decode, allowed_transitions=allowed_transitions, constraints=constraints,
+            allowed=allowed, lengths=lengths)
 
     @needs_log
     def predict_marginals(
@@ -513,9 +476,9 @@ default="auto"
             An array of shape (n_positions, n_labels) for each sequence, columns as in
             `classes_`.
         """
-        X, decoder = self._prepare(X, lengths, constraints, allowed)
-        given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
-        return Sequences(decoder.nodes(given), X.offsets)
+        return self._decoder(
+            X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
+            lengths=lengths).marginals()
 
     def predict_kbest(
         self, X: SequenceData, k: int, *,
@@ -540,9 +503,9 @@ default="auto"
         scores : list of ndarray of shape (k',)
         """
         check_number("k", k, low=0, integer=True)
-        _, decoder = self._prepare(X, lengths, constraints, allowed)
-        given = self.allowed_transitions if allowed_transitions is None else allowed_transitions
-        return decoder.kbest(k, given)
+        return self._decoder(
+            X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
+            lengths=lengths).kbest(k)
 
     def decision_function(self, X: SequenceData, *, lengths: ArrayLike | None = None) -> Sequences:
         """Scores of the labels at each position: emissions, and those of the ends.
@@ -558,8 +521,7 @@ default="auto"
             An array of shape (n_positions, n_labels) for each sequence, without the scores of
             transitions.
         """
-        X, decoder = self._prepare(X, lengths)
-        return Sequences(decoder.emissions(), X.offsets)
+        return self._decoder(X, lengths=lengths).decision()
 
     def score(
         self, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None, *,
@@ -580,10 +542,10 @@ default="auto"
         -------
         accuracy : float
         """
-        X, decoder = self._prepare(X, lengths)
+        decoder, codes, _ = self._fitted_task().decoded(X, lengths=lengths)
+        X, predicted = decoder.X, self.classes_[codes].tolist()
         truth = as_labels(y, X, lengths)
         warn_of_unknown(distinct(truth), self.classes_)
-        predicted = self._predicted(decoder, self.decode).tolist()
         pairs = zip(truth, predicted, strict=True)
         right = np.fromiter((a == b for a, b in pairs), bool, len(truth))
         weights = None

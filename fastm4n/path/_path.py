@@ -437,7 +437,7 @@ class RegularizationPath:
         """Scores at these alphas. `known` keeps one score for alphas with the same weights."""
         scorer, blank = _scorer(scoring), clone(self._template)
         if not callable(scoring) and self._common.get("vectorizer_") is not None:
-            X = self.estimator(float(alphas[0]))._features(X)  # once for all
+            X = self.estimator(float(alphas[0]))._fitted_task().features_of(X)  # once for all
         scores = []
         for alpha in alphas.tolist():
             piece = self._piece(alpha)

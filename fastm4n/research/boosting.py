@@ -265,7 +265,7 @@ def refine_risk(
         check_number("alpha", alpha, low=0)
     alpha = tagger.alpha_ if alpha is None else float(alpha)
     plain = clone(tagger).set_params(penalty="l2", alpha=alpha, solver="auto", warm_start=False)
-    problem = plain._problem(tagger._features(X), y, sample_weight)
+    problem = plain._problem(tagger._fitted_task().features_of(X), y, sample_weight)
     if not np.array_equal(problem.common["classes_"], tagger.classes_):
         raise ValueError("y has other labels than the tagger's classes_.")
     d = problem.common["n_features_in_"]

@@ -25,6 +25,7 @@ from fastm4n.research._path_costs import (
     log_sum,
 )
 from fastm4n.surrogates import as_surrogate
+from fastm4n.tasks.chain_predictions import ChainDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -457,11 +458,12 @@ def of_sequences(
             "costs are weighed over chains: of taggers with order=1 and constraints=None, got "
             f"order={order} and constraints={tagger.constraints!r:.80}.")
     number = {label: i for i, label in enumerate(tagger.classes_.tolist())}
-    X, decoder = tagger._prepare(X, None)
+    task = tagger._fitted_task()
+    X = task.sequences(X)
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} sequences, but X has {len(X)}.")
     found = np.zeros(len(X))
-    for b, unary, pairwise in decoder.chains():
+    for b, unary, pairwise in ChainDecoder(task, X).chains():
         labels = np.asarray(y[b]).tolist()
         unknown = [label for label in labels if label not in number]
         if unknown:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.base.arrays import flat
+from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
 from fastm4n.solvers.base import State
@@ -16,7 +17,7 @@ from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks.parameters import places
+from fastm4n.tasks.parameters import DECODINGS, places
 
 # why a model has no weights of some name
 MISSING = "weights that this model has not: see {}"
@@ -34,8 +35,8 @@ class Census:
     Attributes
     ----------
     n_examples : int or None
-        Number of examples that count: not empty, and of non-zero weight. None to count them in the
-        piece.
+        Number of examples that count: not empty, and of non-zero weight. None if the labels are
+        all that is known.
     labels : ndarray, set or None
         All labels of those examples, or None if labels have no names.
     same : dict of str to object
@@ -399,8 +400,25 @@ class Problem:
         return start
 
 
+class Decoder:
+    """A fitted estimator at new data, which it has read and scored.
+
+    Each kind of output has `best`, the best outputs as numbers and bounds on what others score
+    more, or None for these. `least_risk` has the outputs of least expected cost, as numbers.
+    `named` gives the numbers the form of y. `decision` has the results of `decision_function`, and
+    `marginals` those of `predict_marginals`.
+
+    Parameters
+    ----------
+    task : Task
+    """
+
+    def __init__(self, task):
+        self.task, self.fitted = task, task.estimator
+
+
 class Task:
-    """A kind of output, and how problems are made of its data.
+    """A kind of output: how problems are made of its data, and how fitted estimators predict.
 
     The parameters of the estimator are attributes of the task, the surrogate as an object.
 
@@ -420,6 +438,8 @@ class Task:
 
     noun = "sample"
     auto_alpha = None
+    # what probabilities are of, in errors
+    of_what = "the labels"
     # whether mirror prox starts from its result of the last visit
     oracle_warm_start = False
     # the class of the pieces of data that are read chunk by chunk, None if none are
@@ -455,7 +475,7 @@ class Task:
             pieces = self.chunks(self, pieces, census, solver)
             problem = pieces.made()
         else:
-            problem = self.in_memory(pieces, census, one_alpha)
+            problem = self.in_memory(self.piece(pieces), census, one_alpha)
         penalty = as_penalty(self.penalty)
         problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
         problem.has_groups = penalty._by_rows
@@ -479,6 +499,61 @@ class Task:
             Whether no other fit starts from this one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `fitted`.")
+
+    def decoder(self, X, **given):
+        """The `Decoder` of the fitted estimator at new data."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `decoder`.")
+
+    def decoded(self, X, decode=None, return_bound=False, **given):
+        """Outputs of new data by the fitted estimator.
+
+        Parameters
+        ----------
+        X : data
+        decode : {"map", "min_risk"}, default=None
+            Instead of the estimator's own.
+        return_bound : bool, default=False
+            Whether bounds are needed.
+        **given
+            Further arguments of `decoder`.
+
+        Returns
+        -------
+        decoder : Decoder
+        codes : ndarray
+            The outputs as numbers.
+        bound : ndarray or None
+            How much more other outputs may score.
+        """
+        decode = self.decode if decode is None else decode
+        check_choice("decode", decode, DECODINGS)
+        if decode == "map":
+            decoder = self.decoder(X, **given)
+            return decoder, *decoder.best()
+        if return_bound:
+            raise ValueError(
+                "return_bound is of scores, and decode='min_risk' does not maximise them: use "
+                "decode='map'.")
+        if not self.surrogate.has_distribution:
+            raise ValueError(
+                f"decode='min_risk' weighs the costs by a distribution over {self.of_what}, and "
+                f"surrogate={self.estimator.surrogate!r} has none; use 'log' or 'max_min'.")
+        decoder = self.decoder(X, **given)
+        return decoder, decoder.least_risk(), None
+
+    def predict(self, X, decode=None, return_bound=False, **given):
+        """The outputs that `decoded` finds, in the form of y, and bounds if asked for."""
+        decoder, codes, bound = self.decoded(X, decode, return_bound, **given)
+        y = decoder.named(codes)
+        return (y, bound) if return_bound else y
+
+    def check_n_features(self, values):
+        """Refuse rows of other features than those of the fit."""
+        wanted = self.estimator.n_features_in_
+        if values.shape[1] != wanted:
+            raise ValueError(
+                f"X has {values.shape[1]} features, but {self.taker} is expecting {wanted} "
+                "features as input.")
 
     def values(self, problem):
         """Fitted attributes that are no arrays and depend on w, which the features have."""
@@ -528,10 +603,28 @@ class Task:
         """A context in which errors name examples and kernels as the user does."""
         return nullcontext()
 
-    def alpha_of(self, n, census=None):
-        """alpha as a number, for n examples of non-zero weight in all the data."""
+    def piece(self, pieces):
+        """Data in memory, read and checked, and which examples count."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `piece`.")
+
+    def census(self, piece):
+        """The `Census` of what `piece` has read."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `census`.")
+
+    def census_of_all(self, census, piece):
+        """The `Census` of all data: of this piece, unless there are more.
+
+        Calls of `partial_fit` bring a census with labels only.
+        """
         if census is not None and census.n_examples is not None:
-            n = census.n_examples
+            return census
+        own = self.census(piece)
+        if census is not None and census.labels is not None:
+            own.labels = census.labels
+        return own
+
+    def alpha_of(self, n):
+        """alpha as a number, for n examples of non-zero weight in all the data."""
         return float(self.auto_alpha / n if isinstance(self.alpha, str) else self.alpha)
 
     def read_more(self, X, before):

@@ -121,22 +121,9 @@ def as_labels(y, X, lengths, first=0):
     return labels
 
 
-def encode(labels, examples="sequences", census=None):
-    """The labels that occur, sorted if they can be, and the number of each label.
-
-    With the labels of a census these are all that there are.
-    """
-    names = distinct(labels)
-    if census is not None and census.labels is not None:
-        known = list(census.labels)
-        if isinstance(census.labels, np.ndarray):
-            known = census.labels.tolist()
-        unknown = names - set(known)
-        if unknown:
-            raise ValueError(
-                f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of "
-                "the first call of partial_fit: give all labels as `classes` there.")
-        names = known
+def encode(labels, names, examples="sequences"):
+    """All labels of these names, sorted if they can be, and the number of each of `labels`."""
+    names = _listed(names)
     try:
         names = sorted(names)
     except TypeError:  # of several types
@@ -147,7 +134,13 @@ def encode(labels, examples="sequences", census=None):
             "tagger needs at least two."
         )
     where = {label: i for i, label in enumerate(names)}
-    codes = np.fromiter((where[label] for label in labels), np.intc, len(labels))
+    try:
+        codes = np.fromiter((where[label] for label in labels), np.intc, len(labels))
+    except KeyError:
+        unknown = distinct(labels).difference(names)
+        raise ValueError(
+            f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of the "
+            "first call of partial_fit: give all labels as `classes` there.") from None
     kinds = {type(label) for label in names}
     if len(kinds) == 1 and kinds <= {str, int, float, bool, bytes}:
         classes = np.array(names)

@@ -7,6 +7,7 @@ from fastm4n.automata import Automaton
 from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
 from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._contexts import n_scores
@@ -14,42 +15,43 @@ from fastm4n.inference.automaton import k_best
 from fastm4n.inference.chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import AutomatonOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
-from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding as decoding
+from fastm4n.tasks.base import Decoder
 from fastm4n.tasks.chain_input import automaton_of, columns_of
 from fastm4n.tasks.chain_weights import n_ngrams_of, packed_weights, weights_by_pairs
 from fastm4n.tasks.parameters import RISK_TOL
 
 
-class ChainDecoder:
-    """Decodes sequences under the weights of a fitted tagger.
+class ChainDecoder(Decoder):
+    """A fitted tagger at new sequences.
 
     Empty sequences have no positions, and so nothing in the arrays of all positions that the
     methods return.
 
     Parameters
     ----------
-    tagger : SequenceTagger
+    task : SequenceTask
     X : Sequences
-        Features, as `as_features` makes them.
+        Features, as `SequenceTask.sequences` makes them.
+    transitions : {"bio"} or array, default=None
+        Allowed transitions.
     """
 
-    def __init__(self, tagger, X):
-        self.tagger, self.n_labels = tagger, tagger.classes_.size
+    def __init__(self, task, X, transitions=None):
+        super().__init__(task)
+        tagger = self.fitted
+        self.X, self.transitions, self.n_labels = X, transitions, tagger.classes_.size
         # the sequences that are not empty, and where they are in values
         lengths = X.lengths
         self.places = lengths.nonzero()[0]
-        self.n_sequences, self.n_tokens = len(X), X.n_tokens
         if self.places.size == 0:
             return
         selected = getattr(tagger, "transition_features_", None)
-        pairs = None
+        pairs = edge_weights = None
         if selected is None and sparse.issparse(X.values):
             weights, pairs = weights_by_pairs(tagger)
         if pairs is None:
             weights, edge_weights = packed_weights(tagger)
-        else:
-            edge_weights = None
         self.layout = self.layout_of(lengths[self.places], selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
@@ -61,44 +63,49 @@ class ChainDecoder:
         """Where the scores of sequences that are not empty lie."""
         return Layout.of_chains(lengths, self.n_labels, per_edge)
 
-    def _in_threads(self, function, oracle_cost=0.0):
-        """Call function(start, stop) on ranges that make up all sequences."""
+    def _run(self, function, oracle_cost=0.0):
+        """Call function(start, stop, values) on ranges of all sequences. Refuse values of -inf."""
         n = self.places.size
+        values = np.zeros(n)
         if n:
-            cost = n * (self.features.visit_cost + oracle_cost)
-            in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
+            in_threads(
+                lambda start, stop: function(start, stop, values), n,
+                n * (self.features.visit_cost + oracle_cost), n_threads(self.task.n_jobs))
+        if values.min(initial=0.0) == -np.inf:
+            raise self._no_path(self.places[np.argmin(values)])
 
-    def best_labels(self, allowed=None):
+    @property
+    def forbidden(self):
+        return forbidden_transitions(self.transitions, self.fitted.classes_)
+
+    def named(self, codes):
+        return Sequences._of_checked(self.fitted.classes_[codes], self.X.offsets)
+
+    def marginals(self):
+        return Sequences(self.nodes(), self.X.offsets)
+
+    def best(self):
         """Numbers of the labels of highest score, of all positions, by Viterbi."""
-        forbidden = forbidden_transitions(allowed, self.tagger.classes_)
-        labels = np.zeros(self.n_tokens, dtype=np.intc)
-        values = np.zeros(self.places.size)
+        forbidden = self.forbidden
+        labels = np.zeros(self.X.n_tokens, dtype=np.intc)
+        self._run(lambda start, stop, values: decoding.chain_decode_map(
+            self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
+            np.zeros(self.features.size), start, stop, labels, values))
+        return labels, None
 
-        def run(start, stop):
-            decoding.chain_decode_map(
-                self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
-                np.zeros(self.features.size), start, stop, labels, values,
-            )
-
-        self._in_threads(run)
-        if forbidden.size:
-            self._check_paths(values)
-        return labels
-
-    def least_risk(self, allowed=None):
+    def least_risk(self):
         """Numbers of the labels of least expected cost, of all positions."""
-        self.tagger._check_has_distribution("the labels")
-        if allowed is not None:
+        if self.transitions is not None:
             raise ValueError(
                 "decode='min_risk' labels positions one by one and cannot keep to "
                 "allowed_transitions; use decode='map'."
             )
-        risks = self.nodes() @ self.tagger.cost_matrix_
+        risks = self.nodes() @ self.fitted.cost_matrix_
         labels = np.argmin(risks, axis=1)
-        if surrogate_name(self.tagger.surrogate) == "max_min":
+        if self.task.surrogate.name == "max_min":
             # the adversary makes labels equally risky, up to the oracle's tolerance, which is one
             # of the mean over positions: among those, the label of the highest score
-            first = self.best_labels()
+            first = self.best()[0]
             every = np.arange(labels.size)
             lengths = self.layout.counts() if self.places.size else []
             slack = RISK_TOL * np.repeat(lengths, lengths)
@@ -106,17 +113,18 @@ class ChainDecoder:
             labels = np.where(tied, first, labels)
         return labels
 
-    def nodes(self, allowed=None):
+    def nodes(self):
         """Node marginals of the surrogate's oracle, (n_tokens, n_labels)."""
         nodes = zeros(
-            "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
-        values = np.zeros(self.places.size)
-        surrogate = as_surrogate(self.tagger.surrogate)
-        is_log = surrogate.name == "log"
-        if is_log:
-            forbidden = forbidden_transitions(allowed, self.tagger.classes_)
+            "the marginals", (self.X.n_tokens, self.n_labels), "predict fewer sequences at a time")
+        if self.places.size:
+            self._put_nodes(nodes, self.task.surrogate)
+        return nodes
 
-        def run(start, stop):
+    def _put_nodes(self, nodes, surrogate):
+        is_log, forbidden = surrogate.name == "log", self.forbidden
+
+        def run(start, stop, values):
             scores, point = np.zeros(self.features.size), np.zeros(self.features.size)
             if is_log:
                 decoding.chain_marginals(
@@ -125,23 +133,21 @@ class ChainDecoder:
                 )
             else:
                 game = ChainMaxMin(
-                    self.tagger.cost_matrix_, self.layout.max_parts, False,
+                    self.fitted.cost_matrix_, self.layout.max_parts, False,
                     self.layout.pair_step != 0)
                 decoding.chain_max_min_nodes(
-                    self.features, game, self.tagger.cost_scale == "sum", scores, point, RISK_TOL,
+                    self.features, game, self.task.cost_scale == "sum", scores, point, RISK_TOL,
                     start, stop, nodes,
                 )
 
-        self._in_threads(run)
-        self._check_paths(values)
-        return nodes
+        self._run(run)
 
-    def kbest(self, k, allowed=None):
+    def kbest(self, k):
         """The k labellings of highest score of each sequence, and their scores: two lists."""
-        classes = self.tagger.classes_
-        labellings = [classes[np.zeros((1, 0), dtype=np.intp)] for _ in range(self.n_sequences)]
-        scores = [np.zeros(1) for _ in range(self.n_sequences)]
-        find = self._finder(k, allowed) if self.places.size else None
+        classes = self.fitted.classes_
+        labellings = [classes[np.zeros((1, 0), dtype=np.intp)] for _ in self.X.lengths]
+        scores = [np.zeros(1) for _ in labellings]
+        find = self._finder(k) if self.places.size else None
         for b, place in enumerate(self.places):
             try:
                 paths, scores[place] = find(b)
@@ -150,34 +156,32 @@ class ChainDecoder:
             labellings[place] = classes[paths]
         return labellings, scores
 
-    def _finder(self, k, allowed):
+    def _finder(self, k):
         """A function that gives the k best paths of a sequence, and their scores."""
-        forbidden = forbidden_transitions(allowed, self.tagger.classes_)
+        forbidden = self.forbidden
         work = np.zeros(self.features.size)
         return lambda b: viterbi_kbest(
             *decoding.chain_all_scores(self.features, forbidden, work, b), k)
 
-    def chains(self, allowed=None):
-        """Number, unary and pairwise scores of each sequence that is not empty, one by one."""
-        forbidden = forbidden_transitions(allowed, self.tagger.classes_)
+    def chains(self):
+        """Number, unary and pairwise scores of each sequence that is not empty, one by one.
+
+        Forbidden transitions score -inf.
+        """
+        forbidden = self.forbidden
         work = np.zeros(self.features.size if self.places.size else 0)
         for b, place in enumerate(self.places):
             yield int(place), *decoding.chain_all_scores(self.features, forbidden, work, b)
 
-    def emissions(self):
+    def decision(self):
         """Scores of the labels at all positions, with those of the ends."""
-        if self.places.size == 0:
-            return np.zeros((0, self.n_labels))
-        work, nothing = np.zeros(self.features.size), np.zeros((0, 0))
-        rows = [
-            decoding.chain_all_scores(self.features, nothing, work, b)[0]
-            for b in range(self.places.size)
-        ]
-        return np.concatenate(rows)
-
-    def _check_paths(self, values):
-        if values.min(initial=0.0) == -np.inf:
-            raise self._no_path(self.places[np.argmin(values)])
+        rows, nothing = [np.zeros((0, self.n_labels))], np.zeros((0, 0))
+        if self.places.size:
+            work = np.zeros(self.features.size)
+            rows += [
+                decoding.chain_all_scores(self.features, nothing, work, b)[0]
+                for b in range(self.places.size)]
+        return Sequences(np.concatenate(rows), self.X.offsets)
 
     def _no_path(self, b):
         return ValueError(
@@ -186,36 +190,35 @@ class ChainDecoder:
 
 
 class AutomatonDecoder(ChainDecoder):
-    """Decodes sequences under the weights of a fitted tagger, within constraints.
+    """A fitted tagger at new sequences, within constraints.
 
     Parameters
     ----------
-    tagger : SequenceTagger
-    X : Sequences
-        Features, as `as_features` makes them.
+    task, X, transitions
+        As of `ChainDecoder`.
     automaton : Automaton or None
     masks : uint8 array of shape (n_positions, n_labels) or None
         As `as_masks` makes them.
     """
 
-    def __init__(self, tagger, X, automaton, masks):
+    def __init__(self, task, X, transitions, automaton, masks):
         self.automaton, self.masks = automaton, masks
-        self.ngrams = getattr(tagger, "ngrams_", ())
-        if hasattr(tagger, "transition_features_"):
+        self.ngrams = getattr(task.estimator, "ngrams_", ())
+        if hasattr(task.estimator, "transition_features_"):
             raise ValueError(
                 "constraints and allowed need a model whose transitions have no features: use "
                 "allowed_transitions.")
-        super().__init__(tagger, X)
+        super().__init__(task, X, transitions)
 
     def layout_of(self, lengths, per_edge):
         stride = row_stride(self.n_labels)
         n_more = n_scores(self.n_labels, stride, len(self.ngrams))
         return Layout(lengths, self.n_labels, stride, np.full(lengths.size, n_more))
 
-    def outputs(self, allowed):
+    def outputs(self):
         """Outputs that can be predicted, within allowed transitions."""
-        classes, automaton = self.tagger.classes_, self.automaton
-        forbidden = forbidden_transitions(allowed, classes)
+        classes, automaton = self.fitted.classes_, self.automaton
+        forbidden = self.forbidden
         if len(forbidden):
             # state 1 + i is after label i
             R = classes.size
@@ -223,68 +226,58 @@ class AutomatonDecoder(ChainDecoder):
             pairs = Automaton(classes.tolist(), after, np.ones(1 + R, dtype=bool))
             automaton = pairs if automaton is None else automaton & pairs
         return AutomatonOutputs(
-            np.zeros(self.n_tokens, dtype=np.intp), self.layout.counts(),
-            self.tagger.cost_matrix_, automaton_of(classes, self.ngrams, automaton),
-            self.tagger.cost_scale, self.masks)
+            np.zeros(self.X.n_tokens, dtype=np.intp), self.layout.counts(),
+            self.fitted.cost_matrix_, automaton_of(classes, self.ngrams, automaton),
+            self.task.cost_scale, self.masks)
 
-    def _run(self, outputs, function):
-        """Call function(work, start, stop, values) on ranges of sequences, and refuse -inf."""
-        values = np.zeros(self.places.size)
+    def _over(self, outputs, function):
+        """As `_run`, of function(work, start, stop, values)."""
+        self._run(
+            lambda *given: function(outputs.workspace(self.features.size), *given),
+            outputs.oracle_cost)
 
-        def run(start, stop):
-            function(outputs.workspace(self.features.size), start, stop, values)
-
-        self._in_threads(run, outputs.oracle_cost)
-        self._check_paths(values)
-
-    def best_labels(self, allowed=None):
-        labels = np.zeros(self.n_tokens, dtype=np.intc)
+    def best(self):
+        labels = np.zeros(self.X.n_tokens, dtype=np.intc)
         if self.places.size:
-            outputs = self.outputs(allowed)
-            self._run(outputs, lambda work, start, stop, values: decoding.automaton_decode_map(
+            outputs = self.outputs()
+            self._over(outputs, lambda work, start, stop, values: decoding.automaton_decode_map(
                 self.features, outputs, work, start, stop, labels, values))
-        return labels
+        return labels, None
 
-    def least_risk(self, allowed=None):
+    def least_risk(self):
         """The accepted labels of least expected cost."""
         if self.places.size == 0:
             return np.zeros(0, dtype=np.intc)
-        outputs = self.outputs(allowed)
+        outputs = self.outputs()
         if outputs.is_free:
-            return super().least_risk(None)
-        self.tagger._check_has_distribution("the labels")
-        risks = self.nodes(allowed) @ self.tagger.cost_matrix_
-        labels, rows = np.zeros(self.n_tokens, dtype=np.intc), np.ascontiguousarray(-risks)
-        self._run(outputs, lambda work, start, stop, values: decoding.decode_rows(
+            self.transitions = None  # all are allowed
+            return super().least_risk()
+        risks = self.nodes() @ self.fitted.cost_matrix_
+        labels, rows = np.zeros(self.X.n_tokens, dtype=np.intc), np.ascontiguousarray(-risks)
+        self._over(outputs, lambda work, start, stop, values: decoding.decode_rows(
             outputs, rows, work, start, stop, labels, values))
-        if surrogate_name(self.tagger.surrogate) == "max_min":
+        if self.task.surrogate.name == "max_min":
             # as of positions one by one: of labellings that are equally risky, that of the highest
             # score
-            first, every = self.best_labels(allowed), np.arange(labels.size)
+            first, every = self.best()[0], np.arange(labels.size)
             lengths = self.layout.counts()
             starts = np.cumsum(lengths) - lengths
             more = np.add.reduceat(risks[every, first] - risks[every, labels], starts)
             labels = np.where(np.repeat(more <= RISK_TOL * lengths, lengths), first, labels)
         return labels
 
-    def nodes(self, allowed=None):
-        nodes = zeros(
-            "the marginals", (self.n_tokens, self.n_labels), "predict fewer sequences at a time")
-        if self.places.size == 0:
-            return nodes
-        outputs = self.outputs(allowed)
-        surrogate = as_surrogate(self.tagger.surrogate)
+    def _put_nodes(self, nodes, surrogate):
+        outputs = self.outputs()
         if surrogate.name == "log":
-            self._run(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
+            self._over(outputs, lambda work, start, stop, values: decoding.automaton_marginals(
                 self.features, outputs, work, surrogate.temperature, start, stop, nodes, values))
         else:
-            self._run(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
+            self._over(outputs, lambda work, start, stop, values: decoding.automaton_max_min_nodes(
                 self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,
                 values))
-        return nodes
 
-    def _finder(self, k, allowed):
-        automaton, work = self.outputs(allowed).automaton, np.zeros(self.features.size)
+    def _finder(self, k):
+        automaton, work = self.outputs().automaton, np.zeros(self.features.size)
         starts = np.concatenate([[0], np.cumsum(self.layout.counts())])
 
         def find(b):

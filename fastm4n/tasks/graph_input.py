@@ -176,15 +176,14 @@ def as_node_labels(y, X, first=0):
     return labels
 
 
-def encoded(labels, types, n_types, census=None):
+def encoded(labels, types, census):
     """Labels of nodes as numbers, each type of node having labels of its own.
 
     Parameters
     ----------
     labels : list
     types : ndarray of shape (n_nodes,), or None
-    n_types : int
-    census : Census, default=None
+    census : Census
         The census of all pieces of the data.
 
     Returns
@@ -195,15 +194,13 @@ def encoded(labels, types, n_types, census=None):
     codes : ndarray of shape (n_nodes,)
         Numbers in the row of the node's type.
     """
-    classes, codes = encode(labels, "graphs", census)
-    if n_types == 1:
+    classes, codes = encode(labels, census.labels, "graphs")
+    if census.n_types == 1:
         return classes, np.arange(classes.size)[np.newaxis], codes
-    found = np.unique(types.astype(np.intp) * classes.size + codes)
-    if census is not None:
-        number = {label: i for i, label in enumerate(classes.tolist())}
-        found = np.array(sorted(
-            of_type * classes.size + number[label] for of_type, label in census.typed))
-    node_classes, numbers = labels_of_types(found, n_types, classes.size)
+    number = {label: i for i, label in enumerate(classes.tolist())}
+    found = np.array(sorted(
+        of_type * classes.size + number[label] for of_type, label in census.typed))
+    node_classes, numbers = labels_of_types(found, census.n_types, classes.size)
     return classes, node_classes, numbers[types, codes]
 
 

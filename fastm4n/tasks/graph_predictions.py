@@ -1,5 +1,6 @@
 """Predictions of graphs from fitted weights: best labellings, marginals, least expected cost."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,11 @@ from fastm4n.data._sequences import Sequences
 from fastm4n.factors import constraints_of, factor_scores
 from fastm4n.inference.graph import maximise
 from fastm4n.outputs.graph_oracles import INFERENCES
-from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import _decoding
+from fastm4n.tasks.base import Decoder
 from fastm4n.tasks.graph_input import allowed_labels, as_graphs, check_not_negative, check_types
-from fastm4n.tasks.graph_model import GraphModel, graph_model, named
+from fastm4n.tasks.graph_model import PAIRWISE, GraphModel, graph_model, named
+from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL
 
 # what to do where results are too large
@@ -82,33 +84,32 @@ class Group(NamedTuple):
     model: GraphModel
 
 
-class GraphDecoder:
-    """Decodes graphs under the weights of a fitted tagger.
+class GraphDecoder(Decoder):
+    """A fitted tagger at new graphs.
 
     Graphs with factors have their own oracle, which is exact.
 
     Parameters
     ----------
-    tagger : GraphTagger
+    task : GraphTask
     X : Graphs, or list of tuples
-    shapes : WeightShapes
-        Shapes of the fit.
     allowed : list of bool arrays, default=None
         Labels that nodes may have.
     factors : list, default=None
         Factors of each graph in addition to the factors of X.
     """
 
-    def __init__(self, tagger, X, shapes, allowed=None, factors=None):
-        self.tagger = tagger
+    def __init__(self, task, X, allowed=None, factors=None):
+        super().__init__(task)
+        tagger, shapes = self.fitted, WeightShapes.of_fit(self.fitted, PAIRWISE[task.pairwise])
         self.X = X = as_graphs(X)
         if factors is not None:
             self.X = X = X.with_factors(factors)
-        tagger._check_n_features(X.node_features)
+        task.check_n_features(X.node_features)
         n_edge_features = 0 if X.edge_features is None else X.edge_features.shape[1]
         if n_edge_features != tagger.n_edge_features_in_:
             raise ValueError(
-                f"X has {n_edge_features} features of edges, but {type(tagger).__name__} is "
+                f"X has {n_edge_features} features of edges, but {task.taker} is "
                 f"expecting {tagger.n_edge_features_in_}.")
         if not shapes.fits(tagger):
             raise ValueError(
@@ -138,7 +139,7 @@ class GraphDecoder:
 
     def _group(self, places, shapes):
         """Graphs of these numbers, of which all have factors, or none has."""
-        tagger, X, allowed = self.tagger, self.X, self.allowed
+        tagger, X, allowed = self.fitted, self.X, self.allowed
         nodes = np.arange(X.n_nodes)
         if places.size < len(X):
             nodes = np.flatnonzero(np.isin(np.repeat(np.arange(len(X)), X.lengths), places))
@@ -172,7 +173,7 @@ class GraphDecoder:
         n = group.model.outputs.layout.n_blocks
         cost = n * group.model.features.visit_cost
         with named(group.places):
-            in_threads(function, n, cost, n_threads(self.tagger.n_jobs))
+            in_threads(function, n, cost, n_threads(self.task.n_jobs))
 
     def best(self):
         """Numbers of the labels of highest score, and how much more another labelling may score."""
@@ -201,24 +202,29 @@ class GraphDecoder:
             factor_scores(factors, labels[nodes][np.newaxis])[0]
             for _, nodes, factors in self._graphs_of(group)])
 
+    def _parts(self, what, of):
+        """Rows of all nodes, which of(group)(start, stop, rows) puts into those of a group."""
+        every = zeros(what, self.numbers.shape, FEWER)
+        for group in self.groups:
+            rows, put = np.zeros((group.nodes.size, every.shape[1])), of(group)
+            self._in_threads(group, lambda start, stop: put(start, stop, rows))
+            every[group.nodes] = rows
+        return every
+
     def points(self):
         """Node marginals of the surrogate's oracle, (n_nodes, n_labels)."""
-        every = zeros("marginals", self.numbers.shape, FEWER)
-        for group in self.groups:
-            parts = np.zeros((group.nodes.size, every.shape[1]))
-            surrogate = as_surrogate(self.tagger.surrogate).for_predictions().over(
-                group.model.outputs)
-            self._in_threads(group, lambda start, stop: _decoding.oracle_points(
-                group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts))
-            every[group.nodes] = parts
-        return every
+        def of(group):
+            surrogate = self.task.surrogate.for_predictions().over(group.model.outputs)
+            return lambda start, stop, parts: _decoding.oracle_points(
+                group.model.features, surrogate, start, stop, group.allowed, RISK_TOL, parts)
+
+        return self._parts("marginals", of)
 
     def least_risk(self):
         """Numbers of the labels of least expected cost. Ties go to the highest score.
 
         With factors, of the labellings that they allow.
         """
-        self.tagger._check_has_distribution("the labels")
         best, _ = self.best()
         if not self.groups:
             return best
@@ -229,7 +235,7 @@ class GraphDecoder:
         labels, every = np.argmin(risks, axis=1), np.arange(len(risks))
         # the adversary makes labels equally risky, up to the oracle's tolerance
         slack = np.zeros(len(risks))
-        if surrogate_name(self.tagger.surrogate) == "max_min":
+        if self.task.surrogate.name == "max_min":
             slack = RISK_TOL * np.repeat(self.X.lengths, self.X.lengths)
         found = np.where(risks[every, best] <= risks[every, labels] + slack, best, labels)
         for group in self.groups:
@@ -250,24 +256,22 @@ class GraphDecoder:
                 found[nodes] = best[nodes] if at_best else labels
         return found
 
-    def scores(self):
-        """Scores of the labels at all nodes, without those of edges."""
-        every = zeros("scores", self.numbers.shape, FEWER)
-        for group in self.groups:
-            parts = np.zeros((group.nodes.size, every.shape[1]))
-            self._in_threads(group, lambda start, stop: _decoding.part_scores(
-                group.model.features, group.model.outputs.layout, start, stop, parts))
-            every[group.nodes] = parts
-        return every
+    def marginals(self):
+        return self._by_class(self.points(), 0.0)
 
-    def names(self, codes):
+    def decision(self):
+        """Scores of the labels at all nodes, without those of edges."""
+        return self._by_class(self._parts("scores", lambda group: partial(
+            _decoding.part_scores, group.model.features, group.model.outputs.layout)), -np.inf)
+
+    def named(self, codes):
         """Labels by their numbers in the rows of the nodes' types, a `Sequences`."""
         found = self.numbers[np.arange(codes.size), codes]
-        return Sequences(self.tagger.classes_[found], self.X.node_offsets)
+        return Sequences(self.fitted.classes_[found], self.X.node_offsets)
 
-    def by_class(self, parts, other):
+    def _by_class(self, parts, other):
         """Numbers of the labels of the nodes' types as rows of all classes, a `Sequences`."""
-        rows = np.full((self.X.n_nodes, self.tagger.classes_.size), other)
+        rows = np.full((self.X.n_nodes, self.fitted.classes_.size), other)
         node, place = np.nonzero(self.numbers >= 0)
         rows[node, self.numbers[node, place]] = parts[node, place]
         return Sequences(rows, self.X.node_offsets)

@@ -1,6 +1,7 @@
 """The task of labels of the nodes of graphs."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
@@ -21,7 +22,7 @@ from fastm4n.outputs.graph_oracles import (
     outputs_by,
 )
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
-from fastm4n.tasks.chain_input import encode
+from fastm4n.tasks.chain_input import distinct, encode
 from fastm4n.tasks.graph_input import (
     Displacements,
     Rows,
@@ -54,6 +55,7 @@ from fastm4n.tasks.graph_model import (
     rows_of_nodes,
     shapes_and_attributes,
 )
+from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import bounded, check_symmetric
 from fastm4n.tasks.merge import merge_graphs
 from fastm4n.tasks.parameters import as_weights, summable
@@ -91,6 +93,9 @@ class GraphTask(Task):
     noun = "graph"
     auto_alpha = 1.0
 
+    def decoder(self, X, allowed=None, factors=None):
+        return GraphDecoder(self, X, allowed, factors)
+
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         """Weights, as views of the rows that the compiled loops read."""
         features = problem.features
@@ -104,26 +109,36 @@ class GraphTask(Task):
             return integrality(problem.pieces.integrality_gaps, problem.weights)
         return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        if y is None:
-            raise ValueError("y is missing: the nodes of each graph need labels.")
-        X = as_graphs(X)
-        labels = as_node_labels(y, X)
-        weights = as_weights(sample_weight, len(X), "graph")
-        graphs = np.repeat(np.arange(len(X)), X.lengths)
-        told = np.array([not is_unlabelled(label) for label in labels], dtype=bool)
-        told &= weights[graphs] > 0
-        types = np.zeros(told.size, dtype=np.intp) if X.node_types is None else X.node_types
-        pairs = {(int(types[node]), labels[node]) for node in np.flatnonzero(told).tolist()}
+    def piece(self, pieces):
+        X = as_graphs(pieces.X)
+        labels = as_node_labels(pieces.y, X)
+        weights = as_weights(pieces.sample_weight, len(X), "graph")
+        if self.pairwise == "attractive":
+            check_not_negative(X)
+        # a node without a label says nothing, and neither does a graph without nodes
+        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        labelled = inner = X
+        if unlabelled.any():
+            labelled, nodes = X.drop_nodes(unlabelled)
+            inner, labels = labelled, [labels[t] for t in nodes]
+        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
+        if kept.size < len(X):
+            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
+            inner, labels = inner[kept], [labels[t] for t in chosen]
+        return SimpleNamespace(
+            X=X, labelled=labelled, inner=inner, labels=labels, weights=weights[kept], kept=kept)
+
+    def census(self, piece):
+        X, labels, types = piece.X, distinct(piece.labels), piece.inner.node_types
+        pairs = {(0, label) for label in labels} if types is None else set(
+            zip(types.tolist(), piece.labels, strict=True))
         same = rows_in_common(X.node_features)
         same["columns of edges"] = None if X.edge_features is None else X.edge_features.shape[1]
         same["types of nodes"] = "none" if X.node_types is None else "given"
         same["types of edges"] = "none" if X.edge_types is None else "given"
         return Census(
-            np.unique(graphs[told]).size, {label for _, label in pairs}, same,
-            {"weight": weights.sum()}, None, number_of(X.node_types), number_of(X.edge_types),
-            pairs)
+            piece.kept.size, labels, same, {"weight": piece.weights.sum()}, None,
+            number_of(X.node_types), number_of(X.edge_types), pairs)
 
     def penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
@@ -181,39 +196,21 @@ class GraphTask(Task):
     def columns(self, X):
         return as_graphs(X, check=False)
 
-    def in_memory(self, pieces, census, one_alpha):
-        X = as_graphs(pieces.X)
-        labels = as_node_labels(pieces.y, X)
-        weights = as_weights(pieces.sample_weight, len(X), "graph")
-        if self.pairwise == "attractive":
-            check_not_negative(X)
-        # a node without a label says nothing, and neither does a graph without nodes
-        unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
-        labelled = X
-        if unlabelled.any():
-            labelled, nodes = X.drop_nodes(unlabelled)
-            labels = [labels[t] for t in nodes]
-        inner = labelled
-        kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
+    def in_memory(self, piece, census, one_alpha):
+        X, inner, kept = piece.X, piece.inner, piece.kept
         if kept.size == 0:
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
-        if kept.size < len(X):
-            chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
-            inner, labels = inner[kept], [labels[t] for t in chosen]
-        weights = summable(weights[kept])
-        n_types, n_edge_types = number_of(X.node_types), number_of(X.edge_types)
-        if census is not None:
-            n_types, n_edge_types = census.n_types, census.n_edge_types
+        weights, census = summable(piece.weights), self.census_of_all(census, piece)
+        n_edge_types = census.n_edge_types
         if self.pairwise == "displacement":
-            classes, codes = as_places(labels, self.grid_shape)
-            node_classes = np.arange(classes.size)[np.newaxis].repeat(n_types, axis=0)
+            classes, codes = as_places(piece.labels, self.grid_shape)
+            node_classes = np.arange(classes.size)[np.newaxis].repeat(census.n_types, axis=0)
         else:
-            classes, node_classes, codes = encoded(
-                labels, inner.node_types, n_types, census)
+            classes, node_classes, codes = encoded(piece.labels, inner.node_types, census)
         shapes, common = shapes_and_attributes(
             self, classes, node_classes, X.node_features.shape[1], n_edge_types,
             0 if X.edge_features is None else X.edge_features.shape[1])
-        check_sizes(step_norms(inner), self.alpha_of(kept.size, census), kept)
+        check_sizes(step_norms(inner), self.alpha_of(census.n_examples), kept)
         check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
@@ -228,9 +225,9 @@ class GraphTask(Task):
             "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
             "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
-            **{name: getattr(labelled, name) for name in (
+            **{name: getattr(piece.labelled, name) for name in (
                 "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
-            "factors": all_contents(labelled.factors, len(labelled)),
+            "factors": all_contents(piece.labelled.factors, len(X)),
         }
         with named(blocks.examples):
             return self.problem_of_blocks(inner, codes, blocks, shapes, common, task)
@@ -442,7 +439,7 @@ class GraphChunks(Chunked):
         if self.is_displaced:
             classes, _ = as_places([], task.grid_shape)
             return classes, np.arange(classes.size)[np.newaxis].repeat(self.n_types, axis=0)
-        classes, self.rank = encode(self.labels.labels, "graphs")
+        classes, self.rank = encode(self.labels.labels, self.labels.labels, "graphs")
         # labels that were met in the same order may come in another one
         self.digest.update(self.rank)
         if self.n_types == 1:

@@ -3,6 +3,7 @@
 import re
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -12,13 +13,14 @@ from fastm4n.base.checks import check_choice
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._graph_factors import contents
 from fastm4n.data._sequences import check_compressed
-from fastm4n.factors import as_factors, factor_scores
+from fastm4n.factors import as_factors, constraints_of, factor_scores
 from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
+from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
-from fastm4n.tasks.parameters import check_lengths, cost_matrix
-from fastm4n.tasks.vectors import VectorTask
+from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix, summable
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 KINDS = ("array", "csr_matrix", "csr_array")
 # what y has of each example
@@ -308,10 +310,84 @@ def check_sets(Y, numbers, constraints):
 # ---------------------------------------------------------------------- the task
 
 
+class LabelSetDecoder(VectorDecoder):
+    """A fitted classifier of label sets at new data.
+
+    Attributes
+    ----------
+    factors : tuple of factors, or None
+        The constraints of the estimator, and the factors of the call.
+    """
+
+    def __init__(self, task, X, factors=None):
+        super().__init__(task, X)
+        n_labels = self.fitted.classes_.size
+        given = () if factors is None else as_factors(factors, n_labels)
+        self.factors = ((task.constraint_factors(n_labels) or ()) + given) or None
+
+    def _over(self, edges, edge_coef, attractive, factors):
+        """Outputs of one example, and their compiled decoder."""
+        labels = np.zeros((1, self.fitted.classes_.size), dtype=np.uint8)
+        _, outputs = self.task.outputs(
+            labels, edges, self.fitted.cost_matrix_, attractive, factors)
+        has_factors = factors is not None and outputs.has_factors
+        return outputs, LabelDecoder(outputs, edge_coef, has_factors)
+
+    @cached_property
+    def model(self):
+        """`_over` of the fitted graph."""
+        fitted = self.fitted
+        return self._over(
+            fitted.edges_, fitted.edge_coef_, fitted.oracle_ == "min_cut", self.factors)
+
+    def best(self):
+        labels, excess = self.model[1].best_sets(self.scores)
+        if self.factors is not None:
+            excess -= factor_scores(self.factors, labels)
+        return labels, np.maximum(excess, 0.0)
+
+    def marginals(self):
+        """Shares of labels and of edges under the oracle's distribution."""
+        outputs, decoder = self.model
+        return decoder.points(
+            self.task.surrogate.for_predictions().over(outputs), self.scores,
+            RISK_TOL * self.fitted.classes_.size)
+
+    def least_risk(self):
+        labels, cost = self.best()[0], self.fitted.cost_matrix_
+        share = self.marginals()[0]
+        off, on = cost[1, 0] * share, cost[0, 1] * (1.0 - share)
+        # the adversary makes labels equally risky, up to the oracle's tolerance
+        slack = RISK_TOL * labels.shape[1]
+        if self.factors is None:
+            return np.where(np.abs(off - on) <= slack, labels, on < off)
+        found = self._over(
+            np.zeros((0, 2), dtype=np.intp), np.zeros(0), False, constraints_of(self.factors)
+        )[1].best_sets(off - on)[0]
+        risks = [np.where(chosen, on, off).sum(axis=1) for chosen in (labels, found)]
+        return np.where((risks[0] <= risks[1] + slack)[:, np.newaxis], labels, found)
+
+    def named(self, codes):
+        return as_indicator(codes, self.fitted._kind, self.fitted._dtype)
+
+    def decision(self):
+        scores, fitted = self.scores, self.fitted
+        if self.factors is None and not len(fitted.edges_):
+            return scores
+        if self.factors is not None or self.task.finds_best(fitted.oracle_):
+            return self.model[1].margins(scores)
+        pairs = np.zeros((fitted.classes_.size,) * 2)
+        pairs[tuple(fitted.edges_.T)] = fitted.edge_coef_
+        return scores + self.best()[0].astype(np.float64) @ (pairs + pairs.T)
+
+
 class LabelSetTask(VectorTask):
     """Sets of labels, and weights of pairs of labels."""
 
-    each = AN_INDICATOR
+    of_what = "label sets"
+
+    def decoder(self, X, factors=None):
+        return LabelSetDecoder(self, X, factors)
 
     def example(self, rng, labels=3, csr=False):
         X, y = self._example_rows(rng, 5, csr), rng.integers(2, size=(5, labels))
@@ -320,12 +396,19 @@ class LabelSetTask(VectorTask):
             y = np.eye(labels, dtype=int)[rng.integers(labels, size=5)]
         return X, y
 
-    def _count(self, census, X, y, weights, kept):
+    def _outputs_of(self, y, X):
+        """What a piece has of the outputs, by name."""
         Y, names, kind, dtype = read_indicator(y)
         check_lengths(X, Y, AN_INDICATOR)
-        census.same.update(
-            {"labels": names, "indicators that are": kind, "indicators of dtype": dtype})
-        census.sums["pairs"] = pair_counts(Y[kept], weights[kept])
+        return dict(Y=Y, names=names, kind=kind, dtype=dtype)
+
+    def census(self, piece):
+        found = super().census(piece)
+        found.same.update({
+            "labels": piece.names, "indicators that are": piece.kind,
+            "indicators of dtype": piece.dtype})
+        found.sums["pairs"] = pair_counts(piece.Y[piece.kept], piece.weights)
+        return found
 
     def _scored(self, problem, numbers):
         n_labels, row = problem.common["classes_"].size, problem.loss.outputs.layout.stride
@@ -342,11 +425,8 @@ class LabelSetTask(VectorTask):
             return {}
         return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
 
-    def in_memory(self, pieces, census, one_alpha):
-        y = pieces.y
-        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
-        Y, names, kind, dtype = read_indicator(y)
-        check_lengths(X, Y, AN_INDICATOR)
+    def in_memory(self, piece, census, one_alpha):
+        X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)
         cost = cost_matrix(self.cost, 2, "values, 0 and 1")
         constraints = self.constraint_factors(Y.shape[1])
         check_sets(Y, kept, constraints)
@@ -356,8 +436,8 @@ class LabelSetTask(VectorTask):
         blocks = self._blocks(X, kept, which.ravel(), weights)
         Y = sets[which.ravel()[blocks.first]]
         common = {
-            **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
-            "_kind": kind, "_dtype": dtype,
+            **self.noted(), "classes_": piece.names, "edges_": edges, "_cost_held": as_kept(cost),
+            "_kind": piece.kind, "_dtype": piece.dtype,
         }
         return self.problem_of_blocks(X, Y, blocks, cost, constraints, common)
 
@@ -366,13 +446,17 @@ class LabelSetTask(VectorTask):
         names, edges = common["classes_"], common["edges_"]
         oracle, outputs = self.outputs(
             Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
-        exact = oracle in ("labels", *EXACT) or self.inference == "exact"
+        exact = self.finds_best(oracle)
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         return self._made(
             X, blocks, self.loss(outputs), common,
             {"classes": names, "edges": edges, "oracle": oracle,
              "constraints": contents(constraints)},
         )
+
+    def finds_best(self, oracle):
+        """Whether best sets of this oracle are best whatever the scores."""
+        return oracle in ("labels", *EXACT) or self.inference == "exact"
 
     def constraint_factors(self, n_labels):
         """The constraints in a tuple, or None."""

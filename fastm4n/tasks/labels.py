@@ -1,21 +1,21 @@
 """Tasks of one label an example: classes, and ordered levels."""
 
-
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from fastm4n.base.checks import check_number
-from fastm4n.base.label_costs import as_kept
+from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
+from fastm4n.outputs._simplex import closed_form
 from fastm4n.tasks.base import Problem
 from fastm4n.tasks.parameters import (
     as_weights,
     canonical,
     check_labels,
-    check_lengths,
     check_norms,
     check_present,
     cost_matrix,
@@ -38,7 +38,7 @@ from fastm4n.tasks.pieces import (
     in_memory,
     n_bytes,
 )
-from fastm4n.tasks.vectors import VectorTask, validated
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask, validated
 
 # labels of these kinds of dtypes are the same ones whatever the dtype
 _KINDS = {"U": "strings", "S": "bytes", "b": "booleans", "i": "integers", "u": "integers",
@@ -62,9 +62,44 @@ def _classes_of(y):
     return np.unique(y, return_inverse=True)
 
 
+class SimplexDecoder(VectorDecoder):
+    """A fitted classifier of single labels at new data."""
+
+    def best(self):
+        return np.argmax(self.scores, axis=1), None
+
+    def marginals(self):
+        """The maximiser of the surrogate's oracle: a distribution over the classes."""
+        surrogate, costs = self.task.surrogate, self.fitted._cost_table
+        if surrogate.name == "log":
+            return softmax(self.scores / surrogate.temperature)[0]
+        cost = closed_form(costs)
+        if cost == "zero_one":
+            return max_min_zero_one(self.scores)[0]
+        if cost == "absolute":
+            return max_min_absolute(self.scores)[0]
+        return max_min_game(self.scores, self.fitted.cost_matrix_)[0]
+
+    def least_risk(self):
+        if self.scores.shape[0] == 0:
+            return self.best()[0]
+        mu = self.marginals()
+        if name_of(self.fitted._cost_table) == "zero_one":
+            return np.argmax(mu, axis=1)
+        return np.argmin(mu @ self.fitted.cost_matrix_, axis=1)
+
+    def named(self, codes):
+        return self.fitted.classes_[codes]
+
+    def decision(self):
+        scores = self.scores
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
 class LabelTask(VectorTask):
     """One of k labels."""
 
+    of_what = "the classes"
     oracle_warm_start = True
     is_ordered = False
 
@@ -102,19 +137,25 @@ class LabelTask(VectorTask):
     def stored(X, y, folder):
         return rows_from_batches([X], folder), y
 
-    def _count(self, census, X, y, weights, kept):
-        same = census.same
-        same["levels"] = self._levels_of(y)
-        if same["levels"] is None:
+    def decoder(self, X):
+        return SimplexDecoder(self, X)
+
+    def _read(self, X, y):
+        levels = self._levels_of(y)
+        X, y = validated(self.bare, X, y)
+        return X, dict(y=y, levels=levels)
+
+    def census(self, piece):
+        found, y = super().census(piece), piece.y
+        if piece.levels is None:
             check_labels(y)
-        y = column_or_1d(y, warn=True)
-        check_lengths(X, y)
-        same["labels that are"] = _KINDS.get(y.dtype.kind, y.dtype.name)
-        if same["levels"] is not None:
+        else:
             check_present(y)
-        census.labels, numbers = np.unique(y[kept], return_inverse=True)
-        census.mass = np.bincount(
-            numbers, weights=weights[kept], minlength=census.labels.size)
+        found.same.update({
+            "levels": piece.levels, "labels that are": _KINDS.get(y.dtype.kind, y.dtype.name)})
+        found.labels, codes = _classes_of(y[piece.kept])
+        found.mass = np.bincount(codes, weights=piece.weights, minlength=found.labels.size)
+        return found
 
     def _encode(self, y, kept, census=None):
         """classes_, and the index in it of each label among the samples kept."""
@@ -198,13 +239,10 @@ class LabelTask(VectorTask):
         weights = summable(weights * self._class_weights(classes, labels, weights, census)[labels])
         return classes, kept, labels, weights
 
-    def in_memory(self, pieces, census, one_alpha):
-        X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
-        levels = None if census is not None else self._levels_of(y)
-        X, y = validated(self.bare, X, y)
-        self._check_square(X)
-        weights = self._weights(X, sample_weight)
-        classes, kept, labels, weights = self._labelled(y, weights, levels, census)
+    def in_memory(self, piece, census, one_alpha):
+        X, levels = piece.X, None if census is not None else piece.levels
+        classes, kept, labels, weights = self._labelled(
+            piece.y, piece.weights_of_all, levels, census)
         cost = cost_matrix(self.cost, classes.size)
         if not self.is_ordered and levels is None:  # else there are levels
             warn_of_order(self.cost, classes)

@@ -1,36 +1,148 @@
 """Tasks of permutations: rankings, and matchings with features of pairs."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
 
 from fastm4n.base.label_costs import as_kept
-from fastm4n.data._rankings import read_rankings
+from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates import as_surrogate, surrogate_name
-from fastm4n.tasks.base import Blocks, Census, Problem, Task, quarters
-from fastm4n.tasks.kernels import checked_diagonal, gram_matrix, kernel_parameters, named_kernel
+from fastm4n.tasks.base import Blocks, Census, Decoder, Problem, Task, quarters
+from fastm4n.tasks.kernels import (
+    add_expansion,
+    checked_diagonal,
+    gram_matrix,
+    kernel_parameters,
+    named_kernel,
+)
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
     RISK_TOL,
     as_weights,
-    check_lengths,
     check_norms,
     cost_matrix,
     not_finite,
     summable,
 )
-from fastm4n.tasks.vectors import VectorTask
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask
+
+
+class PermutationDecoder(Decoder):
+    """Base of the decoders of permutations.
+
+    `each(function)` calls function(scores) on scores of shape (n, M, M), for n examples of one
+    size, and returns the results of all examples.
+    """
+
+    def best(self):
+        return self.each(best_permutations), None
+
+    def marginals(self):
+        return self.each(self._distribution)
+
+    def least_risk(self):
+        return self.each(self._least_risk)
+
+    def _distribution(self, scores):
+        """Marginals of the oracle, (n, M, M): the CRF's, or those of the max-min game."""
+        if self.task.surrogate.name == "log":
+            return permutation_marginals(scores / self.task.surrogate.temperature)[0]
+        M = scores.shape[1]
+        if self.task.cost_scale == "sum":
+            # the game of mean costs has the same optima as that of their sum, over M
+            scores = scores / max(1, M)
+        return max_min_permutation(scores, self._costs(M), tol=RISK_TOL)[0]
+
+    def _costs(self, M):
+        """The costs of examples of one size, possibly larger than in the fit."""
+        costs = self.fitted._cost_table
+        if M <= costs.shape[0]:
+            return np.ascontiguousarray(costs[:M, :M])
+        if not isinstance(self.task.cost, str):
+            raise ValueError(
+                f"X has an example of {M} rows, but cost is a matrix for {costs.shape[0]}; predict "
+                "with decode='map'.")
+        return np.ascontiguousarray(cost_matrix(self.task.cost, M, "columns"))
+
+    def _least_risk(self, scores):
+        """Permutations of least expected cost. Ties go to the highest score."""
+        M = scores.shape[1]
+        risks = self._distribution(scores) @ self._costs(M) / max(1, M)
+        places = linear_assignment(risks)[1]
+        first = best_permutations(scores)
+        rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
+        # the adversary makes permutations equally risky, up to the oracle's tolerance
+        level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
+        return np.where(level[:, np.newaxis], first, places)
+
+
+class RankingDecoder(PermutationDecoder, VectorDecoder):
+    """A fitted ranker at new data."""
+
+    def each(self, function):
+        return function(self.decision())
+
+    def decision(self):
+        M = self.fitted.items_.size
+        return self.scores.reshape(-1, M, M)
+
+    def named(self, codes):
+        form, items = self.fitted.form_, self.fitted.items_
+        if form == "ranks":
+            return codes + self.fitted._base
+        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, items)
+
+
+class MatchingDecoder(PermutationDecoder):
+    """A fitted matcher at new examples."""
+
+    def __init__(self, task, X):
+        super().__init__(task)
+        self.is_array = isinstance(X, np.ndarray) and X.dtype != object
+        fitted, (values, sizes) = self.fitted, as_pairs(X)
+        task.check_n_features(values)
+        if hasattr(fitted, "coef_"):
+            scores = values @ fitted.coef_
+        else:
+            support = np.flatnonzero(fitted.dual_coef_)
+            scores = add_expansion(
+                fitted, values, fitted.X_fit_[support], fitted.dual_coef_[support],
+                np.zeros(values.shape[0]))
+        self.sizes, parts = sizes, np.split(scores, np.cumsum(sizes**2)[:-1])
+        self.scores = [
+            part.reshape(size, size) for part, size in zip(parts, sizes, strict=True)]
+
+    def each(self, function):
+        results = [None] * len(self.scores)
+        for size in np.unique(self.sizes):
+            chosen = np.flatnonzero(self.sizes == size)
+            batch = np.stack([self.scores[b] for b in chosen])
+            for b, result in zip(chosen, function(batch), strict=True):
+                results[b] = result
+        return self._shaped(results)
+
+    def _shaped(self, parts):
+        """One array if X is one, or the list."""
+        return np.stack(parts) if self.is_array else parts
+
+    def decision(self):
+        return self._shaped(self.scores)
+
+    def named(self, codes):
+        return codes
 
 
 class PermutationTask(Task):
     """Base of the tasks whose outputs are permutations."""
+
+    of_what = "permutations"
 
     def _loss_of(self, places, sizes, cost):
         """The surrogate over these permutations."""
@@ -48,7 +160,8 @@ class PermutationTask(Task):
 class RankingTask(PermutationTask, VectorTask):
     """Rankings of the same items."""
 
-    each = "a ranking"
+    def decoder(self, X):
+        return RankingDecoder(self, X)
 
     def _coef_shape(self, n_scores, n_features):
         M = math.isqrt(n_scores)
@@ -58,10 +171,18 @@ class RankingTask(PermutationTask, VectorTask):
         X = self._example_rows(rng, 5, csr)
         return X, np.array([rng.permutation(3) for _ in range(5)])
 
-    def _count(self, census, X, y, weights, kept):
+    def _outputs_of(self, y, X):
+        """What a piece has of the outputs, by name."""
         places, items, form, base = read_rankings(y, self.form)
-        check_lengths(X, places, "a ranking")
-        census.same.update({"items": items, "rankings in the form": form, "ranks from": base})
+        if places.shape[0] != X.shape[0]:
+            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
+        return dict(places=places, items=items, form=form, base=base)
+
+    def census(self, piece):
+        found = super().census(piece)
+        found.same.update({
+            "items": piece.items, "rankings in the form": piece.form, "ranks from": piece.base})
+        return found
 
     def fitted(self, problem, *args, **options):
         """As in `Task`: scores are matrices, row after row."""
@@ -71,25 +192,20 @@ class RankingTask(PermutationTask, VectorTask):
             for name, rows in super().fitted(problem, *args, **options).items()
         }
 
-    def in_memory(self, pieces, census, one_alpha):
-        y = pieces.y
-        X, kept, weights = self._read(pieces.X, y, pieces.sample_weight)
-        places, items, form, base = read_rankings(y, self.form)
-        if places.shape[0] != X.shape[0]:
-            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
-        M = items.size
+    def in_memory(self, piece, census, one_alpha):
+        kept, M = piece.kept, piece.items.size
         if M < 2:
             raise ValueError("y ranks one item only; a ranker needs at least two.")
         cost = cost_matrix(self.cost, M, "items")
-        rankings, outputs = np.unique(places[kept], axis=0, return_inverse=True)
-
-        blocks = self._blocks(X, kept, outputs.ravel(), weights)
+        rankings, outputs = np.unique(piece.places[kept], axis=0, return_inverse=True)
+        blocks = self._blocks(piece.X, kept, outputs.ravel(), summable(piece.weights))
         rankings = rankings[outputs.ravel()[blocks.first]]
         loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost)
         return self._made(
-            X, blocks, loss,
-            {"items_": items, "form_": form, "_base": base, "_cost_held": as_kept(cost)},
-            {"items": items, "cost_scale": self.cost_scale},
+            piece.X, blocks, loss,
+            {"items_": piece.items, "form_": piece.form, "_base": piece.base,
+             "_cost_held": as_kept(cost)},
+            {"items": piece.items, "cost_scale": self.cost_scale},
         )
 
 
@@ -97,6 +213,9 @@ class MatchingTask(PermutationTask):
     """Permutations whose scores come from features of pairs."""
 
     noun = "example"
+
+    def decoder(self, X):
+        return MatchingDecoder(self, X)
 
     def naming(self, problem):
         return named_kernel(self.kernel)
@@ -107,20 +226,21 @@ class MatchingTask(PermutationTask):
         y = [rng.permutation(size) for size in sizes]
         return (X, y) if sizes_differ else (np.array(X), np.array(y))
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        if y is None:
-            raise ValueError("y is missing: each example needs a matching.")
-        values, sizes = as_pairs(X)
-        as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = weights > 0
-        same = {"columns": values.shape[1]}
+    def piece(self, pieces):
+        values, sizes = as_pairs(pieces.X)
+        places = as_matchings(pieces.y, sizes)
+        weights = as_weights(pieces.sample_weight, sizes.size, "example")
+        kept = np.flatnonzero(weights)
+        return SimpleNamespace(
+            values=values, sizes=sizes, places=places, weights=weights[kept], kept=kept)
+
+    def census(self, piece):
+        sizes, same = piece.sizes, {"columns": piece.values.shape[1]}
         if not isinstance(self.cost, str):
             same["sizes"] = np.unique(sizes)
         return Census(
-            int(kept.sum()), None, same, {"weight": weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
+            piece.kept.size, None, same, {"weight": piece.weights.sum()},
+            size=int(sizes[piece.kept].max(initial=0)))
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         if self.kernel == "linear":
@@ -129,17 +249,13 @@ class MatchingTask(PermutationTask):
         p = np.repeat(problem.weights / alpha, outputs.layout.sizes())
         return {"dual_coef_": p * (outputs.truth() - mu)}
 
-    def in_memory(self, pieces, census, one_alpha):
-        y, sample_weight = pieces.y, pieces.sample_weight
-        values, sizes = as_pairs(pieces.X)
-        places = as_matchings(y, sizes)
-        weights = as_weights(sample_weight, sizes.size, "example")
-        kept = np.flatnonzero(weights)
+    def in_memory(self, piece, census, one_alpha):
+        values, sizes, places, kept = piece.values, piece.sizes, piece.places, piece.kept
         starts = np.concatenate([[0], np.cumsum(sizes**2)])
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
-        weights = summable(weights[kept])
+        weights = summable(piece.weights)
         blocks = Blocks.of(
             sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
         if not isinstance(self.cost, str) and (sizes != sizes[0]).any():
@@ -152,8 +268,9 @@ class MatchingTask(PermutationTask):
         loss = self._loss_of(
             np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
         features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
-        if census is not None and census.size > len(cost):
-            cost = cost_matrix(self.cost, census.size, "columns")
+        size = self.census_of_all(census, piece).size
+        if size > len(cost):
+            cost = cost_matrix(self.cost, size, "columns")
         common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
@@ -195,29 +312,6 @@ class MatchingTask(PermutationTask):
 def best_permutations(scores):
     """Positions of the items in the permutations of largest score, (n, M) of scores (n, M, M)."""
     return linear_assignment(scores, maximize=True)[1]
-
-
-def distribution(estimator, scores, cost):
-    """Marginals of an estimator's oracle, (n, M, M): the CRF's, or those of the max-min game."""
-    if surrogate_name(estimator.surrogate) == "log":
-        return permutation_marginals(scores / as_surrogate(estimator.surrogate).temperature)[0]
-    estimator._check_has_distribution("permutations")
-    if estimator.cost_scale == "sum":
-        # the game of mean costs has the same optima as that of their sum, over M
-        scores = scores / max(1, scores.shape[1])
-    return max_min_permutation(scores, cost, tol=RISK_TOL)[0]
-
-
-def least_risk(marginals, scores, cost):
-    """Permutations of least expected cost. Ties go to the highest score."""
-    M = scores.shape[1]
-    risks = marginals @ cost / max(1, M)
-    places = linear_assignment(risks)[1]
-    first = best_permutations(scores)
-    rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
-    # the adversary makes permutations equally risky, up to the oracle's tolerance
-    level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
-    return np.where(level[:, np.newaxis], first, places)
 
 
 def as_pairs(X):

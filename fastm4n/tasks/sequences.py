@@ -1,6 +1,7 @@
 """The task of sequences of labels: problems, by chains or automata."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
@@ -24,6 +25,7 @@ from fastm4n.tasks.chain_input import (
     as_masks,
     as_states,
     automaton_of,
+    check_constraints,
     check_size,
     columns_of,
     distinct,
@@ -38,6 +40,7 @@ from fastm4n.tasks.chain_input import (
     tokens_of,
     without_zeros,
 )
+from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
     WeightsOfPairs,
     as_transitions,
@@ -238,6 +241,30 @@ class SequenceTask(Task):
     def _scored(self):
         return as_transitions(self.transitions)
 
+    def features_of(self, X, lengths=None):
+        """X of predictions with features instead of attributes."""
+        return made(
+            *tokens_of(X, lengths), vars(self.estimator).get("vectorizer_"), f"this {self.taker}")
+
+    def sequences(self, X, lengths=None):
+        """X of predictions, validated."""
+        X = as_features(self.features_of(X, lengths), lengths, self.estimator.n_features_in_)
+        self.check_n_features(X.values)
+        return X
+
+    def decoder(self, X, lengths=None, constraints=None, allowed=None, allowed_transitions=None):
+        X = self.sequences(X, lengths)
+        constraints = self.constraints if constraints is None else constraints
+        check_constraints(constraints, None)
+        transitions = (
+            self.allowed_transitions if allowed_transitions is None else allowed_transitions)
+        if constraints is None and allowed is None and not hasattr(self.estimator, "ngrams_"):
+            return ChainDecoder(self, X, transitions)
+        labels = self.estimator.classes_.tolist()
+        return AutomatonDecoder(
+            self, X, transitions, as_automaton(constraints, labels),
+            as_masks(allowed, X, len(labels), lengths))
+
     def read(self, X, lengths, census=None):
         """X with features instead of attributes."""
         if census is not None:
@@ -326,20 +353,25 @@ class SequenceTask(Task):
         return X if values is X.values else Sequences(values, X.offsets), {
             "vectorizer_": vectorizer}
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        if y is None:
-            raise ValueError("y is missing: each sequence needs its labels.")
-        X = as_features(X, None)
-        labels = as_labels(y, X, None)
-        weights = as_weights(sample_weight, len(X), "sequence")
-        counts = (weights > 0) & (X.lengths > 0)
-        if not counts.all():
-            of_positions = np.repeat(counts, X.lengths).tolist()
-            labels = [label for label, kept in zip(labels, of_positions, strict=True) if kept]
+    def piece(self, pieces):
+        lengths = pieces.lengths
+        X = as_features(pieces.X, lengths)
+        labels = as_labels(pieces.y, X, lengths)
+        weights = as_weights(pieces.sample_weight, len(X), "sequence")
+        kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
+        # what is left out is skipped, not copied without: X may be that of several fits at a time
+        positions, offsets = None, X.offsets
+        if kept.size < len(X):
+            positions, offsets = taken(X.offsets, kept)
+            labels = [labels[t] for t in positions.tolist()]
+        return SimpleNamespace(
+            X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
+            offsets=offsets, lengths=lengths, allowed=pieces.allowed)
+
+    def census(self, piece):
         return Census(
-            int(counts.sum()), distinct(labels), rows_in_common(X.values),
-            {"weight": weights.sum()})
+            piece.kept.size, distinct(piece.labels), rows_in_common(piece.X.values),
+            {"weight": piece.weights.sum()})
 
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
@@ -361,29 +393,20 @@ class SequenceTask(Task):
         sample = Sample(lengths.size, R, lengths, selected, ngrams)
         return self.penalty_of(families, sample=sample)
 
-    def in_memory(self, pieces, census, one_alpha):
-        y, lengths = pieces.y, pieces.lengths
-        X = as_features(pieces.X, lengths)
+    def in_memory(self, piece, census, one_alpha):
+        X, kept, positions = piece.X, piece.kept, piece.positions
         selected = selected_columns(self._scored.features, X.values.shape[1])
-        labels = as_labels(y, X, lengths)
-        weights = as_weights(pieces.sample_weight, len(X), "sequence")
-        kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
-        # what is left out is skipped, not copied without: X may be that of several fits at a time
-        part, positions, offsets = None, None, X.offsets
-        if kept.size < len(X):
-            part, (positions, offsets) = kept, taken(X.offsets, kept)
-            labels = [labels[t] for t in positions.tolist()]
-        weights = summable(weights[kept])
-        classes, codes = encode(labels, census=census)
+        weights, census = summable(piece.weights), self.census_of_all(census, piece)
+        classes, codes = encode(piece.labels, census.labels)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
-        within = SequenceConstraints(self, X, kept, codes, classes, pieces.allowed, lengths)
-        alpha = self.alpha_of(kept.size, census)
+        within = SequenceConstraints(self, X, kept, codes, classes, piece.allowed, piece.lengths)
+        alpha = self.alpha_of(census.n_examples)
         check_size(X, alpha, kept)
-        blocks = Blocks.of(
-            len(X), kept, weights, *merge_sequences(X, within.contents(codes), weights, part))
+        blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
+            X, within.contents(codes), weights, None if positions is None else kept))
         values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self.resolved_penalty(
@@ -398,7 +421,7 @@ class SequenceTask(Task):
             alpha)
         if "used" in held:
             held["used"] = within.used(held["used"])
-        codes = Sequences(codes, offsets)[blocks.first]
+        codes = Sequences(codes, piece.offsets)[blocks.first]
         outputs = within.outputs(codes, cost, blocks, held.get("used"))
         loss = self.loss(outputs)
         features = ChainFeatures(
@@ -478,7 +501,7 @@ class SequenceChunks(Chunked):
         self.lengths = lengths[self.kept]
         # where the labels of each block are
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.alpha = task.alpha_of(self.weights.size, census)
+        self.alpha = task.alpha_of(self.weights.size)
 
     def _piece(self, start, stop):
         """The sequences start ... stop - 1 that count, in memory, and their numbers."""
@@ -506,7 +529,8 @@ class SequenceChunks(Chunked):
                 self.labels = LabelFile(self.store)
             self.stream(self.offsets, lambda a, b: self._look(a, b, data_bytes))
         sizes = np.concatenate(data_bytes)
-        classes, self.rank = encode(self.labels.labels, census=self.census)
+        labels, known = self.labels.labels, None if self.census is None else self.census.labels
+        classes, self.rank = encode(labels, labels if known is None else known)
         self.n_labels = R = classes.size
         self.cost = cost_matrix(task.cost, R)
         resolved = task.resolved_penalty(

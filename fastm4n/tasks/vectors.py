@@ -1,9 +1,13 @@
 """Tasks of one vector x an example: linear weights or a kernel."""
 
+from functools import cached_property
+from types import SimpleNamespace
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
@@ -12,13 +16,19 @@ from fastm4n.tasks.base import (
     MISSING,
     Blocks,
     Census,
+    Decoder,
     Problem,
     Task,
     parameters_of,
     quarters,
     rows_in_common,
 )
-from fastm4n.tasks.kernels import kernel_features, kernel_parameters, named_kernel
+from fastm4n.tasks.kernels import (
+    add_expansion,
+    kernel_features,
+    kernel_parameters,
+    named_kernel,
+)
 from fastm4n.tasks.merge import merge_examples
 from fastm4n.tasks.parameters import (
     canonical,
@@ -28,8 +38,10 @@ from fastm4n.tasks.parameters import (
     frozen_copy,
     is_frozen,
     placed,
-    summable,
 )
+
+# examples for each that has coefficients, from which on columns of a kernel are worth copying
+MANY_ZEROS = 8
 
 
 def validated(estimator, X, *y, reset=True):
@@ -54,17 +66,51 @@ def validated(estimator, X, *y, reset=True):
     return (rows, *found[1:]) if y else rows
 
 
+class VectorDecoder(Decoder):
+    """A fitted estimator at vectors.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_samples, n_scores)
+    """
+
+    def __init__(self, task, X):
+        super().__init__(task)
+        self.scores = self._scores(X)
+
+    def _scores(self, X):
+        fitted, kernel = self.fitted, self.task.kernel
+        X = validated(fitted, X, reset=False)
+        intercept = np.ravel(fitted.intercept_)
+        refuse_beyond_memory(
+            f"the scores of {X.shape[0]} samples, {intercept.size} each,",
+            8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
+        if hasattr(fitted, "coef_"):
+            scores = X @ fitted.coef_.reshape(intercept.size, -1).T
+            return np.asarray(scores, dtype=np.float64) + intercept
+        beta = fitted.dual_coef_.reshape(-1, intercept.size)
+        support = np.flatnonzero(beta.any(axis=1))
+        if kernel == "precomputed":
+            # a copy of columns takes longer than products with zeros, unless nearly all are zero
+            is_sparse = MANY_ZEROS * support.size < beta.shape[0]
+            return (X[:, support] @ beta[support] if is_sparse else X @ beta) + intercept
+        beta = beta[support]
+        scores = np.tile(intercept, (X.shape[0], 1))
+        return add_expansion(fitted, X, fitted.X_fit_[support], beta, scores)
+
+    def decision(self):
+        return self.scores
+
+
 class VectorTask(Task):
     """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
 
-    # what y has of each example, in words
-    each = "a label"
-
-    def __init__(self, estimator):
-        super().__init__(estimator)
-        # an estimator that is not fitted, for what validation notes
-        self.bare = type(estimator).__new__(type(estimator))
-        vars(self.bare).update(parameters_of(estimator))
+    @cached_property
+    def bare(self):
+        """An estimator that is not fitted, for what validation notes."""
+        bare = type(self.estimator).__new__(type(self.estimator))
+        vars(bare).update(parameters_of(self.estimator))
+        return bare
 
     def noted(self):
         """Fitted attributes from the validation of X."""
@@ -81,18 +127,33 @@ class VectorTask(Task):
     def naming(self, problem):
         return named_kernel(self.kernel)
 
-    def census(self, X, y, sample_weight=None):
-        """The `Census` of a piece."""
-        X = validated(self.bare, X)
-        weights = check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    def piece(self, pieces):
+        X, outputs = self._read(pieces.X, pieces.y)
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' needs a square X, one row and column per sample, got "
+                f"shape {X.shape}."
+            )
+        weights = np.ones(X.shape[0])
+        if pieces.sample_weight is not None:
+            weights = check_weights(
+                _check_sample_weight(pieces.sample_weight, X, dtype=np.float64))
         kept = np.flatnonzero(weights)
+        return SimpleNamespace(
+            X=X, kept=kept, weights=weights[kept], weights_of_all=weights, **outputs)
+
+    def _read(self, X, y):
+        """X, canonical, and what `_outputs_of` has of y."""
         if y is None:
-            raise ValueError(f"y is missing: each example needs {self.each}.")
-        same = rows_in_common(X)
+            raise ValueError(
+                f"{self.taker} requires y to be passed, but the target y is None.")
+        X = validated(self.bare, X)
+        return X, self._outputs_of(y, X)
+
+    def census(self, piece):
+        same = rows_in_common(piece.X)
         same["feature names"] = getattr(self.bare, "feature_names_in_", None)
-        found = Census(kept.size, None, same, {"weight": weights.sum()})
-        self._count(found, X, y, weights, kept)
-        return found
+        return Census(piece.kept.size, None, same, {"weight": piece.weights.sum()})
 
     def _example_rows(self, rng, n, csr):
         """Two features of n examples, or their Gram matrix."""
@@ -100,29 +161,6 @@ class VectorTask(Task):
         if csr:
             return sparse.csr_array(X)
         return X @ X.T + np.eye(n) if self.kernel == "precomputed" else X
-
-    def _read(self, X, y, sample_weight):
-        """X, canonical, the examples that count, and their weights."""
-        if y is None:
-            raise ValueError(
-                f"{self.taker} requires y to be passed, but the target y is None.")
-        X = validated(self.bare, X)
-        self._check_square(X)
-        weights = self._weights(X, sample_weight)
-        kept = np.flatnonzero(weights)
-        return X, kept, summable(weights[kept])
-
-    def _weights(self, X, sample_weight):
-        if sample_weight is None:
-            return np.ones(X.shape[0])
-        return check_weights(_check_sample_weight(sample_weight, X, dtype=np.float64))
-
-    def _check_square(self, X):
-        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"kernel='precomputed' needs a square X, one row and column per sample, got "
-                f"shape {X.shape}."
-            )
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         if intercepts is None:

@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.research.theory._factors import FactorFeatures
 from fastm4n.research.theory._label_sets import LabelSetFactors
-from fastm4n.tasks.chain_input import as_features, as_labels, columns_of
+from fastm4n.tasks.chain_input import as_labels, columns_of
 from fastm4n.tasks.label_sets import read_indicator
 from fastm4n.tasks.vectors import validated
 
@@ -42,8 +42,7 @@ class ReadModel:
         self.model, self.kind = model, readable(model)
         R = model.classes_.size
         if self.kind == "sequences":
-            X = as_features(model._features(X, lengths), lengths, model.n_features_in_)
-            model._check_n_features(X.values)
+            X = model._fitted_task().sequences(X, lengths)
             columns = getattr(model, "transition_features_", None)
             self.X = X
             self.factors = FactorFeatures(

@@ -172,7 +172,7 @@ def margins_of(read: Any, codes: Any, loss: str) -> Any:
 
 
 def _of_labels(read, codes, loss):
-    scores = read.model._scores(read.X)
+    scores = read.model._decoder(read.X).scores
     n, k = scores.shape
     cost = read.model.cost_matrix_ if loss != "zero_one" else 1.0 - np.eye(k)
     others = np.tile(np.arange(k), (n, 1))[np.arange(k) != codes[:, np.newaxis]].reshape(n, k - 1)
@@ -187,7 +187,7 @@ def _of_sets(read, codes, loss):
     model = read.model
     k = model.classes_.size
     lists = flips(
-        model._scores(read.X), codes.reshape(-1, k), model.edges_, model.edge_coef_,
+        model._decoder(read.X).scores, codes.reshape(-1, k), model.edges_, model.edge_coef_,
         model.cost_matrix_)
     costs, gaps = zip(*lists, strict=True)
     costs = [each / k if loss == "mean" else each for each in costs]
@@ -218,7 +218,7 @@ def _of_chains(read, codes, loss):
     scale = np.ones(len(X)) if loss != "mean" else 1.0 / np.maximum(lengths, 1)
     longest = max(1, int(lengths.max())) if loss == "sum" else 1
     max_loss = 1.0 if loss == "zero_one" else float(cost.max() * longest)
-    decoder, truths = ChainDecoder(model, X), np.split(codes, X.offsets[1:-1])
+    decoder, truths = ChainDecoder(model._fitted_task(), X), np.split(codes, X.offsets[1:-1])
     if levels.max() <= MOST_LEVELS and np.allclose(levels * unit, cost, rtol=1e-12, atol=0.0):
         lists = [np.zeros(0)] * len(X)
         for i, unary, pairwise in decoder.chains():
