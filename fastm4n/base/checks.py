@@ -7,12 +7,19 @@ import inspect
 import math
 import numbers
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from typing import Any, Self
+
+
+@cache
+def one_of(make):
+    """What make() gives, one and the same object at each call."""
+    return make()
 
 
 def check_choice(name, value, choices):

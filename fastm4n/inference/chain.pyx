@@ -11,6 +11,7 @@ from fastm4n.base.interrupts cimport fastm4n_look, look, look_at, raise_set
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference._simplex cimport centre, zero_one_game
 
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.checks import refuse_where
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference._forest import common_scores
@@ -1571,10 +1572,7 @@ def chain_entropy(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     scores = np.where(np.isfinite(batch.unary), batch.unary, 0.0)
     pair = np.where(np.isfinite(pair), pair, 0.0)
     # summed sequence by sequence: large scores of one leave the others their digits
-    expected = np.zeros(batch.n_sequences)
-    filled = np.flatnonzero(np.diff(batch.offsets))
-    if filled.size:
-        expected[filled] = np.add.reduceat((nodes * scores).sum(axis=1), batch.offsets[filled])
+    expected = sums_of((nodes * scores).sum(axis=1), np.diff(batch.offsets))
     if batch.single:
         return max(0.0, float(log_z - expected[0] - np.sum(edges * pair)))
     return np.maximum(0.0, log_z - expected - (edges * pair).sum(axis=(1, 2)))

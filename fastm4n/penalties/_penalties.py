@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fastm4n.base.checks import NamesParameters, is_number
+from fastm4n.base.checks import NamesParameters, is_number, one_of
 from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
@@ -443,15 +442,10 @@ class Group(_Penalty):
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
-@cache
-def _named(name):
-    return NAMES[name]()
-
-
 def as_penalty(penalty):
     """The penalty object of the parameter `penalty`, one and the same for a name."""
     if isinstance(penalty, str) and penalty in NAMES:
-        return _named(penalty)
+        return one_of(NAMES[penalty])
     if not isinstance(penalty, _Penalty):
         raise ValueError(
             "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "

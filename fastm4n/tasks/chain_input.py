@@ -7,6 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.automata import Automaton
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.checks import check_choice, is_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
@@ -243,9 +244,8 @@ def check_size(X, alpha, numbers, names=None):
 
     Errors call them by their numbers, or by `names`.
     """
-    filled, sums = np.flatnonzero(X.lengths), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
-        sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
+        sums = sums_of(row_norms(X.values, 0.0), X.lengths)
         # what a step of a whole sequence changes w by, at most
         norms = X.lengths[numbers] * sums[numbers]
     names = numbers if names is None else names
