@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fastm4n.base.checks import NamesParameters, is_number, one_of
+from fastm4n.base.checks import NamesParameters, is_number, one_of, refuse_where
 from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
@@ -51,12 +51,9 @@ def as_bounds(name, bounds, shape, coef="coef_"):
     both = []
     for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
         given = _as_floats(f"{name}: {side}", none if bound is None else bound, " or None")
-        wrong = np.argwhere(np.isnan(given) | (given == -none))
-        if len(wrong):
-            place = tuple(map(int, wrong[0]))
-            raise ValueError(
-                f"{name}: {side}{list(place) or ''} is {given[place]:g}, no {side} bound. For "
-                f"none, pass {none:g} or None.")
+        refuse_where(
+            np.isnan(given) | (given == -none), f"{name}: {side}", given,
+            f"for no {side} bound pass {none:g} or None.")
         both.append(_broadcast(f"{name}: {side}", given, shape, coef))
     lower, upper = both
     crossed = np.argwhere(lower > upper)
@@ -229,11 +226,8 @@ class _Penalty(NamesParameters, BaseEstimator):
             if isinstance(getattr(self, "weights", None), dict):
                 of += f"[{name!r}]"
             array = _as_floats(of, value, " or a dict of them")
-            wrong = np.argwhere(~np.isfinite(array) | (array < 0.0))
-            if len(wrong):
-                place = tuple(map(int, wrong[0]))
-                raise ValueError(
-                    f"{of}{list(place) or ''} is {array[place]:g}, but must be finite and >= 0.")
+            refuse_where(
+                ~np.isfinite(array) | (array < 0.0), of, array, "weights must be finite and >= 0.")
             out[name] = self._spread(of, ratio * array, name, shape)
         return out
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastm4n.base.arrays import sums_of
+from fastm4n.base.checks import check_scores, refuse_where
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.outputs._graph import numbers_of_edge
 from fastm4n.outputs.graph_oracles import graph_outputs, graph_with_cycle, outputs_by
@@ -138,25 +139,19 @@ class GraphBatch:
     def _check_numbers(self, name, values):
         most = float(np.abs(values).max(initial=0.0))  # NaN if one is
         if not most < np.inf:
-            bad = np.isnan(values) | (values == np.inf)
-            if bad.any():
-                raise ValueError(
-                    f"{_place(name, bad)} is {values[bad].flat[0]}: scores must be finite, or -inf "
-                    "for forbidden labels.")
+            check_scores(name, values)
             most = float(np.abs(values).max(initial=0.0, where=values > -np.inf))
         if most * max(1, self.n_nodes + len(self.edges)) > LARGEST:
-            bad = (np.abs(values) >= most) & (values > -np.inf)
-            raise ValueError(
-                f"{_place(name, bad)} is {values[bad].flat[0]:g}: sums of such scores overflow "
-                "float64. Divide them by a number.")
+            refuse_where(
+                (np.abs(values) >= most) & (values > -np.inf), name, values,
+                "sums of such scores overflow float64. Divide them by a number.")
 
     def _check_forbidden(self, is_possible):
         """Refuse scores of -inf unless they are possible."""
         for name, values in ((self.names.scores, self.scores), ("pairwise", self.given_pairs)):
-            bad = values == -np.inf
-            if not is_possible and bad.any():
-                raise ValueError(
-                    f"{_place(name, bad)} is -inf: forbidden labels need surrogate='log' and "
+            if not is_possible:
+                refuse_where(
+                    values == -np.inf, name, values, "forbidden labels need surrogate='log' and "
                     "graphs without cycles. Use a low score instead, such as -1e4.")
 
     def _check_truth(self, y):
@@ -480,9 +475,3 @@ class GraphBatch:
 def _first(bad):
     """The first index where bad is true, or None."""
     return int(np.argmax(bad)) if bad.any() else None
-
-
-def _place(name, bad):
-    """The first place where bad is true, in Python's notation."""
-    where = np.argwhere(bad)[0].tolist()
-    return f"{name}{where}" if where else name

@@ -8,13 +8,13 @@ from scipy import sparse
 
 from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
-from fastm4n.base.checks import check_choice, is_number
+from fastm4n.base.checks import check_choice, is_number, not_finite
 from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms, not_finite
+from fastm4n.tasks.parameters import canonical, check_norms
 
 # features that are copied to be counted
 COUNTED = 1 << 20

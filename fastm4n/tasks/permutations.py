@@ -5,6 +5,7 @@ import math
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.checks import not_finite
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._rankings import read_rankings
 from fastm4n.data._sequences import Sequences
@@ -23,7 +24,6 @@ from fastm4n.tasks.parameters import (
     check_lengths,
     check_norms,
     cost_matrix,
-    not_finite,
     summable,
 )
 from fastm4n.tasks.vectors import VectorTask
