@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.checks import check_number, refuse_where
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.inference._expressions import MOST_STATES, compiled, determined, minimal
 
@@ -73,12 +73,9 @@ class Automaton:
             raise ValueError(
                 f"transitions must be integers of shape ({S}, {R}), n_states by n_labels, got "
                 f"{transitions.dtype} of shape {transitions.shape}.")
-        wrong = np.argwhere((transitions < -1) | (transitions >= S))
-        if wrong.size:
-            place = tuple(map(int, wrong[0]))
-            raise ValueError(
-                f"transitions[{place[0]}, {place[1]}] must be -1 or a state, 0 ... {S - 1}, got "
-                f"{transitions[place]}.")
+        refuse_where(
+            (transitions < -1) | (transitions >= S), "transitions", transitions,
+            f"they are -1, or a state 0 ... {S - 1}.")
         self.transitions, self.accepting = transitions.astype(np.int64), accepting.copy()
         self._number = {label: i for i, label in enumerate(self.labels)}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
+from fastm4n.tasks.parameters import as_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -397,16 +398,7 @@ def _average(scores, sample_weight):
     """Weighted mean of the scores of rankings."""
     if sample_weight is None:
         return float(scores.mean())
-    weights = np.asarray(sample_weight, dtype=float)
-    if weights.shape != scores.shape:
-        raise ValueError(
-            f"sample_weight must have shape {scores.shape}, got {weights.shape}.")
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise ValueError(
-            f"sample_weight[{bad[0]}] is {weights[bad[0]]:g}, but must be finite and >= 0.")
-    if not weights.any():
-        raise ValueError("sample_weight is zero for every ranking.")
+    weights = as_weights(sample_weight, len(scores), "ranking")
     # scaled: the sum of weights might overflow
     return float(np.average(scores, weights=weights / weights.max()))
 

@@ -118,7 +118,7 @@ def test_bio():
     (lambda: Automaton([], [[0]], [True]), "labels must have a label"),
     (lambda: Automaton(["a", "a"], [[0, 0]], [True]), "labels has 'a' twice"),
     (lambda: Automaton([["a"]], [[0]], [True]), "labels must be hashable"),
-    (lambda: Automaton(["a"], [[1]], [True]), r"transitions\[0, 0\] must be -1 or a state, 0 ... 0, got 1"),
+    (lambda: Automaton(["a"], [[1]], [True]), r"transitions\[0, 0\] is 1: they are -1, or a state 0 ... 0"),
     (lambda: Automaton(["a"], [[0, 0]], [True]), r"integers of shape \(1, 1\)"),
     (lambda: Automaton(["a"], [[0.0]], [True]), "integers of shape"),
     (lambda: Automaton(["a"], [[0]], [1]), "accepting must be a vector"),

@@ -141,7 +141,7 @@ def test_sums_are_of_one_matrix():
 
 @pytest.mark.parametrize("oracle", ["column_generation", "mirror_prox"])
 @pytest.mark.parametrize(("unary", "options", "message"), [
-    ([[0.0, NONE]], {}, r"unary\[0, 1\] is -inf; scores must be finite"),
+    ([[0.0, NONE]], {}, r"unary\[0, 1\] is -inf: scores must be finite"),
     (np.zeros((0, 2)), {}, "unary has no positions"),
     (np.zeros((2, 2)), {"cost": np.zeros((3, 3))}, r"cost must be a \(2, 2\) matrix"),
     (np.zeros((2, 2)), {"cost": [[0.0, -1.0], [1.0, 0.0]]}, r"cost must be a \(2, 2\) matrix of"),
@@ -151,7 +151,7 @@ def test_sums_are_of_one_matrix():
 def test_bad_max_min(oracle, unary, options, message):
     with pytest.raises(ValueError, match=message):
         max_min_chain(unary, np.zeros((2, 2)), oracle=oracle, **options)
-    with pytest.raises(ValueError, match=r"pairwise\[1, 0\] is -inf; scores must be finite"):
+    with pytest.raises(ValueError, match=r"pairwise\[1, 0\] is -inf: scores must be finite"):
         max_min_chain(np.zeros((3, 2)), [[0.0, 0.0], [NONE, 0.0]], oracle=oracle)
 
 

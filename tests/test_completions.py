@@ -524,8 +524,7 @@ def test_rounds(kind, surrogate):
     norm = problem.features.weight_norm()
     if norm is None:
         targets = problem.loss.outputs.truth()
-        norm = float(problem.weights @ np.add.reduceat(
-            scores * (targets - solution.mu), clamp.starts)) / 0.1
+        norm = float(problem.weights @ clamp.sums(scores * (targets - solution.mu))) / 0.1
     assert_allclose(objective.min(), value + 0.05 * norm, atol=1e-3 * gap.max() + 1e-7)
     # targets are within the clamp
     assert_array_equal(problem.loss.outputs.target[clamp.places], 0.0)

@@ -200,7 +200,7 @@ def net(**options):
     (net(sizes=(0, 10)), "sizes must be the numbers"),
     (net(sizes=5), "sizes must be the numbers"),
     (net(families=np.ones((3, 3))), r"weights='complexity' needs families of shape \(25, 3\), got \(3, 3\)"),
-    (net(families=np.full((25, 3), -1)), "must be an integer >= 0"),
+    (net(families=np.full((25, 3), -1)), "families are integers >= 0"),
     (net(complexity="best"), "complexity must be one of"),
     (net(lam=-1.0), "lam must be a finite number >= 0"),
     (net(beta=np.nan), "beta must be a finite number >= 0"),
@@ -223,7 +223,7 @@ def test_negative_families_name_the_place():
     X, vectorizer = vectorized()
     families = vectorizer.feature_families_
     families[4, 2] = -1
-    with pytest.raises(ValueError, match=r"families\[4, 2\] must be an integer >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"families\[4, 2\] is -1: families are integers >= 0"):
         SequenceTagger("log", penalty=net(families=families)).fit(X, TAGS)
 
 

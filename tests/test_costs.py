@@ -155,9 +155,9 @@ def test_bad_input():
         MarkovCost(np.eye(2)).of([0], [0, 1])
     with pytest.raises(ValueError, match=r"max_states is 50: set `limit`, or use upper_bound"):
         EditDistance(max_states=50).expected(np.zeros((30, 4)), np.zeros((4, 4)), [0, 1, 2] * 10)
-    with pytest.raises(ValueError, match=r"matrices\[0, 0, 0\] of the automaton is nan"):
+    with pytest.raises(ValueError, match=r"matrices\[0, 0, 0\] is nan: weights of the automaton"):
         RationalCost(lambda y, k: ([1.0], np.full((k, 1, 1), np.nan), [1.0])).of([0], [0])
     with pytest.raises(ValueError, match="leave no path"):
         EditDistance().best([[-np.inf]], [[0.0]], [0])
-    with pytest.raises(ValueError, match="finite or -inf"):
+    with pytest.raises(ValueError, match="finite, or -inf"):
         EditDistance().expected([[np.nan]], [[0.0]], [0])

@@ -127,6 +127,23 @@ def test_allowed_labels():
         assert_allclose(scores_of(tagger, X, i, found[np.newaxis])[0], best, atol=1e-9)
 
 
+@pytest.mark.parametrize("pairwise", ["full", "potts", "displacement"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_allowed_labels_whatever_many_edges_that_share_scores_say(surrogate, pairwise):
+    edges = np.array([[0, leaf] for leaf in range(1, 41)])
+    X = [(np.full((41, 1), 1.0), edges)] * 4
+    grid = {"grid_shape": (3, 1)} if pairwise == "displacement" else {}
+    tagger = GraphTagger(surrogate, pairwise=pairwise, **grid).fit(
+        X, [np.full(41, label) for label in (0, 1, 2, 2)])
+    allowed = np.zeros((41, 3), dtype=bool)
+    allowed[0, 2] = allowed[1:, 0] = True
+    predicted = tagger.predict(X, allowed=[allowed] * 4)
+    assert_allclose(predicted[0], np.where(allowed[:, 2], 2, 0))
+    if surrogate == "log":
+        marginals = tagger.predict_marginals(X, allowed=[allowed] * 4)[0]
+        assert_allclose(marginals, allowed, atol=1e-12)
+
+
 def test_unlabelled_nodes_are_left_out():
     X, y = random_graphs(7, n=20)
     rng = np.random.default_rng(0)

@@ -489,8 +489,8 @@ def test_mirror_prox_of_large_scores(scale):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]], "scores holds nan at vector 1, label 1"),
-        ([0.0, np.inf, 1.0], "scores holds inf at vector 0, label 1"),
+        ([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]], r"scores\[1, 1\] is nan: scores are finite"),
+        ([0.0, np.inf, 1.0], r"scores\[1\] is inf: scores are finite"),
         (np.zeros((2, 3, 3)), r"scores must have shape .*got \(2, 3, 3\)"),
     ],
 )
@@ -536,7 +536,7 @@ def test_bad_augmentation():
 
 @pytest.mark.parametrize("function", [max_min_game, max_min_mirror_prox])
 def test_games_refuse_forbidden_labels(function):
-    with pytest.raises(ValueError, match="scores holds -inf at vector 1, label 0"):
+    with pytest.raises(ValueError, match=r"scores\[1, 0\] is -inf: a game needs"):
         function([[0.0, 0.0], [-np.inf, 0.0]], zero_one(2))
 
 

@@ -438,10 +438,10 @@ def test_right_and_reversed_rankings():
         (["a>b"], ["a>b"], {"form": "rank"}, "form must be one of"),
         (["a>b"], ["a>b"], {"sample_weight": [1, 1]}, r"sample_weight must have shape \(1,\)"),
         (["a>b"], ["a>b"], {"sample_weight": 1}, r"sample_weight must have shape \(1,\).*\(\)"),
-        (["a>b"], ["a>b"], {"sample_weight": [-1]}, r"sample_weight\[0\] is -1, but must"),
+        (["a>b"], ["a>b"], {"sample_weight": [-1]}, r"sample_weight\[0\] is -1: weights must be >= 0"),
         (["a>b"] * 2, ["a>b"] * 2, {"sample_weight": [1, np.nan]}, r"sample_weight\[1\] is nan"),
         (["a>b"] * 2, ["a>b"] * 2, {"sample_weight": [np.inf, 1]}, r"sample_weight\[0\] is inf"),
-        (["a>b"], ["a>b"], {"sample_weight": [0]}, "sample_weight is zero for every ranking"),
+        (["a>b"], ["a>b"], {"sample_weight": [0]}, "sample_weight is zero for every sample"),
     ],
 )
 def test_rankings_that_cannot_be_scored(score, y_true, y_pred, arguments, message):

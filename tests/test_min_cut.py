@@ -275,7 +275,7 @@ def test_no_nodes_and_no_edges():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"source": [1.0, -1.0, 0.0]}, r"source\[1\] is -1.0; capacities are numbers >= 0"),
+        ({"source": [1.0, -1.0, 0.0]}, r"source\[1\] is -1: capacities are numbers >= 0"),
         ({"source": [1.0, 1.0, np.nan]}, r"source\[2\] is nan"),
         ({"sink": [1.0, 1.0]}, r"sink must have shape \(3,\), got \(2,\)"),
         ({"sink": ["a", "b", "c"]}, "sink must be an array of real numbers"),
@@ -286,7 +286,7 @@ def test_no_nodes_and_no_edges():
         ({"edges": [[0, 1], [2, 2]]}, r"edges\[1\] is \(2, 2\): an edge joins two different nodes"),
         ({"edges": [[0.0, 1.0], [1.0, 2.0]]}, "edges must be integers of shape"),
         ({"edges": [0, 1]}, "edges must be integers of shape"),
-        ({"capacities": [1.0, -2.0]}, r"capacities\[1\] is -2.0"),
+        ({"capacities": [1.0, -2.0]}, r"capacities\[1\] is -2"),
         ({"capacities": [1.0]}, r"capacities must have shape \(2,\), got \(1,\)"),
         ({"reverse_capacities": [np.nan, 0.0]}, r"reverse_capacities\[0\] is nan"),
         ({"flow": [0.0]}, r"flow must have shape \(2,\)"),

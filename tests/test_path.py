@@ -1064,7 +1064,7 @@ def test_what_cannot_be_saved(tmp_path):
     (dict(alphas=[1.0]), "alphas is a grid, for method='grid'"),
     (dict(method="grid", alphas=[]), "alphas must be one-dimensional, not empty"),
     (dict(method="grid", alphas=[[1.0]]), "alphas must be one-dimensional"),
-    (dict(method="grid", alphas=[1.0, 0.0]), r"alphas\[1\] is 0. Alphas must be finite and > 0"),
+    (dict(method="grid", alphas=[1.0, 0.0]), r"alphas\[1\] is 0: they are finite and > 0"),
     (dict(method="grid", alphas=[1.0, np.inf]), r"alphas\[1\] is inf"),
     (dict(method="grid", alphas=[1.0, 1.0]), "more than once"),
     (dict(method="grid", alphas="all"), "alphas must be numbers"),

@@ -443,7 +443,7 @@ def test_bad_entries_of_a_matrix(value):
         ({"potentials": np.zeros(2)}, "a tuple of two arrays"),
         ({"potentials": (np.zeros(2),)}, "a tuple of two arrays"),
         ({"potentials": (np.zeros(3), np.zeros(2))}, r"potentials of rows must have shape \(2,\)"),
-        ({"potentials": (np.zeros(2), [0.0, np.inf])}, r"potentials of columns must be finite"),
+        ({"potentials": (np.zeros(2), [0.0, np.inf])}, r"potentials of columns\[1\] is inf: potentials must be finite"),
     ],
 )
 def test_bad_options(options, message):

@@ -186,9 +186,9 @@ def test_potentials_move_the_max_min_value_only():
 def test_bad_arguments_of_max_min(oracle):
     zeros = np.zeros((2, 2))
     for scores, options, message in (
-        ([[0.0, np.nan], [0.0, 0.0]], {}, r"scores\[0, 1\] is nan; scores must be finite"),
-        ([[0.0, -np.inf], [0.0, 0.0]], {}, r"scores\[0, 1\] is -inf; scores must be finite"),
-        ([[[0.0]], [[np.inf]]], {}, r"scores\[1, 0, 0\] is inf; scores must be finite"),
+        ([[0.0, np.nan], [0.0, 0.0]], {}, r"scores\[0, 1\] is nan: scores must be finite"),
+        ([[0.0, -np.inf], [0.0, 0.0]], {}, r"scores\[0, 1\] is -inf: scores must be finite"),
+        ([[[0.0]], [[np.inf]]], {}, r"scores\[1, 0, 0\] is inf: scores must be finite"),
         ([[0.0, 1.0]], {}, r"scores must have shape \(M, M\)"),
         (0.0, {}, r"scores must have shape \(M, M\)"),
         ([["a"]], {}, "scores must be an array of real numbers"),

@@ -176,7 +176,7 @@ def test_extreme_scores(unary):
 
 def test_bad_input():
     zeros, pair = np.zeros((2, 2)), np.zeros((2, 2))
-    with pytest.raises(ValueError, match=r"d_unary holds nan at \(1, 0\)"):
+    with pytest.raises(ValueError, match=r"d_unary\[1, 0\] is nan: a direction"):
         chain_tangent(zeros, pair, [[0, 0], [np.nan, 0]])
     with pytest.raises(ValueError, match="shape of the scores"):
         chain_tangent(zeros, pair, np.zeros((3, 2)))

@@ -32,6 +32,7 @@ from scipy import sparse
 
 from fastm4n.base._version import __version__
 from fastm4n.base.atomic import replacing
+from fastm4n.base.checks import refuse_where
 from fastm4n.base.npz import check_characters
 
 if TYPE_CHECKING:
@@ -193,10 +194,7 @@ def _is_allowed(dtype):
 
 def _check_finite(where, array):
     if array.dtype.kind == "f":
-        bad = ~np.isfinite(array)
-        if bad.any():
-            place = ", ".join(map(str, np.argwhere(bad)[0].tolist()))
-            raise ValueError(f"{where}[{place}] is {array[bad][0]}, but must be finite.")
+        refuse_where(~np.isfinite(array), where, array, "it must be finite.")
 
 
 _CSR_PARTS = ("data", "indices", "indptr")

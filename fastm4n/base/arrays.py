@@ -1,4 +1,4 @@
-"""State as plain data: flat dicts of named arrays."""
+"""Flat dicts of named arrays, which states are, and sums over ranges of rows."""
 
 import numpy as np
 
@@ -59,3 +59,12 @@ def checked(form, name, state):
             f"{form.shape}: the state is of another problem."
         )
     return array
+
+
+def sums_of(values, counts):
+    """Sums of the rows of values: of the first counts[0], of the next counts[1] and so on."""
+    sums = np.zeros((len(counts), *values.shape[1:]), dtype=values.dtype)
+    filled = counts > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, (np.cumsum(counts) - counts)[filled])
+    return sums

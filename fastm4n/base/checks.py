@@ -7,12 +7,20 @@ import inspect
 import math
 import numbers
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 if TYPE_CHECKING:
     from typing import Any, Self
+
+
+@cache
+def one_of(make):
+    """What make() gives, one and the same object at each call."""
+    return make()
 
 
 def check_choice(name, value, choices):
@@ -80,7 +88,37 @@ def refuse_where(bad, name, values, why, batch=True):
     if bad.any():
         where = np.argwhere(bad)[0].tolist()
         raise ValueError(
-            f"{name}{where if batch else where[1:]} is {values[tuple(where)]}; {why}")
+            f"{name}{(where if batch else where[1:]) or ''} is {values[tuple(where)]:g}: {why}")
+
+
+def check_scores(name, values, batch=True):
+    """Refuse NaN and +inf, as `refuse_where` does."""
+    refuse_where(
+        np.isnan(values) | (values == np.inf), name, values,
+        "scores are finite, or -inf for what is forbidden.", batch)
+
+
+def check_costs(matrix):
+    for bad, why in (
+        (~np.isfinite(matrix), "costs must be finite."),
+        (matrix < 0, "costs must not be negative."),
+        ((matrix != 0) & np.eye(len(matrix), dtype=bool), "the diagonal must be zero."),
+    ):
+        refuse_where(bad, "cost", matrix, why)
+
+
+def not_finite(values):
+    """Row, column and value of the first entry that is not finite, or None."""
+    data = values.data if sparse.issparse(values) else values
+    with np.errstate(over="ignore", invalid="ignore"):
+        # a sum is cheap, but may overflow
+        if np.isfinite(np.sum(data, dtype=np.float64)) or np.isfinite(data).all():
+            return None
+    bad = np.argwhere(~np.isfinite(data))[0]
+    if sparse.issparse(values):
+        row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
+        return row, int(values.indices[bad[0]]), data[bad[0]]
+    return int(bad[0]), int(bad[1]), data[tuple(bad)]
 
 
 def check_verbose(verbose):

@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 import scipy.sparse as sp
 
+from fastm4n.base.checks import not_finite
 from fastm4n.data._sequences import Sequences, check_compressed
 
 
@@ -87,21 +88,13 @@ def _place(row, offsets):
 
 
 def check_finite(values, name, offsets, noun):
-    data = values.data if sp.issparse(values) else values
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.sum(data, dtype=np.float64)
-    if np.isfinite(total) or np.isfinite(data).all():
-        return
-    bad = np.argwhere(~np.isfinite(data))[0]
-    if sp.issparse(values):
-        row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
-        column, value = int(values.indices[bad[0]]), data[bad[0]]
-    else:
-        row, column, value = int(bad[0]), int(bad[1]), data[tuple(bad)]
-    i, b = _place(row, offsets)
-    raise ValueError(
-        f"{name} must be finite; {noun} {i} of graph {b} has {value} in column {column}. Replace "
-        "such values, and mark them in another column.")
+    found = not_finite(values)
+    if found is not None:
+        row, column, value = found
+        i, b = _place(row, offsets)
+        raise ValueError(
+            f"{name} must be finite; {noun} {i} of graph {b} has {value} in column {column}. "
+            "Replace such values, and mark them in another column.")
 
 
 def check_rows(n, name, n_rows, nouns):

@@ -193,7 +193,7 @@ default="auto"
     with more than two labels are then mixtures of labellings. The integrality gap stays in
     `duality_gap_`, and a small `tol` may not be reached.
 
-    The fit leaves out nodes without a label (-1) and their edges.
+    The fit leaves out nodes without a label (-1) and their edges. It completes no labels.
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.memory import refuse_beyond_memory
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def row_norms(X: Array | CSR, intercept: float) -> FloatArray:
                 ends = indptr[start : start + step + 1]
                 squares = X.data[ends[0] : ends[-1]].astype(np.float64)
                 np.multiply(squares, squares, out=squares)
-                filled = np.flatnonzero(np.diff(ends))
-                if filled.size:
-                    norms[start + filled] = np.add.reduceat(squares, ends[filled] - ends[0])
+                norms[start : start + step] = sums_of(squares, np.diff(ends))
         else:
             norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return norms + float(intercept) ** 2

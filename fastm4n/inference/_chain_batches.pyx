@@ -10,7 +10,7 @@ from fastm4n.base.interrupts cimport look
 from fastm4n.inference.chain cimport (
     are_scores, exp_pair, real, sum_product_chain, transpose, viterbi_chain)
 
-from fastm4n.base.checks import as_real, is_number, refuse_where
+from fastm4n.base.checks import as_real, check_scores, is_number
 from fastm4n.inference.chain import _Batch
 
 
@@ -895,9 +895,7 @@ def max_marginals(unary, pairwise, *, allowed=None, fixed=None):
     [[0.0, -0.5], [0.0, -0.5]]
     """
     batch = _Batch(unary, pairwise, None, allowed, fixed, as_double=True)
-    refuse_where(
-        np.isnan(batch.unary) | (batch.unary == np.inf), "unary", batch.unary,
-        "scores are finite or -inf.")
+    check_scores("unary", batch.unary)
     batch.take_common()
     cdef const double[:, ::1] scores = batch.unary
     cdef const double[:, :, ::1] pair = batch.pair

@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f64_for, loops_for, padded
 
-from fastm4n.base.checks import check_number, refuse_where
+from fastm4n.base.checks import check_number, check_scores
 from fastm4n.base.memory import refuse_beyond_memory
 
 
@@ -672,8 +672,7 @@ def _scores(unary, LabelAutomaton automaton, scores, allowed, Py_ssize_t stride)
     if scores.shape != (automaton.n_more,):
         raise ValueError(f"scores must have shape ({automaton.n_more},), got {scores.shape}.")
     for name, values in (("unary", unary), ("scores", scores)):
-        refuse_where(
-            np.isnan(values) | (values == np.inf), name, values, "scores are finite or -inf.")
+        check_scores(name, values)
     if allowed is not None:
         allowed = np.asarray(allowed)
         if allowed.dtype != bool or allowed.shape != unary.shape:

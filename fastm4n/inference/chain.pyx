@@ -11,7 +11,8 @@ from fastm4n.base.interrupts cimport fastm4n_look, look, look_at, raise_set
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference._simplex cimport centre, zero_one_game
 
-from fastm4n.base.checks import refuse_where
+from fastm4n.base.arrays import sums_of
+from fastm4n.base.checks import check_scores, refuse_where
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference._forest import common_scores
 
@@ -1133,7 +1134,7 @@ class _Batch:
         pairwise = _scores("pairwise", pairwise, self.dtype)
         # those of unary are looked at when they are used: one trip through memory less
         if pairwise.size and not pairwise.max() < np.inf:
-            _refuse("pairwise", pairwise)
+            check_scores("pairwise", pairwise)
         if unary.ndim != 2 or unary.shape[1] == 0:
             raise ValueError(
                 f"unary must have shape (n_positions, n_labels), n_labels > 0; got {unary.shape}."
@@ -1202,11 +1203,6 @@ def _scores(name, values, dtype):
     if values.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers, got dtype {values.dtype}.")
     return np.asarray(values, dtype=dtype)
-
-
-def _refuse(name, values):
-    refuse_where(
-        np.isnan(values) | (values == np.inf), name, values, "scores are finite or -inf.")
 
 
 cdef const real* rows_of(
@@ -1328,7 +1324,7 @@ def viterbi(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     done = run(
         batch.unary, batch.offsets, batch.pair, batch.pair_step, PT, wide, delta, path, scores)
     if done == -2:
-        _refuse("unary", batch.unary)
+        check_scores("unary", batch.unary)
     if done == batch.n_sequences > 0 and np.abs(scores).max() > FAR * size:
         common = batch.take_common()
         if common.any():
@@ -1389,7 +1385,7 @@ def viterbi_kbest(unary, pairwise, k, *, allowed=None, fixed=None):
     cdef double[::1] scores = np.zeros(many)
     cdef double[:, ::1] wide = np.zeros((T, stride))
     if not np.max(batch.unary) < np.inf:
-        _refuse("unary", batch.unary)
+        check_scores("unary", batch.unary)
     cdef double common = 0.0
     if np.abs(np.max(batch.unary, axis=1)).sum() > FAR * T * stride:
         common = batch.take_common().sum()
@@ -1520,7 +1516,7 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
         batch.unary, batch.offsets, batch.pair, batch.pair_step, P, PT, work, scale, node, sums,
         full, log_z)
     if done == -2:
-        _refuse("unary", batch.unary)
+        check_scores("unary", batch.unary)
     if done == -1:
         raise MemoryError("no memory for sum-product in log space")
     if done < batch.n_sequences:
@@ -1571,10 +1567,7 @@ def chain_entropy(unary, pairwise, *, lengths=None, allowed=None, fixed=None):
     scores = np.where(np.isfinite(batch.unary), batch.unary, 0.0)
     pair = np.where(np.isfinite(pair), pair, 0.0)
     # summed sequence by sequence: large scores of one leave the others their digits
-    expected = np.zeros(batch.n_sequences)
-    filled = np.flatnonzero(np.diff(batch.offsets))
-    if filled.size:
-        expected[filled] = np.add.reduceat((nodes * scores).sum(axis=1), batch.offsets[filled])
+    expected = sums_of((nodes * scores).sum(axis=1), np.diff(batch.offsets))
     if batch.single:
         return max(0.0, float(log_z - expected[0] - np.sum(edges * pair)))
     return np.maximum(0.0, log_z - expected - (edges * pair).sum(axis=(1, 2)))

@@ -11,7 +11,7 @@ from fastm4n._simd._loops cimport assign_for, fastm4n_loops, fastm4n_lowest_bit,
 from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
 from fastm4n.inference._games cimport MaxMinScratch
 
-from fastm4n.base.checks import as_real, refuse_where
+from fastm4n.base.checks import as_real, check_scores, refuse_where
 
 
 # Permanents by subsets of columns: marginals of permutations, and Ryser's formula.
@@ -1336,9 +1336,7 @@ cdef object _as_matrices(values, name):
 
 cdef object _as_scores(scores):
     array, single = _as_matrices(scores, "scores")
-    refuse_where(
-        np.isnan(array) | (array == np.inf), "scores", array,
-        "scores are finite, or -inf for an item that is forbidden at a position.", not single)
+    check_scores("scores", array, not single)
     return array, single
 
 
@@ -1485,11 +1483,8 @@ cdef object _as_potentials(potentials, shape):
                 f"potentials of {kind} must have shape {shape}, as the scores have, "
                 f"got {given.shape}."
             )
-        if not np.isfinite(given).all():
-            where = np.argwhere(~np.isfinite(given))[0].tolist()
-            raise ValueError(
-                f"potentials of {kind} must be finite, but {where} is {given[tuple(where)]}."
-            )
+        refuse_where(
+            ~np.isfinite(given), f"potentials of {kind}", given, "potentials must be finite.")
     return given
 
 

@@ -16,6 +16,7 @@ from fastm4n.inference._graph cimport (
 from fastm4n.inference.cut cimport (
     arc_t, are_edges, held_kind, network_t, node_t, spare_scratch, take_scratch)
 
+from fastm4n.base.checks import refuse_where
 from fastm4n.inference.cut import checked_edges
 
 
@@ -1067,7 +1068,5 @@ def as_array(name, values, shape):
     ):
         wanted = tuple("any" if length is None else length for length in shape)
         raise ValueError(f"{name} must have shape {wanted}, got {values.shape}.")
-    if not np.isfinite(values).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        raise ValueError(f"{name}{list(where)} is {values[where]}: finite numbers are needed.")
+    refuse_where(~np.isfinite(values), name, values, "finite numbers are needed.")
     return values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastm4n.base.checks import as_real, refuse_where
+from fastm4n.base.checks import as_real, check_costs, check_scores, refuse_where
 from fastm4n.inference._simplex import game_rows, mirror_prox_rows, solve_rows, threshold_rows
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ def _as_batch(scores):
         array = array[np.newaxis]
     if array.shape[1] == 0:
         raise ValueError("scores has no labels: its last dimension is 0.")
-    bad = np.isnan(array) | (array == np.inf)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise ValueError(
-            f"scores holds {array[row, column]} at vector {row}, label {column}; scores must be "
-            "finite, or -inf for a label that is forbidden."
-        )
+    check_scores("scores", array, not single)
     empty = np.flatnonzero(np.max(array, axis=1) == -np.inf)
     if empty.size:
         raise ValueError(f"scores forbids every label (-inf) of vector {empty[0]}.")
@@ -45,22 +39,16 @@ def _as_batch(scores):
 def _as_game(scores, cost):
     """Scores as a batch, whether they were one vector, and costs."""
     array, single = _as_batch(scores)
-    if np.isneginf(array).any():
-        row, column = np.argwhere(np.isneginf(array))[0]
-        raise ValueError(
-            f"scores holds -inf at vector {row}, label {column}; a game needs finite scores: "
-            "leave the label out instead."
-        )
+    refuse_where(
+        np.isneginf(array), "scores", array,
+        "a game needs finite scores. Leave the label out instead.", not single)
     k = array.shape[1]
     costs = np.ascontiguousarray(cost, dtype=np.float64)
     if np.ndim(cost) != 2 or costs.shape != (k, k):
         raise ValueError(
             f"cost must have shape ({k}, {k}), one row and column per label, got {np.shape(cost)}."
         )
-    refuse_where(~np.isfinite(costs), "cost", costs, "costs must be finite.")
-    refuse_where(costs < 0, "cost", costs, "costs must not be negative.")
-    on_diagonal = (costs != 0) & np.eye(k, dtype=bool)
-    refuse_where(on_diagonal, "cost", costs, "the diagonal of cost must be zero.")
+    check_costs(costs)
     return array, single, costs
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from fastm4n.base.checks import as_real
+from fastm4n.base.checks import as_real, check_scores, refuse_where
 from fastm4n.inference._forest import forest_tangent
 from fastm4n.inference.chain import _Batch, tangents_of_chains
 from fastm4n.inference.graph import make_problem, refuses_forest
@@ -40,9 +40,7 @@ def _direction(name, values, shape):
     values = as_real(name, values)
     if values.shape != shape:
         raise ValueError(f"{name} must have the shape of the scores, {shape}; got {values.shape}.")
-    if not np.isfinite(values).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        raise ValueError(f"{name} holds {values[at]} at {at}: a direction must be finite.")
+    refuse_where(~np.isfinite(values), name, values, "a direction must be finite.")
     return values
 
 
@@ -139,11 +137,7 @@ def chain_tangent(
     if not isinstance(edges, str) or edges not in ("full", "sum"):
         raise ValueError(f"edges must be 'full' or 'sum', got {edges!r}.")
     batch = _Batch(unary, pairwise, lengths, as_double=True)
-    bad = np.isnan(batch.unary) | (batch.unary == np.inf)
-    if bad.any():
-        t, j = np.argwhere(bad)[0]
-        raise ValueError(
-            f"unary[{t}, {j}] is {batch.unary[t, j]}: scores are finite or -inf.")
+    check_scores("unary", batch.unary)
     n, R, stride = len(batch.unary), batch.n_labels, batch.stride
     d_unary = _direction("d_unary", d_unary, batch.unary.shape)
     per_edge = batch.pair_step > 0

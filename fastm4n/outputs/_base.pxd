@@ -7,6 +7,8 @@ ctypedef unsigned short label_t
 
 cdef enum:
     MOST_LABELS = 65535
+    # exponentials of scores that are as much lower than others are zero in float64
+    ABYSS = 1000
 
 
 cdef class Layout:
@@ -65,7 +67,7 @@ cdef class Outputs:
     cdef readonly bint has_marginals, has_steady_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef readonly bint has_relaxation, has_signs, has_tempered_game
-    cdef readonly bint has_mirror_prox
+    cdef readonly bint has_mirror_prox, is_free
     cdef const label_t[::1] y
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights
@@ -102,7 +104,11 @@ cdef class Outputs:
     cdef double cost_of(self, Py_ssize_t b, const label_t* labels) noexcept nogil
     cdef void add_costs(self, Py_ssize_t b, const double* v, double* unary) noexcept nogil
     cdef double expected_cost(self, Py_ssize_t b, const double* mu) noexcept nogil
+    cdef void clamp(
+        self, Py_ssize_t b, const unsigned char[:, ::1] allowed, double height,
+        double* v) noexcept nogil
 
+    cdef double repeats(self, Py_ssize_t b) noexcept nogil
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil
     cdef void add_more(
@@ -140,6 +146,9 @@ cdef class Outputs:
     cdef int max_min_step(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
         double curvature) except -1 nogil
+
+
+cdef int missing(object of, const char* name, const char* flag) except -1 nogil
 
 
 cdef class OutputsGame(MaxMinScratch):

@@ -13,14 +13,16 @@ where it has them.
 
 import numpy as np
 
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, fabs
 from libc.string cimport memset
 
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.inference._games cimport MaxMinScratch
 
 from fastm4n._simd._loops import row_stride
-from fastm4n.base.label_costs import as_costs, as_kept, is_windows
+from fastm4n.base.arrays import sums_of
+from fastm4n.base.label_costs import as_costs, as_kept, dearest_of, is_windows
+from fastm4n.inference.simplex import max_min_game
 
 
 COST_SCALES = ("sum", "mean")
@@ -217,6 +219,8 @@ cdef class Outputs:
         Whether `game` gives scratch for mirror prox, the iterative max-min oracle.
     has_signs : bool
         Whether what phi has behind the rows of the parts may be negative.
+    is_free : bool
+        Whether parts have any labels, all alike: closed forms of the losses at zero scores hold.
     """
 
     def __init__(self, Layout layout, y, cost, cost_scale="sum", part_weights=None):
@@ -367,13 +371,21 @@ cdef class Outputs:
         """
 
     def largest_cost(self):
-        """The largest cost of an output of each block, max L(y_b, .). None if unknown."""
+        """The largest possible cost of each block, or None."""
+        if self.is_free:
+            sums = sums_of(dearest_of(self.cost_matrix)[self.y], self.layout.counts())
+            return self.scaled(sums / self.layout.counts())
 
     def largest_entropy(self):
-        """The entropy of the uniform distribution over the outputs of each block, or None."""
+        """The log of the number of outputs of each block, or None."""
+        if self.is_free:
+            return self.layout.counts() * np.log(self.layout.n_labels)
 
     def largest_adversary(self):
         """The least unavoidable cost of an adversary, max_mu h_b(mu) of max-min, or None."""
+        if self.is_free:
+            value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
+            return self.scaled(np.full(self.layout.n_blocks, value))
 
     def state(self):
         """Copies of the oracles' arrays between visits, by name."""
@@ -481,7 +493,33 @@ cdef class Outputs:
             total += cost if weights == NULL else weights[t] * cost
         return self.share(b) * total
 
+    cdef void clamp(
+        self, Py_ssize_t b, const unsigned char[:, ::1] allowed, double height,
+        double* v) noexcept nogil:
+        """Lower scores of labels that are not allowed, in `v`.
+
+        Each output with such a label then scores at least `height` less than each other one. The
+        rows of `allowed` are the parts of all blocks.
+        """
+        cdef Py_ssize_t t, j, row = self.layout.row(b), k = self.layout.n_choices(b)
+        cdef Py_ssize_t first = self.layout.first_part(b), T = self.layout.n_parts(b)
+        cdef double repeats = self.repeats(b)
+        for t in range(T):
+            for j in range(k):
+                if allowed[first + t, j]:
+                    height += 2.0 * fabs(v[t * row + j])
+        for j in range(T * row, self.layout.size(b)):
+            height += 2.0 * repeats * fabs(v[j])
+        for t in range(T):
+            for j in range(k):
+                if not allowed[first + t, j]:
+                    v[t * row + j] = -height
+
     # ---------------------------------------------------------------- what outputs say
+
+    cdef double repeats(self, Py_ssize_t b) noexcept nogil:
+        """How often at most a score behind the rows of the parts counts in an output."""
+        return (1.0 + self.layout.n_parts(b)) ** 2
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
@@ -609,10 +647,10 @@ cdef class Outputs:
         return missing(self, b"max_min_step", b"has_max_min_step")
 
 
-cdef int missing(Outputs outputs, const char* name, const char* flag) except -1 nogil:
+cdef int missing(object of, const char* name, const char* flag) except -1 nogil:
     with gil:
         raise NotImplementedError(
-            f"{type(outputs).__name__} declares {flag.decode()} but has no method "
+            f"{type(of).__name__} declares {flag.decode()} but has no method "
             f"`{name.decode()}`: implement it, or leave {flag.decode()} False.")
 
 

@@ -11,7 +11,6 @@ cdef class AutomatonWorkspace(Workspace):
 
 cdef class AutomatonOutputs(Outputs):
     cdef readonly LabelAutomaton automaton
-    cdef readonly bint is_free
     # rows of n_labels bytes, zero for labels that are not allowed; NULL where all are
     cdef readonly object allowed
     cdef const unsigned char* mask

@@ -9,8 +9,7 @@ from fastm4n.inference.automaton cimport AutomatonScratch, LabelAutomaton
 from fastm4n.inference.chain cimport ChainMaxMin, ChainScratch, ChainTangent, TemperedChain
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
-from fastm4n.base.label_costs import as_costs, dearest_of, name_of
-from fastm4n.inference.simplex import max_min_game
+from fastm4n.base.label_costs import as_costs, name_of
 from fastm4n.outputs._base import row_stride
 
 
@@ -69,7 +68,7 @@ cdef class ChainOutputs(Outputs):
             raise ValueError("unscored does not fit the transitions.")
         self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
-        self.has_mirror_prox = True
+        self.has_mirror_prox = self.is_free = True
         zero_one = name_of(self.cost_matrix) == "zero_one"
         self.has_tempered_game = zero_one and not per_edge
 
@@ -85,22 +84,6 @@ cdef class ChainOutputs(Outputs):
     def oracle_cost(self):
         mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
         return mean_length * float(self.layout.n_labels * self.stride)
-
-    def largest_cost(self):
-        """Position by position."""
-        if self.layout.n_blocks == 0:
-            return np.zeros(0)
-        dearest = dearest_of(self.cost_matrix)[self.y]
-        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
-        return self.scaled(sums / self.layout.counts())
-
-    def largest_entropy(self):
-        return self.layout.counts() * np.log(self.layout.n_labels)
-
-    def largest_adversary(self):
-        """The game of one position."""
-        value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
-        return self.scaled(np.full(self.layout.n_blocks, value))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ChainWorkspace(size, self.layout, with_marginals)
@@ -258,32 +241,6 @@ cdef class AutomatonOutputs(Outputs):
         """An arc is an addition from a place that is looked up, a class some operations."""
         mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
         return mean_length * 2.0 * (self.automaton.n_arcs + 2.0 * self.automaton.n_classes)
-
-    def largest_cost(self):
-        """Position by position.
-
-        None under constraints, which may refuse the output of largest cost.
-        """
-        if not self.is_free:
-            return None
-        if self.layout.n_blocks == 0:
-            return np.zeros(0)
-        dearest = dearest_of(self.cost_matrix)[self.y]
-        sums = np.add.reduceat(dearest, np.asarray(self.layout.starts)[:self.layout.n_blocks])
-        return self.scaled(sums / self.layout.counts())
-
-    def largest_entropy(self):
-        """None under constraints, as the number of labellings depends on the block."""
-        if not self.is_free:
-            return None
-        return self.layout.counts() * np.log(self.layout.n_labels)
-
-    def largest_adversary(self):
-        """The game of one position. None under constraints."""
-        if not self.is_free:
-            return None
-        value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
-        return self.scaled(np.full(self.layout.n_blocks, value))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return AutomatonWorkspace(size, self.layout, self.automaton, self.mask != NULL)

@@ -15,6 +15,7 @@ from fastm4n.inference.roof cimport RoofScratch
 from fastm4n.inference._simplex cimport matrix_game as game_of_node, zero_one_game
 from fastm4n.outputs._base cimport Layout, Outputs, OutputsGame, Workspace, label_t
 
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.label_costs import as_costs, name_of
 from fastm4n.factors import TooLarge, graph_factors
 from fastm4n.inference._elimination import exact_plan
@@ -91,6 +92,8 @@ cdef class GraphOutputs(Outputs):
     cdef const int* choices_of_all
     cdef const double[:, ::1] shifts
     cdef graph_t common
+    # the most that an edge multiplies one of its scores with
+    cdef double reach
 
     def __init__(self, y, n_nodes, edges, n_edges, cost, pairs="tables", edge_types=None,
                  Py_ssize_t n_types=1, n_choices=None, part_weights=None, shifts=None,
@@ -156,6 +159,8 @@ cdef class GraphOutputs(Outputs):
         elif shifts is None:
             shifts = np.zeros((edges.shape[0], 2))
         self.shifts = shifts
+        self.reach = 1.0 if pairs != "displaced" else max(
+            1.0, (np.abs(shifts).max(initial=0.0) + max(width, n_labels // width)) / unit) ** 2
         self.common.n_labels = n_labels
         self.common.stride = self.layout.stride
         self.common.kind = PAIRS[pairs]
@@ -194,9 +199,7 @@ cdef class GraphOutputs(Outputs):
 
     def sums_over_nodes(self, values):
         """Sums over the nodes of each block, of numbers by node."""
-        if self.layout.n_blocks == 0:
-            return np.zeros(0)
-        return np.add.reduceat(values, np.asarray(self.layout.starts)[:self.layout.n_blocks])
+        return sums_of(values, self.layout.counts())
 
     def costs_over_nodes(self, costs):
         """Costs of the blocks, whose nodes cost as much before they are weighted and scaled."""
@@ -237,6 +240,10 @@ cdef class GraphOutputs(Outputs):
             if self.shifts.shape[0]:
                 g.shifts = &self.shifts[first, 0]
         return g
+
+    cdef double repeats(self, Py_ssize_t b) noexcept nogil:
+        cdef Py_ssize_t n_edges = self.edge_starts[b + 1] - self.edge_starts[b]
+        return self.reach * (1.0 if self.per_edge else max(1, n_edges))
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:

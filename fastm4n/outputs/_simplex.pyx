@@ -11,7 +11,6 @@ from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 from fastm4n.base.label_costs import as_costs, dearest_of, name_of
-from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base import row_stride
 
 
@@ -60,26 +59,17 @@ cdef class SimplexOutputs(Outputs):
         self.max_cost = np.max(dearest_of(self.cost_matrix))
         kinds = {"zero_one": ZERO_ONE, "absolute": ABSOLUTE, None: ANY}
         self.kind = kinds[closed_form(self.cost_matrix)]
-        self.has_marginals = self.has_tangent = self.has_mirror_prox = True
+        self.has_marginals = self.has_tangent = self.has_mirror_prox = self.is_free = True
         self.has_entropy = self.has_projection = self.has_max_min = True
         self.has_max_min_step = self.kind == ZERO_ONE
 
     def arguments(self):
         return np.asarray(self.y), self.kept_cost()
 
-    def largest_cost(self):
-        return dearest_of(self.cost_matrix)[self.y]
-
-    def largest_entropy(self):
-        return np.full(self.layout.n_blocks, np.log(self.k))
-
     def largest_adversary(self):
-        if self.kind == ZERO_ONE:
-            value = 1.0 - 1.0 / self.k
-        elif self.kind == ABSOLUTE:
-            value = 0.5 * (self.k - 1.0)
-        else:
-            value = max_min_game(np.zeros(self.k), self.cost_matrix)[2]
+        if self.kind == ANY:
+            return super().largest_adversary()
+        value = 1.0 - 1.0 / self.k if self.kind == ZERO_ONE else 0.5 * (self.k - 1.0)
         return np.full(self.layout.n_blocks, value)
 
     def max_min_workspace(self, Py_ssize_t size):
@@ -300,7 +290,7 @@ cdef class LabelOutputs(Outputs):
         y = np.asarray(y)
         super().__init__(
             Layout(np.full(y.shape[0], y.shape[1]), 2, row_stride(2)), y.ravel(), cost, cost_scale)
-        self.has_marginals = self.has_projection = True
+        self.has_marginals = self.has_projection = self.is_free = True
         self.has_max_min = self.has_max_min_step = True
         self.alarm, self.miss = self.cost_matrix[0, 1], self.cost_matrix[1, 0]
         cdef double total = self.alarm + self.miss
@@ -318,9 +308,6 @@ cdef class LabelOutputs(Outputs):
     def largest_cost(self):
         dearest = dearest_of(self.cost_matrix)[np.asarray(self.y)]
         return self.scaled(dearest.reshape(self.layout.n_blocks, -1).mean(axis=1))
-
-    def largest_entropy(self):
-        return self.layout.counts() * np.log(2.0)
 
     def largest_adversary(self):
         return self.scaled(np.full(self.layout.n_blocks, self.miss * self.middle))

@@ -18,6 +18,7 @@ from fastm4n.base.checks import (
     check_number,
     check_relative_gap,
     check_verbose,
+    refuse_where,
 )
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
@@ -328,10 +329,7 @@ def _as_grid(alphas):
         raise ValueError(f"alphas must be numbers: {error}") from error
     if grid.ndim != 1 or grid.size == 0:
         raise ValueError(f"alphas must be one-dimensional, not empty (got shape {grid.shape}).")
-    wrong = np.flatnonzero(~((grid > 0) & np.isfinite(grid)))
-    if wrong.size:
-        raise ValueError(
-            f"alphas[{wrong[0]}] is {grid[wrong[0]]:g}. Alphas must be finite and > 0.")
+    refuse_where(~((grid > 0) & np.isfinite(grid)), "alphas", grid, "they are finite and > 0.")
     grid = np.sort(grid)[::-1]
     if (np.diff(grid) == 0).any():
         raise ValueError("alphas contains an alpha more than once.")

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n.base.checks import refuse_where
+
 if TYPE_CHECKING:
     from typing import Any, Literal
 
@@ -175,11 +177,9 @@ def check_families(families, n_features):
             f"{given.shape}. Pass feature_families_ of the SequenceVectorizer.")
     if given.dtype.kind not in "iuf":
         raise ValueError(f"penalty: families must be integers, got an array of {given.dtype}.")
-    wrong = np.argwhere((given < 0) | (given != np.floor(given)))
-    if len(wrong):
-        f, k = map(int, wrong[0])
-        raise ValueError(
-            f"penalty: families[{f}, {k}] must be an integer >= 0, got {given[f, k]:g}.")
+    refuse_where(
+        (given < 0) | (given != np.floor(given)), "penalty: families", given,
+        "families are integers >= 0.")
     return given.astype(np.int64)
 
 

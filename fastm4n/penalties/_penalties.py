@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fastm4n.base.checks import NamesParameters, is_number
+from fastm4n.base.checks import NamesParameters, is_number, one_of, refuse_where
 from fastm4n.features._base import Penalty
 from fastm4n.penalties._complexities import COMPLEXITIES, check_families, complexity_weights
 
@@ -52,12 +51,9 @@ def as_bounds(name, bounds, shape, coef="coef_"):
     both = []
     for side, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
         given = _as_floats(f"{name}: {side}", none if bound is None else bound, " or None")
-        wrong = np.argwhere(np.isnan(given) | (given == -none))
-        if len(wrong):
-            place = tuple(map(int, wrong[0]))
-            raise ValueError(
-                f"{name}: {side}{list(place) or ''} is {given[place]:g}, no {side} bound. For "
-                f"none, pass {none:g} or None.")
+        refuse_where(
+            np.isnan(given) | (given == -none), f"{name}: {side}", given,
+            f"for no {side} bound pass {none:g} or None.")
         both.append(_broadcast(f"{name}: {side}", given, shape, coef))
     lower, upper = both
     crossed = np.argwhere(lower > upper)
@@ -230,11 +226,8 @@ class _Penalty(NamesParameters, BaseEstimator):
             if isinstance(getattr(self, "weights", None), dict):
                 of += f"[{name!r}]"
             array = _as_floats(of, value, " or a dict of them")
-            wrong = np.argwhere(~np.isfinite(array) | (array < 0.0))
-            if len(wrong):
-                place = tuple(map(int, wrong[0]))
-                raise ValueError(
-                    f"{of}{list(place) or ''} is {array[place]:g}, but must be finite and >= 0.")
+            refuse_where(
+                ~np.isfinite(array) | (array < 0.0), of, array, "weights must be finite and >= 0.")
             out[name] = self._spread(of, ratio * array, name, shape)
         return out
 
@@ -443,15 +436,10 @@ class Group(_Penalty):
 NAMES = {"l2": L2, "elasticnet": ElasticNet, "l1": lambda: ElasticNet(l1_ratio=1.0)}
 
 
-@cache
-def _named(name):
-    return NAMES[name]()
-
-
 def as_penalty(penalty):
     """The penalty object of the parameter `penalty`, one and the same for a name."""
     if isinstance(penalty, str) and penalty in NAMES:
-        return _named(penalty)
+        return one_of(NAMES[penalty])
     if not isinstance(penalty, _Penalty):
         raise ValueError(
             "penalty must be 'l2', 'elasticnet', 'l1' or an object of fastm4n.penalties, got "

@@ -29,6 +29,7 @@ from libc.string cimport memset
 from fastm4n.outputs._base cimport Outputs, Workspace
 from fastm4n.surrogates._base cimport LogLoss
 
+from fastm4n.base.checks import refuse_where
 from fastm4n.base.label_costs import is_windows, line_of, windows
 
 
@@ -36,13 +37,10 @@ def check_costs(cost):
     """Refuse mistakes that cost nothing."""
     if is_windows(cost):
         return  # those of a name
-    wrong = ~(np.isfinite(cost) & ((cost > 0) | np.eye(len(cost), dtype=bool)))
-    if wrong.any():
-        i, j = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"cost[{i}, {j}] is {cost[i, j]:g}: surrogate=Boost() weighs outputs by their "
-            "costs, which must be positive and finite where labels differ. Give the mistake a "
-            "small cost.")
+    refuse_where(
+        ~(np.isfinite(cost) & ((cost > 0) | np.eye(len(cost), dtype=bool))), "cost", cost,
+        "surrogate=Boost() weighs outputs by their costs, which must be positive and finite where "
+        "labels differ. Give the mistake a small cost.")
 
 
 cdef class BoostLabelLoss(LogLoss):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.checks import as_real
+from fastm4n.base.checks import as_real, check_scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +42,7 @@ def checked_chain(unary, pairwise, y_true):
         raise ValueError(
             f"pairwise must have shape {(R, R)} or {(T - 1, R, R)}, got {pairwise.shape}.")
     for name, scores in (("unary", unary), ("pairwise", pairwise)):
-        bad = np.isnan(scores) | (scores == np.inf)
-        if bad.any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(f"{name}{list(at)} is {scores[at]}: scores are finite or -inf.")
+        check_scores(name, scores)
     return unary, np.broadcast_to(pairwise, (T - 1, R, R)), labels_of("y_true", y_true, R)
 
 

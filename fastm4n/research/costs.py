@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.checks import check_number, refuse_where
 from fastm4n.research._path_costs import (
     PathCost,
     check_reached,
@@ -80,9 +80,7 @@ class MarkovCost(PathCost):
         if table.ndim < 2 or table.ndim % 2 or len(set(table.shape)) != 1 or table.size == 0:
             raise ValueError(
                 f"table must have shape (R,) * 2 p for windows of p labels, got {table.shape}.")
-        if not np.isfinite(table).all():
-            at = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
-            raise ValueError(f"table{list(at)} is {table[at]}: costs must be finite.")
+        refuse_where(~np.isfinite(table), "table", table, "costs must be finite.")
         self.table, self.order, self.n_labels = table, table.ndim // 2, len(table)
 
     def _start(self, y):
@@ -350,10 +348,8 @@ class RationalCost:
                 f"machine must give shapes (S,), ({n_labels}, S, S) and (S,), got {start.shape}, "
                 f"{matrices.shape} and {final.shape}.")
         for name, part in (("start", start), ("matrices", matrices), ("final", final)):
-            if not np.isfinite(part).all():
-                at = tuple(int(i) for i in np.argwhere(~np.isfinite(part))[0])
-                raise ValueError(
-                    f"{name}{list(at)} of the automaton is {part[at]}: weights must be finite.")
+            refuse_where(
+                ~np.isfinite(part), name, part, "weights of the automaton must be finite.")
         return start, matrices, final
 
     def of(self, y_true: Sequence[int], y_pred: Sequence[int]) -> float:

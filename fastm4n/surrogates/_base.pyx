@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport loops_for
 from fastm4n.base.interrupts cimport look
 from fastm4n.inference._games cimport MaxMinScratch
-from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t, missing
 
 
 # What the solver asks of a surrogate.
@@ -236,13 +236,6 @@ cdef class Surrogate:
     cdef double labelling_height(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
         """h_b(phi(labels))."""
         return 0.0
-
-
-cdef int missing(Surrogate surrogate, const char* name, const char* flag) except -1 nogil:
-    with gil:
-        raise NotImplementedError(
-            f"{type(surrogate).__name__} declares {flag.decode()} but has no method "
-            f"`{name.decode()}`: implement it, or leave {flag.decode()} False.")
 
 
 # The structural SVM (M3N) over any outputs: h_b(mu) = E L(y_b, y) under mu, which is linear.

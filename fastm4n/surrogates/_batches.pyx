@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from fastm4n.base.interrupts cimport look
 from fastm4n.features._base cimport FeatureMap
-from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.outputs._base cimport ABYSS, Layout, Outputs, Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
 
 
@@ -148,6 +148,22 @@ def best_outputs_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
             outputs.best(
                 b, &scores[offset], &scores[offset] + layout.behind(b), work, y, &bound)
             value[b] = outputs.score(b, y, &scores[offset])
+
+
+def clamp(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const unsigned char[:, ::1] allowed,
+          double[::1] scores):
+    """Lower the scores of labels that are not allowed, in the blocks start ... stop - 1.
+
+    No best output has such a label, and its marginals are zero in float64.
+    """
+    cdef Layout layout = outputs.layout
+    cdef Py_ssize_t b
+    check(layout, start, stop, scores.shape[0], layout.n_blocks)
+    if allowed.shape[0] != layout.n_parts_of_all or allowed.shape[1] < layout.n_labels:
+        raise ValueError("allowed does not fit the outputs.")
+    with nogil:
+        for b in range(start, stop):
+            outputs.clamp(b, allowed, ABYSS, &scores[layout.offset(b)])
 
 
 def indicators_of(Outputs outputs, const label_t[::1] labels, double[::1] points):

@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastm4n.base.arrays import sums_of
+from fastm4n.base.checks import check_scores, refuse_where
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.outputs._graph import numbers_of_edge
 from fastm4n.outputs.graph_oracles import graph_outputs, graph_with_cycle, outputs_by
 from fastm4n.surrogates import as_surrogate, with_options
 from fastm4n.surrogates._batches import (
     best_outputs_of,
+    clamp,
     heights_of,
     losses_of,
     put_tables,
@@ -136,25 +139,19 @@ class GraphBatch:
     def _check_numbers(self, name, values):
         most = float(np.abs(values).max(initial=0.0))  # NaN if one is
         if not most < np.inf:
-            bad = np.isnan(values) | (values == np.inf)
-            if bad.any():
-                raise ValueError(
-                    f"{_place(name, bad)} is {values[bad].flat[0]}: scores must be finite, or -inf "
-                    "for forbidden labels.")
+            check_scores(name, values)
             most = float(np.abs(values).max(initial=0.0, where=values > -np.inf))
         if most * max(1, self.n_nodes + len(self.edges)) > LARGEST:
-            bad = (np.abs(values) >= most) & (values > -np.inf)
-            raise ValueError(
-                f"{_place(name, bad)} is {values[bad].flat[0]:g}: sums of such scores overflow "
-                "float64. Divide them by a number.")
+            refuse_where(
+                (np.abs(values) >= most) & (values > -np.inf), name, values,
+                "sums of such scores overflow float64. Divide them by a number.")
 
     def _check_forbidden(self, is_possible):
         """Refuse scores of -inf unless they are possible."""
         for name, values in ((self.names.scores, self.scores), ("pairwise", self.given_pairs)):
-            bad = values == -np.inf
-            if not is_possible and bad.any():
-                raise ValueError(
-                    f"{_place(name, bad)} is -inf: forbidden labels need surrogate='log' and "
+            if not is_possible:
+                refuse_where(
+                    values == -np.inf, name, values, "forbidden labels need surrogate='log' and "
                     "graphs without cycles. Use a low score instead, such as -1e4.")
 
     def _check_truth(self, y):
@@ -311,16 +308,8 @@ class GraphBatch:
         if self.pairs == "equal":
             of_pairs = np.trace(of_pairs, axis1=1, axis2=2)
         if outputs.per_edge and self.is_shared:
-            of_pairs = self._sums(of_pairs[self.order], self.n_edges)
+            of_pairs = sums_of(of_pairs[self.order], self.n_edges)
         return of_nodes[:, 0], of_pairs
-
-    def _sums(self, values, counts):
-        """Sums of the rows of values, with a number of rows for each graph."""
-        sums = np.zeros((self.n_graphs, *values.shape[1:]))
-        starts, filled = np.cumsum(counts) - counts, counts > 0
-        if filled.any():
-            sums[filled] = np.add.reduceat(values, starts[filled], axis=0)
-        return sums
 
     def _in_threads(self, kernel, of, outputs, n_jobs, *given):
         """kernel(of, start, stop, *given) on ranges of graphs."""
@@ -363,7 +352,7 @@ class GraphBatch:
                                      else f"inference={inference!r}")
             if surrogate.cost_augmented:
                 self._refuse_unknown(unknown, "cost_augmented=True")
-            return self._partial(outputs, self._clamped(y, allowed), surrogate.temperature, n_jobs)
+            return self._partial(outputs, y, allowed, surrogate.temperature, n_jobs)
         self._check_truth(y)
         loss = surrogate.over(outputs)
         scores = self.flat(outputs, self.scores, self.pairwise)
@@ -374,7 +363,7 @@ class GraphBatch:
             # the oracle gives a point and the upper bound, and the value is the point's
             points, heights = slopes + outputs.truth(), np.zeros(self.n_graphs)
             self._in_threads(heights_of, loss, outputs, n_jobs, points, heights)
-            along = self._sums(slopes * scores, outputs.layout.sizes())
+            along = sums_of(slopes * scores, outputs.layout.sizes())
             value = np.clip(heights + along, 0.0, upper)
         self._refuse_large(value, upper)
         return GraphLosses(value, upper, *self.parts(outputs, slopes))
@@ -385,27 +374,27 @@ class GraphBatch:
             "surrogate='log' on graphs without cycles, no cost_augmented, and inference='auto' or "
             f"'forest' (got {got}).")
 
-    def _clamped(self, y, allowed):
-        """Scores of the nodes, -inf for labels that cannot be true."""
-        may_be = np.ones(self.scores.shape, dtype=bool) if allowed is None else allowed.copy()
-        known = np.flatnonzero(y != UNKNOWN)
-        may_be[known] = False
-        may_be[known, y[known]] = True
-        return np.where(may_be, self.scores, -np.inf)
+    def _clamped(self, outputs, scores, y, allowed, n_jobs):
+        """Flat scores that only leave labels which may be true."""
+        y = y[:, np.newaxis]
+        may_be = np.where(
+            y == UNKNOWN, True if allowed is None else allowed, np.arange(self.n_labels) == y)
+        scores = scores.copy()
+        self._in_threads(clamp, outputs, outputs, n_jobs, may_be.view(np.uint8), scores)
+        return scores
 
-    def _sum_products(self, outputs, of_nodes, temperature, tol, n_jobs):
+    def _sum_products(self, outputs, scores, tol, n_jobs):
         """log Z of all graphs, and flat marginals."""
-        scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
         log_z, marginals = np.zeros(self.n_graphs), np.zeros(scores.shape)
         self._in_threads(
-            sum_products_of, outputs, outputs, n_jobs, scores, tol / temperature, log_z, marginals)
+            sum_products_of, outputs, outputs, n_jobs, scores, tol, log_z, marginals)
         return log_z, marginals
 
-    def _partial(self, outputs, clamped, temperature, n_jobs):
+    def _partial(self, outputs, y, allowed, temperature, n_jobs):
         """tau log Z - tau log Z of the possible labellings, and the difference of marginals."""
-        found = []
-        for of_nodes in (clamped, self.scores):
-            log_z, marginals = self._sum_products(outputs, of_nodes, temperature, 0.0, n_jobs)
+        scores, found = self.flat(outputs, self.scores, self.pairwise) / temperature, []
+        for given in (self._clamped(outputs, scores, y, allowed, n_jobs), scores):
+            log_z, marginals = self._sum_products(outputs, given, 0.0, n_jobs)
             self._refuse_first(
                 log_z == -np.inf,
                 f"{self.names.labels} and allowed leave graph {{}} no labelling of finite score.")
@@ -421,7 +410,8 @@ class GraphBatch:
         """Marginals of the nodes, and of the edges in the form of `parts`."""
         name, outputs = self.outputs(inference, "log")
         self._check_forbidden(name in FORESTS)
-        log_z, found = self._sum_products(outputs, self.scores, temperature, tol, n_jobs)
+        scores = self.flat(outputs, self.scores, self.pairwise) / temperature
+        log_z, found = self._sum_products(outputs, scores, tol / temperature, n_jobs)
         self._refuse_nothing(log_z)
         self._refuse_large(log_z)
         return self.parts(outputs, found)
@@ -456,13 +446,14 @@ class GraphBatch:
         if cost is not None:
             share = 1.0 if cost_scale == "sum" else 1.0 / self.sizes[self.graph_of_node]
             rows = rows + np.reshape(share, (-1, 1)) * cost[y]
-        change = self._changes(outputs, rows, along, temperature, n_jobs)
+        scores = self.flat(outputs, rows, self.pairwise) / temperature
+        change = self._changes(outputs, scores, along, n_jobs)
         if y is not None and (y == UNKNOWN).any():
-            change -= self._changes(outputs, self._clamped(y, allowed), along, temperature, n_jobs)
+            clamped = self._clamped(outputs, scores, y, allowed, n_jobs)
+            change -= self._changes(outputs, clamped, along, n_jobs)
         return self.parts(outputs, change / temperature)
 
-    def _changes(self, outputs, of_nodes, along, temperature, n_jobs):
-        scores = self.flat(outputs, of_nodes, self.pairwise) / temperature
+    def _changes(self, outputs, scores, along, n_jobs):
         log_z, change = np.zeros(self.n_graphs), np.zeros(scores.shape)
         self._in_threads(tangents_of, outputs, outputs, n_jobs, scores, along, log_z, change)
         self._refuse_nothing(log_z)
@@ -484,9 +475,3 @@ class GraphBatch:
 def _first(bad):
     """The first index where bad is true, or None."""
     return int(np.argmax(bad)) if bad.any() else None
-
-
-def _place(name, bad):
-    """The first place where bad is true, in Python's notation."""
-    where = np.argwhere(bad)[0].tolist()
-    return f"{name}{where}" if where else name

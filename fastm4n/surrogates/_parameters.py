@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from sklearn.base import BaseEstimator
 
-from fastm4n.base.checks import NamesParameters, check_flag, check_number
+from fastm4n.base.checks import NamesParameters, check_flag, check_number, one_of
 from fastm4n.surrogates._base import LogLoss, MaxMarginLoss, MaxMinLoss, MirrorProxLoss
 
 if TYPE_CHECKING:
@@ -164,18 +163,13 @@ NAMES = {cls.name: cls for cls in (MaxMin, MaxMargin, Log)}
 SURROGATES = tuple(NAMES)
 
 
-@cache
-def _named(name: str) -> Any:
-    return NAMES[name]()
-
-
 def as_surrogate(surrogate: SurrogateLike) -> Any:
     """The object of `surrogate`, a name or an object, with its parameters checked.
 
     One and the same for a name.
     """
     if isinstance(surrogate, str) and surrogate in NAMES:
-        return _named(surrogate)
+        return one_of(NAMES[surrogate])
     if not isinstance(surrogate, _Surrogate):
         raise ValueError(
             f"surrogate must be one of {SURROGATES} or an object of fastm4n.surrogates, got "

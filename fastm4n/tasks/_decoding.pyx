@@ -3,8 +3,7 @@
 
 import numpy as np
 
-from libc.float cimport DBL_MAX
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
 from fastm4n.base.interrupts cimport look
@@ -12,7 +11,7 @@ from fastm4n.features._base cimport FeatureMap
 from fastm4n.features._positions cimport ChainFeatures
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference.chain cimport ChainMaxMin, ChainScratch
-from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
+from fastm4n.outputs._base cimport ABYSS, Layout, Outputs, Workspace, label_t
 from fastm4n.outputs._chain cimport AutomatonOutputs
 from fastm4n.surrogates._base cimport Surrogate
 
@@ -48,22 +47,6 @@ cdef void copy_nodes(
         memcpy(&out[first + t, 0], point + t * layout.row(b), out.shape[1] * sizeof(double))
 
 
-cdef void forbid(
-        Layout layout, Py_ssize_t b, const unsigned char[:, ::1] allowed, double most,
-        double* v) noexcept nogil:
-    """Take so much from the scores of labels that may not be that no best output has one.
-
-    The same applies to outputs that score up to `most` more, besides v.
-    """
-    cdef Py_ssize_t t, j, first = layout.first_part(b)
-    for j in range(layout.size(b)):
-        most += 2.0 * fabs(v[j])
-    for t in range(layout.n_parts(b)):
-        for j in range(layout.n_choices(b)):
-            if not allowed[first + t, j]:
-                v[t * layout.row(b) + j] -= most
-
-
 def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssize_t stop,
                  const unsigned char[:, ::1] allowed, label_t[::1] labels, double[::1] value,
                  double[::1] bound):
@@ -90,7 +73,7 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
             look()
             features.scores(b, work.scores)
             if allowed.shape[0]:
-                forbid(layout, b, allowed, 1.0, &work.scores[0])
+                outputs.clamp(b, allowed, 1.0, &work.scores[0])
             y = &labels[layout.first_part(b)]
             outputs.best(
                 b, &work.scores[0], &work.scores[0] + layout.behind(b), work, y, &bound[b])
@@ -108,8 +91,7 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
     cdef Py_ssize_t b, t
     cdef double lower, upper, most
     cdef double dearest = np.max(dearest_of(surrogate.outputs.cost_matrix), initial=0.0)
-    # exp(-height) is zero, and so is that of it over the temperature
-    cdef double height = 1000.0 * max(1.0, getattr(surrogate, "temperature", 1.0))
+    cdef double height = ABYSS * max(1.0, getattr(surrogate, "temperature", 1.0))
     cdef const double* weights
     check(features, layout, start, stop)
     if (parts.shape[0] != layout.n_parts_of_all or parts.shape[1] > layout.stride
@@ -125,7 +107,7 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
                 most, weights = height, surrogate.outputs.weights_of(b)
                 for t in range(layout.n_parts(b)):
                     most += dearest * (1.0 if weights == NULL else weights[t])
-                forbid(layout, b, allowed, most, &work.scores[0])
+                surrogate.outputs.clamp(b, allowed, most, &work.scores[0])
             work.current = INFINITY
             surrogate.certified(b, work, &lower, &upper)
             copy_nodes(layout, b, &work.atom[0], parts)
@@ -226,8 +208,6 @@ cdef class LabelDecoder:
     # labels; numbers of a label's row, where pairs begin, where the first has that of both labels,
     # and from one pair to the next
     cdef Py_ssize_t n, row, behind, first, step
-    # more than any score, positive
-    cdef double most
     cdef bint has_factors
 
     def __init__(self, Outputs outputs, pair_scores, bint has_factors=False):
@@ -244,16 +224,12 @@ cdef class LabelDecoder:
     cdef void put(self, const double[::1] scores, Workspace work) noexcept nogil:
         """work.scores = the scores of one example."""
         cdef Py_ssize_t t, e
-        cdef double total = 1.0
         for t in range(self.layout.size(0)):
             work.scores[t] = 0.0
         for t in range(self.n):
             work.scores[t * self.row + 1] = scores[t]
-            total += fabs(scores[t])
         for e in range(self.pair_scores.shape[0]):
             work.scores[self.first + e * self.step] = self.pair_scores[e]
-            total += fabs(self.pair_scores[e])
-        self.most = min(2.0 * total, 0.25 * DBL_MAX)
 
     cdef int best(self, double* value) except -1 nogil:
         """The best set under work.scores, and its value or a bound of it."""
@@ -305,7 +281,10 @@ cdef class LabelDecoder:
         """
         cdef Py_ssize_t i, t, at
         cdef double value, other, score
+        # infinite height where factors may leave no choice, which only their oracle takes
+        cdef double height = INFINITY if self.has_factors else 1.0
         cdef double[:, ::1] margins = np.zeros((scores.shape[0], self.n))
+        cdef unsigned char[:, ::1] allowed = np.ones((self.n, 2), dtype=np.uint8)
         cdef unsigned char[::1] first = np.zeros(self.n, dtype=np.uint8)
         with nogil:
             for i in range(scores.shape[0]):
@@ -318,9 +297,10 @@ cdef class LabelDecoder:
                     # the best of those where the label is the other
                     at = t * self.row + first[t]
                     score = self.work.scores[at]
-                    self.work.scores[at] = -INFINITY if self.has_factors else -self.most
+                    allowed[t, first[t]] = 0
+                    self.outputs.clamp(0, allowed, height, &self.work.scores[0])
                     self.best(&other)
-                    self.work.scores[at] = score
+                    allowed[t, first[t]], self.work.scores[at] = 1, score
                     margins[i, t] = value - other if first[t] else other - value
         return np.asarray(margins)
 

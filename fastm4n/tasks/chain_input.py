@@ -7,13 +7,14 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.automata import Automaton
-from fastm4n.base.checks import check_choice, is_number
+from fastm4n.base.arrays import sums_of
+from fastm4n.base.checks import check_choice, is_number, not_finite
 from fastm4n.data._sequences import Sequences
 from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms, not_finite
+from fastm4n.tasks.parameters import canonical, check_norms
 
 # features that are copied to be counted
 COUNTED = 1 << 20
@@ -236,9 +237,8 @@ def check_size(X, alpha, numbers, names=None):
 
     Errors call them by their numbers, or by `names`.
     """
-    filled, sums = np.flatnonzero(X.lengths), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
-        sums[filled] = np.add.reduceat(row_norms(X.values, 0.0), X.offsets[filled])
+        sums = sums_of(row_norms(X.values, 0.0), X.lengths)
         # what a step of a whole sequence changes w by, at most
         norms = X.lengths[numbers] * sums[numbers]
     names = numbers if names is None else names

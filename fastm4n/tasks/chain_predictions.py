@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from fastm4n.automata import Automaton
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
 from fastm4n.base.threads import in_threads, n_threads
@@ -261,8 +262,7 @@ class AutomatonDecoder(ChainDecoder):
             # score
             first, every = self.best()[0], np.arange(labels.size)
             lengths = self.layout.counts()
-            starts = np.cumsum(lengths) - lengths
-            more = np.add.reduceat(risks[every, first] - risks[every, labels], starts)
+            more = sums_of(risks[every, first] - risks[every, labels], lengths)
             labels = np.where(np.repeat(more <= RISK_TOL * lengths, lengths), first, labels)
         return labels
 

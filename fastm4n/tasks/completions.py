@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fastm4n.base.arrays import sums_of
 from fastm4n.base.threads import in_threads
 from fastm4n.solvers.base import Solution
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
@@ -33,14 +34,12 @@ from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import LogLoss
 from fastm4n.surrogates._batches import (
     best_outputs_of,
+    clamp,
     indicators_of,
     scores_of,
     sum_products_of,
 )
 
-# how far scores of labels that are not allowed lie below all that the others can add up to: their
-# exponentials are zero in float64
-ABYSS = 1000.0
 # largest marginal of a label that is not allowed (rounding)
 OUTSIDE = 1e-9
 # tolerance and rounds of the log surrogate before margins, and most items of square blocks, whose
@@ -82,11 +81,6 @@ class Clamp:
         places, out = layout.places(0)[:, np.newaxis] + labels, is_label & ~allowed
         self.places = places[out]
         self.owners = np.broadcast_to(self.block_of_part[:, np.newaxis], shape)[out]
-        sizes = layout.sizes()
-        self.starts = np.cumsum(sizes) - sizes
-        # how often a number counts at most: behind the parts once for each part and pair of parts
-        self.most = np.repeat((1.0 + counts) ** 2, sizes)
-        self.most[places[is_label]] = 1.0
         # rows of equal shares of the allowed labels, and of all
         self.rows, self.even = np.zeros((2, layout.n_numbers))
         for of, some in ((self.rows, self.allowed), (self.even, is_label)):
@@ -94,14 +88,12 @@ class Clamp:
 
     def sums(self, numbers):
         """Sums of flat numbers over blocks."""
-        return np.add.reduceat(numbers, self.starts)
+        return sums_of(numbers, self.layout.sizes())
 
     def clamped(self, scores):
         """Scores so low where labels are not allowed that nothing else makes up for it."""
         scores = scores.copy()
-        scores[self.places] = 0.0
-        depth = ABYSS + 2.0 * self.sums(self.most * np.abs(scores))
-        scores[self.places] = -depth[self.owners]
+        self._in_threads(clamp, self.allowed.view(np.uint8), scores)
         return scores
 
     def best(self, scores):
@@ -224,18 +216,18 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         raise ValueError(
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
-    clamp = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
-    costs, scores = clamp.costs(), np.zeros(outputs.layout.n_numbers)
+    within = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
+    costs, scores = within.costs(), np.zeros(outputs.layout.n_numbers)
 
     def completed(scores, before=None):
         """Completions at scores, and m_b."""
         if is_log:
-            points, values = clamp.marginals(scores / heat)
+            points, values = within.marginals(scores / heat)
             return points, heat * values
-        points, values = clamp.best(scores)
+        points, values = within.best(scores)
         if before is not None:
             # equal ones stay as they are, and an inexact oracle makes none worse
-            held = clamp.sums(before * scores)
+            held = within.sums(before * scores)
             stays = np.repeat(held >= values, outputs.layout.sizes())
             points, values = np.where(stays, before, points), np.maximum(held, values)
         return points, values
@@ -251,9 +243,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
                     first, allowed, replace(options, tol=FIRST_TOL, solver="auto"), tol=FIRST_TOL,
                     max_rounds=FIRST_ROUNDS)
             else:
-                outputs.set_target(clamp.rows, costs)
+                outputs.set_target(within.rows, costs)
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
-                engine.rebuild_weights(clamp.even)
+                engine.rebuild_weights(within.even)
             scores_of(layout, features, scores)
         targets = completed(scores)[0]
     outputs.set_target(targets, costs)
@@ -267,7 +259,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         scores_of(outputs.layout, features, scores)
         next_targets, values = completed(scores, targets if rows else None)
         found = solution.certificate
-        objective = found.primal + float(np.sum(p * (clamp.sums(targets * scores) - values)))
+        objective = found.primal + float(np.sum(p * (within.sums(targets * scores) - values)))
         rows.append((objective, found.primal, found.dual, found.gap, solution.n_iter))
         fall = np.inf if best is None else best.objective - objective
         if fall >= 0.0:

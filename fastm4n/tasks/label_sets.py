@@ -18,6 +18,7 @@ from fastm4n.features._pairs import LabelSetFeatures
 from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.tasks._decoding import LabelDecoder
+from fastm4n.tasks.base import MISSING
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
 from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix, summable
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
@@ -494,7 +495,7 @@ class LabelSetTask(VectorTask):
 
     def _resolved_penalty(self, n_labels, n_features, n_edges):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone."""
-        edges = (n_edges,) if n_edges else "weights that this model has not: its graph has no edges"
+        edges = (n_edges,) if n_edges else MISSING.format("graph, which has no edges")
         return self.penalty_of({
             "coef": (n_labels, n_features), "intercept": self._intercept_shape(n_labels),
             "edge_coef": edges})

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.checks import check_number, not_finite
 from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
@@ -22,7 +22,6 @@ from fastm4n.tasks.parameters import (
     is_sorted_words,
     levels_of,
     n_examples,
-    not_finite,
     places,
     summable,
     warn_caller,

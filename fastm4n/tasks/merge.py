@@ -8,6 +8,7 @@ repeated.  The order of blocks depends on their contents alone, not on the order
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.arrays import sums_of
 from fastm4n.data._graph_factors import all_contents
 from fastm4n.data._ragged import taken
 from fastm4n.features._base import hash_csr, hash_dense
@@ -124,7 +125,7 @@ def merge_sequences(X, y, weights, kept=None):
     position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     labelled = _hashes(X.values, rows) + y.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     placed = _scramble(labelled) * (2 * position.astype(np.uint64) + np.uint64(1))
-    hashes = np.add.reduceat(placed, offsets[:-1])
+    hashes = sums_of(placed, lengths)
     numbers = np.arange(len(X)) if kept is None else kept
 
     def equal(a, b):
@@ -170,10 +171,8 @@ def merge_graphs(X, y, weights):
                 rows += _mix(column.astype(np.float64), odd[number : number + 1])
         position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         placed = _scramble(rows) * (2 * position.astype(np.uint64) + np.uint64(1))
-        filled = np.flatnonzero(lengths)
-        if filled.size:
-            hashes[filled] = _scramble(hashes[filled]) + np.add.reduceat(
-                placed, offsets[:-1][filled])
+        filled = lengths > 0
+        hashes[filled] = _scramble(hashes[filled]) + sums_of(placed, lengths[filled])
 
     if X.factors is not None:
         hashes += _scramble(all_contents(X.factors, len(X)))

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
+from fastm4n.base.checks import check_costs, refuse_where
 from fastm4n.base.label_costs import COSTS, named_costs
 
 DECODINGS = ("map", "min_risk")
@@ -66,24 +67,15 @@ def cost_matrix(cost, n_labels, noun="classes"):
             f"cost is a {matrix.shape[0]} x {matrix.shape[0]} matrix, but y has {n_labels} {noun}; "
             "give one row and one column for each of them, in their order."
         )
-    for wrong, what in (
-        (~np.isfinite(matrix), "costs must be finite"),
-        (matrix < 0, "costs must not be negative"),
-        ((matrix != 0) & np.eye(n_labels, dtype=bool), "the diagonal must be zero"),
-    ):
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            raise ValueError(f"cost[{i}, {j}] is {matrix[i, j]:g}: {what}.")
+    check_costs(matrix)
     return matrix
 
 
 def check_weights(weights):
     """Refuse sample weights that are negative, or zero altogether."""
-    if (weights < 0).any():
-        row = int(np.flatnonzero(weights < 0)[0])
-        raise ValueError(f"sample_weight[{row}] is {weights[row]:g}; weights must be >= 0.")
+    refuse_where(weights < 0, "sample_weight", weights, "weights must be >= 0.")
     if not weights.any():
-        raise ValueError("sample_weight is zero for every sample: nothing is left to fit.")
+        raise ValueError("sample_weight is zero for every sample.")
     return weights
 
 
@@ -97,9 +89,7 @@ def as_weights(sample_weight, n, noun):
             f"sample_weight must have shape ({n},), one weight for each {noun}; got "
             f"{weights.shape}."
         )
-    if not np.isfinite(weights).all():
-        row = int(np.flatnonzero(~np.isfinite(weights))[0])
-        raise ValueError(f"sample_weight[{row}] is {weights[row]}; weights must be finite.")
+    refuse_where(~np.isfinite(weights), "sample_weight", weights, "weights must be finite.")
     return check_weights(weights)
 
 
@@ -120,20 +110,6 @@ def check_norms(norms, alpha, name, scaler="StandardScaler"):
         raise ValueError(
             f"X has values too large for float64: the squared norm of {name(large)} divided by "
             f"alpha={alpha:g} overflows. Scale the features, for example with {scaler}.")
-
-
-def not_finite(values):
-    """Row, column and value of the first entry that is not finite, or None."""
-    data = values.data if sparse.issparse(values) else values
-    with np.errstate(over="ignore", invalid="ignore"):
-        # a sum is cheap, but may overflow
-        if np.isfinite(np.sum(data, dtype=np.float64)) or np.isfinite(data).all():
-            return None
-    bad = np.argwhere(~np.isfinite(data))[0]
-    if sparse.issparse(values):
-        row = int(np.searchsorted(values.indptr, bad[0], side="right")) - 1
-        return row, int(values.indices[bad[0]]), data[bad[0]]
-    return int(bad[0]), int(bad[1]), data[tuple(bad)]
 
 
 def strongest(weights, n):

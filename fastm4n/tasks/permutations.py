@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import sparse
 
+from fastm4n.base.checks import not_finite
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
 from fastm4n.data._sequences import Sequences
@@ -28,7 +29,6 @@ from fastm4n.tasks.parameters import (
     as_weights,
     check_norms,
     cost_matrix,
-    not_finite,
     summable,
 )
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
