@@ -8,11 +8,9 @@ from fastm4n.features._base cimport FeatureMap
 
 # Values of the Gaussian kernel.
 
-cdef enum:
-    # rows and columns whose distances are in the second-level cache when their exponentials are
-    # taken: many of both, for products of matrices lay out their operands anew
-    ROWS = 128
-    COLUMNS = 1024
+# rows and columns of a tile, whose distances are in the second-level cache when their exponentials
+# are taken: many of both, as products of matrices copy their operands (benchmarks/constants.py)
+ROWS, COLUMNS = 128, 1024
 
 
 def gaussian(A, B, double gamma, out=None):
@@ -85,10 +83,11 @@ def gaussian(A, B, double gamma, out=None):
 # scores of a relative error of about 1e-7, but w(mu) built afresh (`collect`) is of rows in
 # double, so that certificates of it are those of the kernel itself.
 
+# rows computed at once to rebuild the scores (benchmarks/constants.py)
+AFRESH = 128
 cdef enum:
+    # steps that are applied at once
     PENDING = 64
-    # rows computed at once to build the scores afresh
-    AFRESH = 128
     # blocks of a working set, at most: their Gram matrix stays in the second-level cache
     WORKING_SET = 512
 

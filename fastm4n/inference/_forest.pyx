@@ -248,9 +248,9 @@ cdef class GraphProblem:
 # stay far from underflow
 cdef double WIDE = 300.0
 
-cdef enum:
-    # places of an axis from which on a distance transform is faster than vectors of all pairs
-    LONG_AXIS = 128
+# places of an axis from which on a distance transform is faster than vectors of all pairs
+# (benchmarks/constants.py)
+LONG_AXIS = 128
 
 
 cdef class ForestMessages:

@@ -3,6 +3,10 @@
 from fastm4n._simd._loops cimport fastm4n_chain_f64, fastm4n_loops
 from fastm4n.inference._games cimport MaxMinScratch
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef double MANY, FIRST, COOLED, SETTLED
+cdef Py_ssize_t SEED_AFTER, SWEEPS, LOOKS
+
 ctypedef fused real:
     double
     float

@@ -329,12 +329,14 @@ cdef class ChainScratch:
 # the simplex, whatever tau is: scores of a position are capped at one level. A sweep along the
 # chain takes all of these steps, each of them exact, as messages of both sides are at hand.
 
-# labels are kept whose best labelling is within so many temperatures of the best of all
+# labels are kept whose best labelling is within so many temperatures of the best: exp(-30) is the
+# rounding of a sum
 cdef double KEPT = 30.0
-# exponentials of differences up to that are made apart, and multiplied
+# largest difference, in temperatures, of which exponentials are made apart and multiplied: exp of
+# two of them must stay far from underflow
 cdef double WIDE = 250.0
-# the share of pairs of labels from which on recursions over all of them take less time
-cdef double MANY = 0.2
+# share of pairs of labels above which recursions take all of them (benchmarks/constants.py)
+MANY = 0.2
 
 
 cdef class TemperedChain:
@@ -683,21 +685,17 @@ cdef class TemperedChain:
 # adversary's distributions, at falling temperatures, find such mixtures at a price that does not
 # depend on how many labellings they are of.
 
-cdef enum:
-    # Viterbi calls after which column generation from labellings of the last time gets the free
-    # mixtures, too
-    SEED_AFTER = 24
-    # sweeps at one temperature between two looks at the bounds, and most of these looks
-    SWEEPS = 2
-    LOOKS = 12
-
-# the first temperature, beside what the cost of a position counts, and what it falls to where
-# smoothing is what keeps the bounds apart
-cdef double FIRST = 0.1
-cdef double COOLED = 0.3
-# where the upper bound alone is asked for it is found once a look brings it down by less than this
-# share of the error that is allowed
-cdef double SETTLED = 0.2
+# Viterbi calls before column generation from labellings of the last visit gets the free mixtures
+# (benchmarks/constants.py)
+SEED_AFTER = 24
+# sweeps between two looks at the bounds, and most looks (benchmarks/constants.py)
+SWEEPS, LOOKS = 2, 12
+# the first temperature, as a share of the cost of a position, and the factor by which it falls
+# (benchmarks/constants.py)
+FIRST, COOLED = 0.1, 0.3
+# share of the error allowed: an upper bound that falls by less in a look is final
+# (benchmarks/constants.py)
+SETTLED = 0.2
 
 
 cdef class ChainMaxMin(MaxMinScratch):

@@ -305,8 +305,8 @@ cdef double UNIT = 2.0 ** -53
 cdef enum:
     # augmentations that trees are kept for; stamps are C ints
     MOST_STAMPS = 1073741824
-    # pushes, as a part of the edges, from which on all flows are read
-    SHARE = 4
+# edges for each push above which only the flows of pushes are read (benchmarks/constants.py)
+SHARE = 4
 
 
 cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:

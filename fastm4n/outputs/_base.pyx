@@ -25,10 +25,8 @@ from fastm4n.base.label_costs import as_costs, as_kept, is_windows
 
 COST_SCALES = ("sum", "mean")
 
-cdef enum:
-    # calls of the max oracle after which column generation gets free mixtures, too
-    SEED_AFTER = 10
-
+# calls of the max oracle before column generation gets free mixtures (benchmarks/constants.py)
+SEED_AFTER = 10
 # how far from one the probabilities of a part's labels may sum up to in a target (rounding)
 cdef double OF_SUMS = 1e-6
 

@@ -1114,20 +1114,18 @@ width, unit, cost_scale
 # The max oracle is a linear program, of which `Decomposition` gives a point and a bound.  Messages
 # of each block are kept from visit to visit, so that a visit goes on where the last one ended.
 
-cdef enum:
-    MAX_SWEEPS = 100
-    # primal-dual iterations of a visit, of the max oracle of labellings and of a certificate
-    VISIT_ITERATIONS = 400
-    BEST_ITERATIONS = 200
-    BOUND_ITERATIONS = 5000
-    # sweeps of the reweighted sum-product, and Newton steps of its line search
-    SOFT_SWEEPS = 500
-    MAX_SEARCH = 60
-
-# a visit ends where its error is below this share of what is left to gain
-cdef double VISIT_SLACK = 0.3
-# that of the reweighted sum-product
-cdef double SOFT_SLACK = 0.1
+# most sweeps of a visit (benchmarks/constants.py)
+MAX_SWEEPS = 100
+# most primal-dual iterations of a visit, of the best labelling and of a certificate
+# (benchmarks/constants.py)
+VISIT_ITERATIONS, BEST_ITERATIONS, BOUND_ITERATIONS = 400, 200, 5000
+# most sweeps of the reweighted sum-product (benchmarks/constants.py)
+SOFT_SWEEPS = 500
+# most Newton steps and bisections of its line search: bisections alone need 52
+MAX_SEARCH = 60
+# share of what is left to gain at which a visit ends, and that of the reweighted sum-product
+# (benchmarks/constants.py)
+VISIT_SLACK, SOFT_SLACK = 0.3, 0.1
 # errors below this share of the value are left
 cdef double EXACT = 1e-9
 
