@@ -2,11 +2,10 @@
 
     python benchmarks/constants.py [--only TEXT ...] [--repeats 3]
 
-prints a table: CPU seconds at half and at twice the value, as ratios of those at the value, and the
-sizes or options of what was timed. All data are drawn here. One thread; medians of `repeats` runs
-that take turns. Ratios within 5 % of one are noise. A constant that is a bound of a range, such as
-a size from which on another branch is taken, is timed on a size on either side of it, which only
-half or only twice the value moves to the other branch.
+prints a table: CPU seconds at half and at twice the value, as ratios of those at the value. All data
+are drawn here. One thread, medians of runs that take turns. Ratios within 5 % of one are noise. A
+size from which on another branch is taken is timed at a size below it and at one above it: half or
+twice the value moves one of these to the other branch.
 
 Constants in C are reached by the addresses that their modules export, others as attributes.
 """
@@ -35,9 +34,18 @@ from fastm4n import (
 )
 from fastm4n.features._kernel import gaussian
 from fastm4n.features._rows import row_norms
-from fastm4n.inference import grid_edges, max_min_chain, max_min_permutation, permanent, sinkhorn
+from fastm4n.inference import (
+    grid_edges,
+    max_min_chain,
+    max_min_permutation,
+    min_cut,
+    permanent,
+    sinkhorn,
+)
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.inference.roof import roof_duality
+from fastm4n.penalties import ElasticNet
+from fastm4n.tasks import kernels
 
 # of each turn, about
 LEAST_SECONDS = 0.05
@@ -92,8 +100,8 @@ def chain_games(length, n_labels, scale):
 
 def ranker_fit(n, n_items, alpha, **options):
     X, y = rankings(n, n_items)
-    return partial(fit, LabelRanker(
-        alpha=alpha, tol=1e-3, max_iter=30, random_state=0, **options), X, y)
+    options = {"tol": 1e-3, "max_iter": 30, "random_state": 0, **options}
+    return partial(fit, LabelRanker(alpha=alpha, **options), X, y)
 
 
 def permutation_games(n, n_items, scale, cost=None, **options):
@@ -194,19 +202,72 @@ def norms(n_rows, values):
     return lambda: row_norms(X, 1.0)
 
 
-def partial_fit(surrogate, n, length):
+def kernel_predictions(n):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 20))
+    beta, scores = rng.normal(size=(n, 5)), np.zeros((n, 5))
+    estimator = MulticlassClassifier(kernel="rbf").fit(X[:50], X[:50, 0] > 0)
+    return lambda: kernels.add_expansion(estimator, X, X, beta, scores)
+
+
+def symmetric(n):
+    return partial(kernels.checked_gram, np.ones((n, n)))
+
+
+def dense_fit(share):
+    """Chains whose dense features have that share of non-zeros."""
+    rng = np.random.default_rng(0)
+    X = [np.where(rng.random((30, 200)) < share, rng.normal(size=(30, 200)), 0) for _ in range(60)]
+    y = [rng.integers(0, 8, 30) for _ in X]
+    return partial(fit, SequenceTagger(
+        "max_margin", alpha=0.1, tol=1e-9, max_iter=5, random_state=0,
+        solver=BlockFrankWolfe()), X, y)
+
+
+def l1_fit():
+    """A fifth of the columns is out of reach of the penalty."""
+    rng = np.random.default_rng(0)
+    scale = np.where(np.arange(500) < 100, 1e-6, 1.0)
+    X = [sparse.csr_array(sparse.random_array((30, 500), density=0.05, rng=rng)) * scale
+         for _ in range(60)]
+    y = [rng.integers(0, 8, 30) for _ in X]
+    return partial(fit, SequenceTagger(
+        "max_margin", alpha=0.05, penalty=ElasticNet(0.5), tol=1e-9, max_iter=5, random_state=0,
+        solver=BlockFrankWolfe()), X, y)
+
+
+def missing_labels(surrogate, n, length):
     X, y = sequences(n, length, 12, 8)
     rng = np.random.default_rng(0)
-    y = [np.where(rng.random(len(labels)) < 0.3, -1, labels) for labels in y]
+    y = [[None if rng.random() < 0.3 else label for label in labels] for labels in y]
     return partial(fit, SequenceTagger(
         surrogate, alpha=0.1 / n, tol=1e-2, max_iter=60, random_state=0), X, y)
+
+
+def moved_cuts(n, n_moved):
+    """Minimum cuts of a grid, one after the other, each from the flow of the last one."""
+    rng = np.random.default_rng(0)
+    edges = grid_edges((n, n))
+    source, sink = rng.random((2, n * n))
+    capacities, sources = rng.random(len(edges)), []
+    for _ in range(20):
+        source = source.copy()
+        source[rng.integers(0, n * n, n_moved)] *= 1.01
+        sources.append(source)
+
+    def run():
+        flow = None
+        for moved in sources:
+            *_, flow = min_cut(moved, sink, edges, capacities, flow=flow, return_flow=True)
+    return run
 
 
 CHAIN, CUT, FOREST, RELAX, PERM, ROOF, EXACT = (
     f"inference.{name}" for name in (
         "chain", "cut", "_forest", "_relaxations", "permutation", "roof", "_elimination"))
 OUTPUTS, GRAPH, LOSS = "outputs._base", "outputs._graph", "surrogates._base"
-POSITIONS, KERNEL, KERNELS = "features._positions", "features._kernel", "tasks.kernels"
+POSITIONS, KERNEL = "features._positions", "features._kernel"
+KERNELS, INPUT, COMPLETIONS = "tasks.kernels", "tasks.chain_input", "tasks.completions"
 
 LARGE_ALPHA = ("10 chains of 20, alpha 0.3", partial(chain_fit, "max_min", 10, 20, alpha=0.3))
 SMALL_ALPHA = ("60 chains of 15, alpha 0.003", partial(
@@ -216,45 +277,49 @@ GAMES = ("games of chains of 40", partial(chain_games, 40, 10, 6.0))
 ZERO_ONE = ("games of 12 items", partial(permutation_games, 15, 12, 4.0))
 ANY_COST = ("games of 10 items, any cost", partial(permutation_games, 15, 10, 3.0, "any"))
 RANKER = ("50 rankings of 10 items, alpha 0.1", partial(ranker_fit, 50, 10, 0.1))
-PROX = ("mirror prox, 5 items", partial(permutation_games, 4, 5, 3.0, oracle="mirror_prox", n_iter=150))
-SINKHORN = ("sinkhorn, 20 items, scores of 10", partial(sinkhorns, 20, 20, 10.0))
+PROX = ("30 rankings of 5 items, mirror prox", partial(
+    ranker_fit, 30, 5, 0.1, tol=1e-2, max_iter=10,
+    solver=BlockFrankWolfe(oracle="mirror_prox")))
+SINKHORN = ("sinkhorn, 30 items, scores of 30", partial(sinkhorns, 20, 30, 30.0))
 LP = ("best labellings of 12 x 12, 4 labels", partial(labellings, "lp", 2, 12, 12, 4, 0.7))
 TRW = ("marginals of 12 x 12, 3 labels", partial(sum_products, "trw", 2, 12, 12, 3, 1.0))
 ROOFS = ("roof duality of 30 x 30", partial(roofs, 10, 30, 30, 2, 0.7))
-GRAPH_FIT = ("16 grids 6 x 6, 3 labels, max_margin", partial(graph_fit, "max_margin", 16, (6, 6), 3, inference="lp"))
-GRAPH_LOG = ("8 grids 5 x 5, 3 labels, log", partial(graph_fit, "log", 8, (5, 5), 3, inference="lp"))
-GRAPH_GAMES = ("20 grids 3 x 4, 2 labels, max_min", partial(graph_fit, "max_min", 20, (3, 4), 2, inference="exact"))
+GRAPH_FIT = ("8 grids 8 x 8, 4 labels, max_margin", partial(
+    graph_fit, "max_margin", 8, (8, 8), 4, alpha=0.03, inference="lp"))
+GRAPH_LOG = ("8 grids 8 x 8, 4 labels, log", partial(
+    graph_fit, "log", 8, (8, 8), 4, alpha=0.03, inference="lp"))
+GRAPH_GAMES = ("20 grids 3 x 4, 2 labels, max_min", partial(
+    graph_fit, "max_min", 20, (3, 4), 2, inference="exact"))
 CUTS = ("10 grids 30 x 30, minimum cuts", partial(
     graph_fit, "max_margin", 10, (30, 30), 2, pairwise="attractive"))
-LOW_RANK = ("kernel, 1,500 rows", partial(kernel_fit, 1500, 10))
+MOVED = ("minimum cuts of 70 x 70, 20 scores moved", partial(moved_cuts, 70, 20))
+PARTIAL = ("30 chains of 10, labels missing", partial(missing_labels, "max_margin", 30, 10))
 
-# room, names of constants that are changed one by one, unit, (what is timed, how it is made)
+# room, constant, unit, what is timed, and how that is made
 CONSTANTS = [
-    (CHAIN, "MANY", "share of pairs", *LARGE_ALPHA),
     (CHAIN, "SEED_AFTER", "calls", *LARGE_ALPHA),
     (CHAIN, "SEED_AFTER", "calls", *GAMES),
     (CHAIN, "SWEEPS", "sweeps", *GAMES),
-    (CHAIN, "LOOKS", "looks", *GAMES),
+    (CHAIN, "LOOKS", "looks", *LARGE_ALPHA),
     (CHAIN, "FIRST", "share of a cost", *GAMES),
     (CHAIN, "COOLED", "factor", *GAMES),
-    (CHAIN, "SETTLED", "share of the error", *LARGE_ALPHA),
-    (CUT, "SHARE", "edges / push", *CUTS),
+    (CUT, "SHARE", "edges / push", *MOVED),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),
-    (RELAX, "LOCAL_ROUNDS", "rounds", *GRAPH_FIT),
+    (RELAX, "LOCAL_ROUNDS", "rounds", *LP),
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *TRW),
-    (RELAX, "DAMPED_AFTER", "sweeps", *TRW),
+    (RELAX, "CHECK_BOUND_EVERY", "sweeps", *GRAPH_LOG),
     (RELAX, "CHECK_EVERY", "iterations", *LP),
-    (RELAX, "STALLED", "share of the distance", *LP),
+    (RELAX, "STALLED", "share", *GRAPH_FIT),
     (RELAX, "PRIMAL_STEP", "1 / spread", *LP),
-    (RELAX, "SUFFICIENT", "share", *LP),
-    (RELAX, "NECESSARY", "share", *LP),
-    (RELAX, "LONG", "share", *LP),
-    (RELAX, "LP_SHARE", "share", *LP),
+    (RELAX, "PRIMAL_STEP", "1 / spread", *GRAPH_FIT),
+    (RELAX, "RESTART", "share", *LP),
+    (RELAX, "RESTART", "share", *GRAPH_FIT),
     (RELAX, "LP_ITERATIONS", "iterations", *LP),
-    (RELAX, "TRW_SWEEPS", "sweeps", *TRW),
+    (RELAX, "TRW_TOL", "gap", *TRW),
+    (RELAX, "TRW_SWEEPS", "sweeps", "marginals, strong pairs", partial(
+        sum_products, "trw", 2, 12, 12, 3, 5.0)),
     (PERM, "SHARP", "temperatures", *SINKHORN),
-    (PERM, "LONGEST_STEP", "temperatures", *SINKHORN),
     (PERM, "MAX_HALVINGS", "halvings", *SINKHORN),
     (PERM, "SEED_AFTER", "assignments", *ZERO_ONE),
     (PERM, "SEED_AFTER", "assignments", *RANKER),
@@ -277,21 +342,25 @@ CONSTANTS = [
     (OUTPUTS, "SEED_AFTER", "calls", *GRAPH_GAMES),
     (GRAPH, "MAX_SWEEPS", "sweeps", *GRAPH_FIT),
     (GRAPH, "VISIT_ITERATIONS", "iterations", *GRAPH_FIT),
-    (GRAPH, "BEST_ITERATIONS", "iterations", "8 grids 5 x 5, max_min", partial(
+    (GRAPH, "BEST_ITERATIONS", "iterations", "6 grids 4 x 4, max_min", partial(
         graph_fit, "max_min", 6, (4, 4), 3, inference="lp")),
     (GRAPH, "BOUND_ITERATIONS", "iterations", *GRAPH_FIT),
     (GRAPH, "SOFT_SWEEPS", "sweeps", *GRAPH_LOG),
     (GRAPH, "VISIT_SLACK", "share", *GRAPH_FIT),
     (GRAPH, "SOFT_SLACK", "share", *GRAPH_LOG),
+    (GRAPH, "WORK", "multiply-adds", *CUTS),
+    (GRAPH, "CUT_COST", "multiply-adds", "20 grids 8 x 8, roof duality", partial(
+        graph_fit, "max_margin", 20, (8, 8), 2, inference="lp")),
+    (LOSS, "MAX_MIN_CALLS", "calls", *SMALL_ALPHA),
     (LOSS, "KEPT", "labellings", *LARGE_ALPHA),
     (LOSS, "KEPT", "labellings", *SMALL_ALPHA),
-    (LOSS, "VISIT_CALLS", "calls", *LARGE_ALPHA),
+    (LOSS, "VISIT_CALLS", "calls", *SMALL_ALPHA),
     (LOSS, "BOUND_CALLS", "calls", *LARGE_ALPHA),
-    (LOSS, "DENSE_VISITS", "visits", *LARGE_ALPHA),
-    (LOSS, "VISIT_SLACK", "share of the gap", *SMALL_ALPHA),
-    (LOSS, "VISIT_SLACK", "share of the gap", *LARGE_ALPHA),
-    (LOSS, "BOUND_SLACK", "share of the gap", *SMALL_ALPHA),
-    (LOSS, "RELAXATION", "share of a step", *LOG),
+    (LOSS, "DENSE_VISITS", "visits", *RANKER),
+    (LOSS, "VISIT_SLACK", "share", *SMALL_ALPHA),
+    (LOSS, "VISIT_SLACK", "share", *LARGE_ALPHA),
+    (LOSS, "BOUND_SLACK", "share", *SMALL_ALPHA),
+    (LOSS, "RELAXATION", "share", *LOG),
     (LOSS, "FIRST_PROBABILITY", "odds", *LOG),
     (POSITIONS, "GRAM_LENGTH", "positions", "chains of 48", partial(sparse_fit, 80, 48)),
     (POSITIONS, "GRAM_LENGTH", "positions", "chains of 96", partial(sparse_fit, 40, 96)),
@@ -299,14 +368,19 @@ CONSTANTS = [
     (POSITIONS, "CACHED", "weights", "chains of 48", partial(sparse_fit, 80, 48, 3000)),
     (POSITIONS, "SORTED_AT_ONCE", "entries", "chains of 96", partial(sparse_fit, 40, 96)),
     ("features._rows", "AT_ONCE", "values", "norms of rows", partial(norms, 20000, 50)),
-    ("features._base", "PIECE", "numbers", *LOG),
     (KERNEL, "ROWS", "rows", "kernel of 1,000 x 3,000", partial(gaussians, 1000, 3000, 20)),
     (KERNEL, "COLUMNS", "columns", "kernel of 1,000 x 3,000", partial(gaussians, 1000, 3000, 20)),
-    (KERNEL, "AFRESH", "rows", "kernel, cache of 1 MiB", partial(kernel_fit, 1500, 10, 1)),
     (KERNELS, "MANY_ROWS", "rows", "kernel, 700 rows", partial(kernel_fit, 700, 10)),
     (KERNELS, "MANY_ROWS", "rows", "kernel, 1,500 rows", partial(kernel_fit, 1500, 10)),
     (KERNELS, "FEW_FEATURES", "features", "kernel, 48 features", partial(kernel_fit, 1200, 48, 2)),
     (KERNELS, "FEW_FEATURES", "features", "kernel, 96 features", partial(kernel_fit, 1200, 96, 2)),
+    (KERNELS, "CHUNK", "values", "kernel, 2,500 predictions", partial(kernel_predictions, 2500)),
+    (KERNELS, "TILE", "rows", "check of 2,000 x 2,000", partial(symmetric, 2000)),
+    (INPUT, "MOSTLY_ZERO", "share", "chains, 20 % non-zero", partial(dense_fit, 0.2)),
+    (INPUT, "MOSTLY_ZERO", "share", "chains, 45 % non-zero", partial(dense_fit, 0.45)),
+    (INPUT, "SHARE", "share", "L1, 20 % of columns out", l1_fit),
+    (COMPLETIONS, "FIRST_TOL", "gap", *PARTIAL),
+    (COMPLETIONS, "FIRST_ROUNDS", "rounds", *PARTIAL),
 ]
 
 

@@ -1,4 +1,7 @@
-"""Features of positions and edges of chains and graphs."""
+"""Features of positions and edges of chains and graphs.
+
+One module: chains and graphs share the visits of their base class.
+"""
 
 import numpy as np
 from scipy import sparse

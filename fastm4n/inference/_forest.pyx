@@ -1,4 +1,7 @@
-"""Graph problems, and oracles of graphs without cycles."""
+"""Graph problems, and oracles of graphs without cycles.
+
+One module: best labellings, sums, k-best and tangents are recursions over one plan of a forest.
+"""
 
 import numpy as np
 

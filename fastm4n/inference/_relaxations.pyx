@@ -1,5 +1,8 @@
 # cython: binding=False
-"""Relaxations of graphs with cycles: the local polytope and reweighted forests."""
+"""Relaxations of graphs with cycles: the local polytope and reweighted forests.
+
+One module: both are sweeps over the same messages.
+"""
 
 import numpy as np
 
@@ -314,8 +317,6 @@ cdef class Sweeps:
 
 # sweeps from one pair of bounds to the next (benchmarks/constants.py)
 CHECK_BOUND_EVERY = 2
-# sweeps after which messages go half of the way only (benchmarks/constants.py)
-DAMPED_AFTER = 40
 
 # error of the bound by rounding, relative to it
 cdef double ENTROPY_ROUNDING = 1e-13
@@ -467,7 +468,7 @@ cdef class Reweighted:
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, i, j, end, a, step, stride = self.stride
         cdef double* m
-        cdef double top, share, keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
+        cdef double top, share
         for step in range(g.n_nodes):
             i = step if forward else g.n_nodes - 1 - step
             for k in range(self.starts[i], self.starts[i + 1]):
@@ -483,7 +484,7 @@ cdef class Reweighted:
                 share = self.forests.shares[end // 2]
                 m = self.messages + end * stride
                 for a in range(self.sizes[j]):
-                    self.target[a] = keep * m[a] + (1.0 - keep) * (self.target[a] - top)
+                    self.target[a] -= top
                     self.theta[j * stride + a] += share * (self.target[a] - m[a])
                     m[a] = self.target[a]
 
@@ -699,9 +700,9 @@ CHECK_EVERY = 10
 STALLED = 0.02
 # length of primal steps, in units of one over the spread of the scores (benchmarks/constants.py)
 PRIMAL_STEP = 2.0
-# a restart follows if the step's length falls to the first share of that at the last restart, or to
-# the second and grows again, or after the third share of all iterations (benchmarks/constants.py)
-SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
+# share of the length of the first step since a restart at which the next one follows
+# (benchmarks/constants.py)
+RESTART = 0.2
 
 
 cdef class Decomposition(Sweeps):
@@ -929,7 +930,7 @@ cdef class Decomposition(Sweeps):
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, since = 0, nodes = g.n_nodes * g.stride
         cdef Py_ssize_t ends = 2 * g.n_edges * g.stride, pairs = g.n_edges * g.stride * g.stride
-        cdef double length, first = INFINITY, previous = INFINITY, value
+        cdef double length, first = INFINITY, value
         cdef bint check
         for k in range(1, max_iterations + 1):
             look()
@@ -941,8 +942,7 @@ cdef class Decomposition(Sweeps):
             self.n_iterations = k
             if not check:
                 continue
-            if (length <= SUFFICIENT * SUFFICIENT * first or since >= LONG * k or
-                    (length <= NECESSARY * NECESSARY * first and length > previous)):
+            if length <= RESTART * RESTART * first:
                 memcpy(&self.p_now[0], &self.p_next[0], nodes * sizeof(double))
                 memcpy(&self.q_now[0], &self.q_next[0], pairs * sizeof(double))
                 memcpy(&self.d_now[0], &self.d_next[0], ends * sizeof(double))
@@ -950,9 +950,6 @@ cdef class Decomposition(Sweeps):
                 memcpy(&self.q_first[0], &self.q_next[0], pairs * sizeof(double))
                 memcpy(&self.d_first[0], &self.d_next[0], ends * sizeof(double))
                 since = 0
-                previous = INFINITY
-            else:
-                previous = length
             # a sweep from here lowers the bound further
             self.add_up(&self.d_next[0])
             self.half_sweep(True, &self.d_next[0])

@@ -1,4 +1,7 @@
-"""Minimum cuts of binary graphs."""
+"""Minimum cuts of binary graphs.
+
+One module: search, warm starts and the function for Python share one network of arcs.
+"""
 
 import numpy as np
 
@@ -33,7 +36,7 @@ from fastm4n.base.checks import as_real, refuse_where
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
 cdef enum:
-    # augmentations
+    # augmentations between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 1024
 
 

@@ -1,4 +1,7 @@
-"""Oracles of permutations: marginals, permanents, max-min, and their faces."""
+"""Oracles of permutations: marginals, permanents, max-min, and their faces.
+
+One module: all share the assignment and the potentials of one scratch of a thread.
+"""
 
 import numbers
 
@@ -219,9 +222,8 @@ cdef double LEAST_FACTOR = 1e-100
 # reduced scores, in temperatures, below which the start is made inside the dual solutions of the
 # assignment (benchmarks/constants.py)
 SHARP = -10.0
-# longest step of Newton's method, in temperatures, and how often it is halved
-# (benchmarks/constants.py)
-LONGEST_STEP, MAX_HALVINGS = 10.0, 8
+# how often a step of Newton's method is halved (benchmarks/constants.py)
+MAX_HALVINGS = 8
 # reduced scores above this are rounding: MAX_SUBSET_ITEMS rows of such weights do not underflow
 cdef double MOST_REDUCED = 30.0
 cdef double EPSILON = 2.220446049250313e-16
@@ -419,11 +421,11 @@ cdef class PermutationScratch:
             if fastm4n_look() < 0:
                 return -2
             if newton:
-                slope = self.newton_direction(M, stride, &top)
+                slope = self.newton_direction(M, stride)
                 value_before, before = value, error
                 for j in range(M):
                     self.distance[j] = shift[j]
-                step = min(1.0, LONGEST_STEP / top) if top > 0.0 else 1.0
+                step = 1.0
                 accepted = False
                 halving = 0
                 while not accepted and halving < MAX_HALVINGS and n < max_iter:
@@ -524,9 +526,8 @@ cdef class PermutationScratch:
             value += self.shift[j]
         return value
 
-    cdef double newton_direction(
-        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil:
-        """u, the step of Newton's method for shift, and its largest entry. Return its slope.
+    cdef double newton_direction(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil:
+        """u, the step of Newton's method for shift. Return its slope.
 
         The Hessian is a Laplacian, with weights sum_i K[i, j] K[i, k] between positions j and k.
         Elimination goes one position at a time by sums of positive terms, and weights of any size
@@ -561,14 +562,13 @@ cdef class PermutationScratch:
                     rest[k] += W[j * stride + k] / total * rest[j]
                     for i in range(k):
                         W[k * stride + i] += W[j * stride + k] / total * W[j * stride + i]
-        u[0] = largest[0] = 0.0
+        u[0] = 0.0
         for j in range(1, M):
             total = rest[j]
             for k in range(j):
                 total += W[j * stride + k] * u[k]
             # without any weight, a position is on its own
             u[j] = total / u[j] if u[j] > LEAST_FACTOR else 0.0
-            largest[0] = max(largest[0], fabs(u[j]))
             slope += (1.0 - self.c[j]) * u[j]
         return slope
 

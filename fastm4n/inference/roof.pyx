@@ -1,4 +1,7 @@
-"""Roof duality of binary graphs."""
+"""Roof duality of binary graphs.
+
+One module: the oracle and the function for Python run on one doubled graph.
+"""
 
 from collections import namedtuple
 

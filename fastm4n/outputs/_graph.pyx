@@ -1,4 +1,7 @@
-"""Outputs that are labels of the nodes of graphs, by the oracle that solves them."""
+"""Outputs that are labels of the nodes of graphs, by the oracle that solves them.
+
+One module: an oracle overrides a few methods of one base class.
+"""
 
 import numpy as np
 
@@ -807,8 +810,8 @@ width, unit, cost_scale
 # weights p* and 1 - p*.
 
 cdef double UNIT = 2.0 ** -53
-# multiply-adds for each node and each end of an edge, about
-cdef double WORK = 30.0
+# multiply-adds of a cut for each node and each end of an edge (benchmarks/constants.py)
+WORK = 30.0
 
 
 cdef class CutWorkspace(Workspace):
@@ -978,8 +981,8 @@ cdef class CutOutputs(GraphOutputs):
 # marginals of nodes and of edges, each edge agreeing with its two nodes.  Both polytopes have the
 # same labellings, and the maxima are the same where the point of L has labels only.
 
-# multiply-adds of a cut for each node and each end of an edge, about
-cdef double CUT_COST = 20.0
+# multiply-adds of roof duality for each node and each end of an edge (benchmarks/constants.py)
+CUT_COST = 20.0
 
 
 cdef class RoofWorkspace(Workspace):

@@ -1,4 +1,7 @@
-"""Surrogate losses: max-margin, max-min and log."""
+"""Surrogate losses: max-margin, max-min and log.
+
+One module: the three losses are one interface, and steps of the block solver differ in it alone.
+"""
 
 import numpy as np
 
@@ -333,7 +336,7 @@ VISIT_SLACK, BOUND_SLACK = 0.3, 0.001
 cdef double ROUNDING = 1e-13
 # calls of the max oracle in an oracle of column generation, for the choice of a solver
 # (benchmarks/constants.py)
-cdef double MAX_MIN_CALLS = 8.0
+MAX_MIN_CALLS = 8.0
 
 
 cdef class MaxMinLoss(Surrogate):
