@@ -4,7 +4,7 @@ import itertools
 
 
 def covering(cases):
-    """Of tuples of equal length, a few that have each pair of values of two places that all have."""
+    """A few of these tuples of equal length, with each pair of values of two places of all."""
     cases = [tuple(case) for case in cases]
     pairs = [frozenset(itertools.combinations(enumerate(case), 2)) for case in cases]
     seen, kept = set(), []

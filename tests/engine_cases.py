@@ -125,8 +125,9 @@ class Problem:
     """Outputs of one kind.
 
     A derived class has `outputs`, `features`, `blocks`, and for each block: `listed`, all outputs,
-    and `drawn`, one of them; `indicator`, phi of one; `flat` and `parts`, between
-    the engine's numbers and the reference's arrays; and `weights`, from a state of the feature map to the reference's arrays.
+    and `drawn`, one of them; `indicator`, phi of one; `flat` and `parts`, between the engine's
+    numbers and the reference's arrays; and `weights`, from a state of the feature map to the
+    reference's arrays.
     """
 
     group_axis = None  # of the features' weights in the reference; None where there are no groups

@@ -70,7 +70,7 @@ class ListedGraph:
         return GraphProblem(**{**given, **changed})
 
     def coefficients(self, e):
-        """Numbers that the scores of edge e are multiplied by, and where these lie, by labelling."""
+        """Factors of the scores of edge e, and where these scores lie, by labelling."""
         Y = self.labellings
         a, b = Y[:, self.edges[e, 0]], Y[:, self.edges[e, 1]]
         place, one = self.places[e], np.ones(len(Y))

@@ -1,9 +1,11 @@
-"""Fits of cells (`fastm4n.estimators._cells`) through public names, held to enumeration and a generic solver.
+"""Fits of cells (`fastm4n.estimators._cells`), held to enumeration and a generic solver.
 
-`Explicit` is the problem of a cell written out: for each example all outputs, their costs, and their
-scores as linear functions of the fitted weights. The objective at the weights of a fit, and its
-minimum by a generic solver, need nothing else of the library. `look` fits one cell and says what
-came of it: a fit whose certificate holds, a refusal in words about the cell's own parts, or a
+Fits go through public names.
+
+`Explicit` is the problem of a cell written out: for each example all outputs, their costs, and
+their scores as linear functions of the fitted weights. The objective at the weights of a fit, and
+its minimum by a generic solver, need nothing else of the library. `look` fits one cell and says
+what came of it: a fit whose certificate holds, a refusal in words about the cell's own parts, or a
 violation.
 """
 
@@ -34,7 +36,7 @@ from fastm4n.surrogates import as_surrogate
 
 ALPHA, TOL, MAX_ITER, EPS = 0.1, 1e-3, 300, 0.2
 # how far values of the objective may be apart, relative to it at zero weights; and, relative to the
-# gap, where the oracle is inexact: it ends at a thousandth of the gap at the weights that it certifies
+# gap, if the oracle is inexact: it ends at a thousandth of the gap at the weights it certifies
 ROUNDING, INEXACT = 1e-7, 5e-3
 # of `penalty`, which has none for them unless it is said
 UNPENALISED = "intercept"
@@ -881,7 +883,7 @@ def check_path(cell, path, example, seed, unconverged):
 
 @lru_cache(maxsize=64)
 def sample_of(estimator, seed, n_drawn=1500):
-    """A seeded sample of the cells of an estimator: each pair of parts is in at least one of them."""
+    """A seeded sample of the cells of an estimator, with each pair of parts at least once."""
     rng = np.random.default_rng(seed)
     kind = _cells.kind_of(estimator)
     roads = [(road, False) for road in _cells.roads(estimator)]

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be written: what they are of goes on, and what was written before stays."""
+"""Checkpoints that cannot be written: fits go on, and the checkpoint before stays."""
 
 import errno
 import os
@@ -191,7 +191,7 @@ def test_a_place_for_no_file_is_told_before_the_first_pass(name, tmp_path):
 
 @pytest.mark.parametrize("n", range(1, 8))
 def test_a_path_goes_on(n, tmp_path, monkeypatch):
-    """And nothing is missing from its folder, whichever file was the last that there was room for."""
+    """Nothing is missing from its folder, whichever file was the last with room."""
     model, folder = MulticlassClassifier("max_margin", random_state=0), tmp_path / "path"
     monkeypatch.setattr(Pace, "is_due", lambda pace: False)
     whole = regularization_path(model, *labels())

@@ -1,4 +1,4 @@
-"""Fits by chunks: the optimum and the certificate of a fit in memory, state that lasts, bad input."""
+"""Fits by chunks: optimum and certificate of a fit in memory, state that lasts, bad input."""
 
 import errno
 import itertools

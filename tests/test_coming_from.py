@@ -150,7 +150,7 @@ def test_logistic_regression(C, n_classes, fit_intercept, weighted):
 
 
 def test_svm_multiclass_counts_a_mistake_as_100():
-    """1/2 ||w||^2 + C / n sum of max(100 [y wrong] + w_y x - w_yi x) is alpha = 100 / C at w / 100."""
+    """1/2 ||w||^2 + C / n sum max(100 [y wrong] + w_y x - w_yi x): alpha = 100 / C at w / 100."""
     C, n = 50.0, len(X)
     ours = solved(alpha=100 / C, fit_intercept=False).fit(X, Y)
     exact = solved(

@@ -1,4 +1,4 @@
-"""Folders that are written anew while they are open: what was opened stays as it was, or an error."""
+"""Folders that are replaced while they are open: the old contents, or an error."""
 
 import pickle
 import shutil

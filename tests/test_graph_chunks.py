@@ -1,4 +1,4 @@
-"""Fits of graphs by chunks: optimum, oracle and certificate of a fit in memory, state that lasts."""
+"""Fits of graphs by chunks: optimum, oracle and certificate as in memory, state that lasts."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What is imported when: counted in processes of their own, as a time would depend on the machine."""
+"""What is imported when, counted in processes of their own: times depend on the machine."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Metrics and costs against their definitions: bounds, symmetry, order and names of what is scored."""
+"""Metrics and costs against their definitions: bounds, symmetry, order and names."""
 
 import itertools
 from collections import Counter

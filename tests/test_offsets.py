@@ -1,4 +1,4 @@
-"""What the scores of all labels of a node share, and their unit, change neither labels nor proofs."""
+"""Neither a common part of a node's scores nor their unit changes labels or proofs."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Ordered categories of pandas, polars and Arrow as y: their order, and levels that do not occur."""
+"""Ordered categories of pandas, polars and Arrow as y: order, and levels without examples."""
 
 import pickle
 import warnings

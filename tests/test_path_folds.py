@@ -206,7 +206,7 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
 
 
 def test_an_end_that_is_given_is_gone_to_and_told_of():
-    """Scores of probabilities rise after the loss is at most eps, which ends no search by itself."""
+    """Scores of probabilities rise after the loss is at most eps: the search goes on."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:400] / 16, y[:400]
     estimator = MulticlassClassifier("log", random_state=0)

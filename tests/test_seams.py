@@ -1,7 +1,7 @@
 """Where two features meet: fits that once crashed, or were certified for another problem.
 
-The table of cells (`tests/test_table.py`) walks such meetings by itself; what is here are inputs that
-users gave.
+The table of cells (`tests/test_table.py`) walks such meetings by itself. These are inputs that users
+gave.
 """
 
 import itertools

@@ -1,4 +1,7 @@
-"""A sample of the table of cells (`fastm4n.estimators._cells`); `benchmarks/table.py` walks all of it."""
+"""A sample of the table of cells (`fastm4n.estimators._cells`).
+
+`benchmarks/table.py` walks all of it.
+"""
 
 import numpy as np
 import pytest

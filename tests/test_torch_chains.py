@@ -1,4 +1,4 @@
-"""Layers of sequences: values and derivatives of every surrogate, operators, and what is refused."""
+"""Layers of sequences: values and derivatives of all surrogates, operators, refusals."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Forward mode, vmap and second derivatives of all layers: right, or refused; never silent zeros."""
+"""Forward mode, vmap and second derivatives of all layers: right or refused, never zeros."""
 
 import pytest
 from numpy.testing import assert_allclose

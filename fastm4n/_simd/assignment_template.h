@@ -357,8 +357,8 @@ static ALWAYS_INLINE int NAME(reduce)(const double *C, ptrdiff_t M, ptrdiff_t st
     return 0;
 }
 
-/* Takes v[0] off the potentials; returns whether they are so far apart, beside the costs of the
-   first row, that reduced costs would lose digits to them. */
+/* Takes v[0] off the potentials; returns whether they are so far apart, relative to the costs of the
+   first row, that reduced costs would lose three digits to them. */
 static int NAME(shift)(const double *C, ptrdiff_t N, double *v)
 {
     const double base = v[0];

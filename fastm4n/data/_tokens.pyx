@@ -1,5 +1,8 @@
 # cython: binding=False
-"""Names and tokens of attribute data."""
+"""Names and tokens of attribute data.
+
+One module: readers of files and of objects fill the same scratch, one token at a time.
+"""
 
 import math
 from array import array

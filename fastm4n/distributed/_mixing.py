@@ -15,9 +15,9 @@ import numpy as np
 from fastm4n.base.arrays import checked
 from fastm4n.base.threads import by_pieces, inner_product, square_distance
 
-# latest steps that are mixed; twice as many vectors of float32 are kept
+# latest steps that are mixed; twice as many vectors of float32 are kept (benchmarks/rounds.py)
 DEPTH = 4
-# what is added to the diagonal of their normal equations, as a share of its sum
+# what is added to the diagonal of their normal equations, as a share of its sum, against rounding
 RIDGE = 1e-6
 
 

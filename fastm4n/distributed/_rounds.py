@@ -46,19 +46,19 @@ ROUND_KEYS = (
 )
 
 # sigma of K workers, as a share of K; the line search handles the rest. It decreases, down to one,
-# while steps could be longer than whole
+# while steps could be longer than whole (benchmarks/rounds.py)
 SIGMA = 0.9
 # factor by which sigma grows after steps below SHORT, and falls without acceleration after
-# LONG_ROUNDS rounds whose best steps are above LONG
+# LONG_ROUNDS rounds whose best steps are above LONG (benchmarks/rounds.py)
 SIGMA_FACTOR, SHORT, LONG, LONG_ROUNDS = 1.5, 0.6, 3.0, 3
-# share of the newest point in the mean that is certified
+# share of the newest point in the mean that is certified (benchmarks/rounds.py)
 AVERAGED = 0.65
 # kappa grows with the number of workers by this power. Mixing of points needs rounds that solve the
-# problem with kappa well, and a kappa larger by the factor
+# problem with kappa well, and a kappa larger by the factor (benchmarks/rounds.py)
 KAPPA_POWER, KAPPA_MIXED = 0.2, 1.25
 # tolerated rise of the dual by rounding, relative to what counts as none
 SLACK = OF_SCORES / ROUNDING
-# rounds after which z is recomputed
+# rounds after which z is recomputed, against rounding
 FRESH_ROUNDS = 50
 # losses in a row before giving up
 ATTEMPTS = 5

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from fastm4n.features._base import FeatureMap
     from fastm4n.surrogates._base import Surrogate
 
-# seconds of a piece of a local pass, between two checks of whether to stop
+# seconds of a piece of a local pass, between two checks of whether to stop: a wait nobody notices
 PIECE_SECONDS = 0.2
-# driver and worker exchange single rows if they are less than this share of all
+# share of all rows below which driver and worker exchange single rows: rows and their numbers take
+# fewer bytes
 FEW = 0.8
-# blocks that are visited to measure the curvature
+# blocks that are visited to measure the curvature (benchmarks/rounds.py)
 PROBES = 64
 
 

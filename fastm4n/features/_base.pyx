@@ -1,4 +1,7 @@
-"""Feature maps and penalties: what all of them share."""
+"""Feature maps and penalties: what all of them share.
+
+One module: maps call penalties for each visit, without looking up a method of another module.
+"""
 
 import numpy as np
 
@@ -9,7 +12,7 @@ from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.base.interrupts cimport look
 from fastm4n.inference.chain cimport real
 
-from fastm4n.features._rows import rows_of_zeros
+from fastm4n.features._rows import AT_ONCE, rows_of_zeros
 
 
 # The number of a thread among those of a pass: which row of scratch is its own.
@@ -133,9 +136,6 @@ def hash_csr(
 #    for regularized loss minimization. Mathematical Programming 155.
 # .. [2] H. Zou, T. Hastie (2005). Regularization and variable selection via the elastic net.
 #    Journal of the Royal Statistical Society B 67.
-
-# numbers of a piece of weights that is worked on at a time
-PIECE = 1 << 15
 
 
 def _compressed(array, shape, n_shared):
@@ -309,7 +309,7 @@ cdef class Penalty:
     def pieces(self, *arrays):
         """Rows of the arrays side by side, with the rows of the thresholds, in pieces."""
         thresholds = np.asarray(self.thresholds)
-        step = max(1, PIECE // max(1, self.stride))
+        step = max(1, AT_ONCE // max(1, self.stride))
         edges = [*range(0, self.n_shared, step), *range(self.n_shared, self.shape[0], step)]
         for start, stop in zip(edges, [*edges[1:], self.shape[0]], strict=True):
             if self.threshold_step or not self.n_shared:
@@ -375,7 +375,8 @@ cdef class Penalty:
 # every training example instead.  `intercept` adds a constant feature of that value to every
 # example (0: none), so that the intercept is a weight like the others.
 
-# scales of z that are tried are at first apart by this factor, then by its square and so on
+# first factor between scales of z that are tried, then its square and so on: any number above one
+# ends in as many digits; and a scale whose square is finite
 cdef double SCALE_FACTOR = 8.0, LARGEST_SCALE = 1e15
 
 

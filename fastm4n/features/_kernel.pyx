@@ -8,11 +8,9 @@ from fastm4n.features._base cimport FeatureMap
 
 # Values of the Gaussian kernel.
 
-cdef enum:
-    # rows and columns whose distances are in the second-level cache when their exponentials are
-    # taken: many of both, for products of matrices lay out their operands anew
-    ROWS = 128
-    COLUMNS = 1024
+# rows and columns of a tile, whose distances are in the second-level cache when their exponentials
+# are taken: many of both, as products of matrices copy their operands (benchmarks/constants.py)
+ROWS, COLUMNS = 128, 1024
 
 
 def gaussian(A, B, double gamma, out=None):
@@ -86,9 +84,8 @@ def gaussian(A, B, double gamma, out=None):
 # double, so that certificates of it are those of the kernel itself.
 
 cdef enum:
+    # steps that are applied at once
     PENDING = 64
-    # rows computed at once to build the scores afresh
-    AFRESH = 128
     # blocks of a working set, at most: their Gram matrix stays in the second-level cache
     WORKING_SET = 512
 
@@ -454,34 +451,32 @@ cdef class KernelFeatures(FeatureMap):
 
     def add_collected(self):
         """F += K beta of the coefficients collected, in double."""
-        cdef Py_ssize_t b, i, n, start
+        cdef Py_ssize_t b, n, start
         cdef double[:, ::1] rows
         cdef const double[:, ::1] betas
         collected = np.asarray(self.collected)
         blocks = np.flatnonzero(collected.any(axis=1))
-        room = np.empty((min(AFRESH, blocks.size), self.n_blocks))
-        for start in range(0, blocks.size, AFRESH):
-            chunk = blocks[start:start + AFRESH]
-            rows = room[:chunk.size]
-            self.compute_rows(chunk, room[:chunk.size])
+        room = np.empty((min(<Py_ssize_t> PENDING, blocks.size), self.n_blocks))
+        for start in range(0, blocks.size, PENDING):
+            chunk = blocks[start:start + PENDING]
+            n = chunk.size
+            rows = room[:n]
+            self.compute_rows(chunk, room[:n])
             betas = collected[chunk]
-            for i in range(0, chunk.size, PENDING):
-                n = min(<Py_ssize_t> PENDING, chunk.size - i)
-                for b in range(n):
-                    self.pending_rows[b] = &rows[i + b, 0]
-                with nogil:
-                    self.add_betas(betas, i, n)
+            for b in range(n):
+                self.pending_rows[b] = &rows[b, 0]
+            with nogil:
+                self.add_betas(betas, n)
         self.collected = self.nothing
 
-    cdef void add_betas(
-            self, const double[:, ::1] betas, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    cdef void add_betas(self, const double[:, ::1] betas, Py_ssize_t n) noexcept nogil:
         cdef Py_ssize_t i, j, e = 0
         for j in range(self.n_labels):
             self.starts[j] = <int> e
             for i in range(n):
-                if betas[first + i, j] != 0.0:
+                if betas[i, j] != 0.0:
                     self.row_of[e] = <int> i
-                    self.fresh_values[e] = betas[first + i, j]
+                    self.fresh_values[e] = betas[i, j]
                     e += 1
         self.starts[self.n_labels] = <int> e
         if 2 * e <= n * self.stride:
@@ -490,7 +485,7 @@ cdef class KernelFeatures(FeatureMap):
                 self.n_blocks, self.n_labels, self.stride, &self.F[0, 0])
         else:
             self.loops.add_rows(
-                self.pending_rows, n, &betas[first, 0], self.n_blocks, self.stride,
+                self.pending_rows, n, &betas[0, 0], self.n_blocks, self.stride,
                 &self.F[0, 0])
 
     cdef int settle(self) except -1 nogil:

@@ -4,7 +4,8 @@ w is stored feature-major, one row of `stride` numbers for each feature. The sco
 all labels are contiguous, and a sparse row of X reads one contiguous row of w per non-zero. If few
 pairs of a feature and a label have weights, w for sparse X may store these pairs only, feature by
 feature, followed by the rows of constant features. Updates change z, and w = prox(z) is a second
-array only where there is a penalty beyond ||w||^2 / 2.
+array only where there is a penalty beyond ||w||^2 / 2. One module, so that the compiler can inline
+rows into visits.
 """
 
 import numpy as np
@@ -20,11 +21,11 @@ cdef extern from "../features/pair_loops.h" nogil:
     const fastm4n_pairs* fastm4n_select_pairs(int width, Py_ssize_t stride)
 
 
-# most values of X, about, whose features are counted
+# values of X of which features are counted: a sample of so many cuts into parts of equal work
 MOST_COUNTED = 1 << 20
 
 cdef enum:
-    # 64-bit indices that are made short ones at a time
+    # 64-bit indices that are shortened at a time, on the stack
     PIECE = 256
 
 

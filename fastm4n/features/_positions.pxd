@@ -3,6 +3,9 @@
 from fastm4n.features._linear cimport LinearMap
 from fastm4n.outputs._base cimport Layout
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef Py_ssize_t GRAM_LENGTH, AHEAD, CACHED, SORTED_AT_ONCE
+
 cdef class PositionMap(LinearMap):
     cdef const Py_ssize_t[::1] starts, lengths
     # whether weights are too many for a cache, so that they are asked for ahead

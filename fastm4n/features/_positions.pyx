@@ -1,4 +1,7 @@
-"""Features of positions and edges of chains and graphs."""
+"""Features of positions and edges of chains and graphs.
+
+One module: chains and graphs share the visits of their base class.
+"""
 
 import numpy as np
 from scipy import sparse
@@ -18,14 +21,15 @@ from fastm4n.base.arrays import part as arrays_of
 # Short blocks have Gram matrices of their positions, by which the norm of a step is cheap; the
 # entries of longer ones are sorted by feature.
 
+# positions above which a block has no Gram matrix, as the cost shall be linear in its length
+# (benchmarks/constants.py)
+GRAM_LENGTH = 64
+# positions between asking for weights and using them, of more weights than so many
+# (benchmarks/constants.py)
+AHEAD, CACHED = 2, 1 << 15
+# entries that are sorted at a time (benchmarks/constants.py)
+SORTED_AT_ONCE = 1 << 16
 cdef enum:
-    # a longer block has no Gram matrix of its positions: the cost stays linear in its length
-    GRAM_LENGTH = 64
-    # positions between asking for weights and using them, of more weights than so many
-    AHEAD = 2
-    CACHED = 1 << 15
-    # entries that are sorted at a time
-    SORTED_AT_ONCE = 1 << 16
     # positions of a block of pairs, and places in a row, are uint16
     MOST_POSITIONS = 65535
 

@@ -14,7 +14,7 @@ from fastm4n.base.memory import refuse_beyond_memory
 if TYPE_CHECKING:
     from fastm4n.base.types import CSR, Array, FloatArray
 
-# values of CSR rows that are worked on at a time
+# values that are worked on at a time (benchmarks/constants.py)
 AT_ONCE = 1 << 16
 # bytes that processors fetch at a time
 LINE = 64

@@ -172,7 +172,8 @@ static PAIR_INLINE pairs_vec_v8 pairs_max_v8(pairs_vec_v8 a, pairs_vec_v8 b)
 #pragma GCC pop_options
 #endif
 
-/* The loops for rows of vectors of this width, or NULL where plain loops have to do. */
+/* The loops for rows of vectors of this width, or NULL if plain loops have to do: masks of labels
+   have 64 bits. */
 static const fastm4n_pairs *fastm4n_select_pairs(int width, ptrdiff_t stride)
 {
     if (stride > 64)

@@ -1,4 +1,7 @@
-"""Oracles of batches of chains, and max-marginals and span marginals."""
+"""Oracles of batches of chains, and max-marginals and span marginals.
+
+One module: all group sequences by length and run a group in the lanes of vectors.
+"""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ import numpy as np
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference.automaton import LabelAutomaton
 
-# automata that are kept for the next prediction, and their states, at most and about
+# most automata that are kept for the next prediction, and most states of each: a few MB in all
 KEPT, SMALL = 8, 20_000
 # arcs of the largest automaton: 24 bytes each, and a recursion adds one number for each
 MOST_ARCS = 20_000_000

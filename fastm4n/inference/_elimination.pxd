@@ -3,7 +3,7 @@
 from fastm4n.inference._graph cimport graph_t, label_t
 
 cdef enum:
-    # nodes whose states are listed
+    # nodes whose states are listed: more take longer than a fit has time for, 2^16 labellings each
     MOST_NODES = 16
     MOST_HALF = 8
 

@@ -1,5 +1,8 @@
 # cython: binding=False
-"""Exact oracles of graphs of small treewidth or few states."""
+"""Exact oracles of graphs of small treewidth or few states.
+
+One module: split tables and elimination answer the same questions, and a graph takes either.
+"""
 
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain
@@ -358,9 +361,9 @@ cdef void singles(
 # two labels of x are contiguous, a maximum over x is one of whole rows, and what is added to a
 # table is a few nested loops over contiguous runs, written down as (size, stride) of each loop.
 
-# entries of all tables of a plan at most: 8 MB for each thread
+# most entries in all tables of a plan: 8 MB for each thread
 MOST_ENTRIES = 1_000_000
-# nodes left when trees are eliminated at most: planning takes seconds beyond, and hardly ever fits
+# most nodes left when trees are eliminated: plans of more take seconds and hardly ever fit
 MOST_CORE = 20_000
 
 cdef enum:
@@ -875,7 +878,8 @@ cdef void normalise(
 
 # Exact inference on one graph with given scores: split tables or variable elimination.
 
-# entries of the tables of an elimination that take as long as a state of a split table, about
+# states of split tables that take as long as an entry of the tables of an elimination
+# (benchmarks/constants.py)
 STATES_PER_ENTRY = 64
 
 # sum of the sizes of scores that split tables are used for

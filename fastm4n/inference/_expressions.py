@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 
-# states of a deterministic automaton, states that an expression is written out in, and brackets
-# within brackets
+# limits of what users may ask for, by memory and the depth of recursions: states of a deterministic
+# automaton, states that an expression is written out in, and brackets within brackets
 MOST_STATES = 10_000
 MOST_PLACES = 20_000
 MOST_DEEP = 100

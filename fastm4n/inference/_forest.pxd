@@ -3,6 +3,9 @@
 from fastm4n._simd._loops cimport fastm4n_forest, fastm4n_loops
 from fastm4n.inference._graph cimport graph_t, label_t
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef Py_ssize_t LONG_AXIS
+
 cdef enum plan_status:
     FOREST = 0
     SELF_LOOP = 1

@@ -1,4 +1,7 @@
-"""Graph problems, and oracles of graphs without cycles."""
+"""Graph problems, and oracles of graphs without cycles.
+
+One module: best labellings, sums, k-best and tangents are recursions over one plan of a forest.
+"""
 
 import numpy as np
 
@@ -248,9 +251,9 @@ cdef class GraphProblem:
 # stay far from underflow
 cdef double WIDE = 300.0
 
-cdef enum:
-    # places of an axis from which on a distance transform is faster than vectors of all pairs
-    LONG_AXIS = 128
+# places of an axis from which on a distance transform is faster than vectors of all pairs
+# (benchmarks/constants.py)
+LONG_AXIS = 128
 
 
 cdef class ForestMessages:

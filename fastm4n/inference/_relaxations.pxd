@@ -3,6 +3,10 @@
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.inference._graph cimport graph_t, label_t
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef double STALLED, PRIMAL_STEP, RESTART
+cdef Py_ssize_t LOCAL_ROUNDS, CHECK_BOUND_EVERY, CHECK_EVERY
+
 cdef class Sweeps:
     cdef readonly Py_ssize_t max_nodes, max_edges, stride
     cdef const graph_t* g

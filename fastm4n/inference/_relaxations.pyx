@@ -1,5 +1,8 @@
 # cython: binding=False
-"""Relaxations of graphs with cycles: the local polytope and reweighted forests."""
+"""Relaxations of graphs with cycles: the local polytope and reweighted forests.
+
+One module: both are sweeps over the same messages.
+"""
 
 import numpy as np
 
@@ -17,9 +20,8 @@ from fastm4n.inference._graph cimport EQUAL, TABLES, choices, edge_score, graph_
 # See `_decomposition` for what the messages are for: this is the upper bound U(d) of messages d,
 # and the sweeps that lower it.
 
-cdef enum:
-    # rounds of local search after each decoding
-    LOCAL_ROUNDS = 5
+# rounds of local search after each decoding (benchmarks/constants.py)
+LOCAL_ROUNDS = 5
 
 # error of U by rounding, relative to the sum of all that it is made of
 cdef double ROUNDING = 4e-16
@@ -313,11 +315,8 @@ cdef class Sweeps:
 # equal to it where the graph is a forest.  A sweep of messages costs two log-sum-exps of a table
 # for each edge.
 
-cdef enum:
-    # sweeps from one pair of bounds to the next
-    CHECK_BOUND_EVERY = 2
-    # sweeps after which messages go half of the way only
-    DAMPED_AFTER = 40
+# sweeps from one pair of bounds to the next (benchmarks/constants.py)
+CHECK_BOUND_EVERY = 2
 
 # error of the bound by rounding, relative to it
 cdef double ENTROPY_ROUNDING = 1e-13
@@ -469,7 +468,7 @@ cdef class Reweighted:
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, i, j, end, a, step, stride = self.stride
         cdef double* m
-        cdef double top, share, keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
+        cdef double top, share
         for step in range(g.n_nodes):
             i = step if forward else g.n_nodes - 1 - step
             for k in range(self.starts[i], self.starts[i + 1]):
@@ -485,7 +484,7 @@ cdef class Reweighted:
                 share = self.forests.shares[end // 2]
                 m = self.messages + end * stride
                 for a in range(self.sizes[j]):
-                    self.target[a] = keep * m[a] + (1.0 - keep) * (self.target[a] - top)
+                    self.target[a] -= top
                     self.theta[j * stride + a] += share * (self.target[a] - m[a])
                     m[a] = self.target[a]
 
@@ -694,19 +693,16 @@ cdef double mean_entropy(
 # are made points of L by scaling rows and columns and adding the product of what is left over
 # (Altschuler, Weed, Rigollet 2017), so that there is a lower bound, too, and both close.
 
-cdef enum:
-    # primal-dual iterations from one pair of bounds to the next
-    CHECK_EVERY = 10
-
-# sweeps end where one lowers the bound by less than this share of its distance to a labelling
-cdef double STALLED = 0.02
-# primal steps are this times as long as the spread of the scores would have them
-cdef double PRIMAL_STEP = 2.0
-# restarts where the step's length fell to the first share of that at the last one, or to
-# the second and grows again, or after the third share of all iterations
-cdef double SUFFICIENT = 0.2
-cdef double NECESSARY = 0.8
-cdef double LONG = 0.36
+# primal-dual iterations from one pair of bounds to the next (benchmarks/constants.py)
+CHECK_EVERY = 10
+# share of the bound's distance to a labelling: sweeps end when one lowers the bound by less
+# (benchmarks/constants.py)
+STALLED = 0.02
+# length of primal steps, in units of one over the spread of the scores (benchmarks/constants.py)
+PRIMAL_STEP = 2.0
+# share of the length of the first step since a restart at which the next one follows
+# (benchmarks/constants.py)
+RESTART = 0.2
 
 
 cdef class Decomposition(Sweeps):
@@ -934,7 +930,7 @@ cdef class Decomposition(Sweeps):
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, since = 0, nodes = g.n_nodes * g.stride
         cdef Py_ssize_t ends = 2 * g.n_edges * g.stride, pairs = g.n_edges * g.stride * g.stride
-        cdef double length, first = INFINITY, previous = INFINITY, value
+        cdef double length, first = INFINITY, value
         cdef bint check
         for k in range(1, max_iterations + 1):
             look()
@@ -946,8 +942,7 @@ cdef class Decomposition(Sweeps):
             self.n_iterations = k
             if not check:
                 continue
-            if (length <= SUFFICIENT * SUFFICIENT * first or since >= LONG * k or
-                    (length <= NECESSARY * NECESSARY * first and length > previous)):
+            if length <= RESTART * RESTART * first:
                 memcpy(&self.p_now[0], &self.p_next[0], nodes * sizeof(double))
                 memcpy(&self.q_now[0], &self.q_next[0], pairs * sizeof(double))
                 memcpy(&self.d_now[0], &self.d_next[0], ends * sizeof(double))
@@ -955,9 +950,6 @@ cdef class Decomposition(Sweeps):
                 memcpy(&self.q_first[0], &self.q_next[0], pairs * sizeof(double))
                 memcpy(&self.d_first[0], &self.d_next[0], ends * sizeof(double))
                 since = 0
-                previous = INFINITY
-            else:
-                previous = length
             # a sweep from here lowers the bound further
             self.add_up(&self.d_next[0])
             self.half_sweep(True, &self.d_next[0])
@@ -1054,12 +1046,12 @@ cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
 
 # Linear programs over the local polytope, and the reweighted sum-product, of a `GraphProblem`.
 
-# errors below this share of what proves a labelling best are left, and primal-dual iterations are
-# no more than these
-LP_SHARE = 0.4
-LP_ITERATIONS = 2000
-TRW_TOL = 1e-9
-TRW_SWEEPS = 500
+# the linear program ends at this share of the difference that proves a labelling best, or after so
+# many primal-dual iterations (benchmarks/constants.py)
+LP_SHARE, LP_ITERATIONS = 0.4, 2000
+# the reweighted sum-product ends at this gap, relative to its bound, or after so many sweeps
+# (benchmarks/constants.py)
+TRW_TOL, TRW_SWEEPS = 1e-9, 500
 
 
 def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t max_iterations,

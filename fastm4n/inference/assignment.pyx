@@ -20,7 +20,7 @@ cdef enum:
     WORDS = 1024
     # for the loop: signals are looked for
     LOOKS = 2
-    # small problems
+    # small problems between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 16
 
 # looked up once: a call of a small problem takes no longer than a few look-ups

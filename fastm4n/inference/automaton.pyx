@@ -1,4 +1,7 @@
-"""Oracles of chains whose labels run through an automaton."""
+"""Oracles of chains whose labels run through an automaton.
+
+One module: best paths, sums and k-best are recursions over the same arcs.
+"""
 
 import numpy as np
 

@@ -3,6 +3,10 @@
 from fastm4n._simd._loops cimport fastm4n_chain_f64, fastm4n_loops
 from fastm4n.inference._games cimport MaxMinScratch
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef double FIRST, COOLED
+cdef Py_ssize_t SEED_AFTER, SWEEPS, LOOKS
+
 ctypedef fused real:
     double
     float
@@ -62,10 +66,9 @@ cdef class TemperedChain:
         Py_ssize_t n_sweeps, double* nu, double* node, double* edges, double* soft,
         double* hard) except -1 nogil
     cdef void under(self, const double* v, const double* nu, double share) noexcept nogil
-    cdef int dense(self, double* node, double* edges, double* soft) except -1 nogil
     cdef void begin(
         self, const double* v, Py_ssize_t T, const double* pair, double tau) noexcept nogil
-    cdef Py_ssize_t keep_labels(self, double slack, double* hard) noexcept nogil
+    cdef void keep_labels(self, double slack, double* hard) noexcept nogil
     cdef double best_value(self) noexcept nogil
     cdef void message(
         self, const double* values, Py_ssize_t t, Py_ssize_t to, double* out) noexcept nogil

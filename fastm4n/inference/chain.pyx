@@ -1,4 +1,7 @@
-"""Oracles of chains: Viterbi, sum-product, tempered, max-min and tangents, and their faces."""
+"""Oracles of chains: Viterbi, sum-product, tempered, max-min and tangents, and their faces.
+
+One module: all are recursions over one scratch of a thread.
+"""
 
 import numpy as np
 
@@ -313,12 +316,12 @@ cdef class ChainScratch:
         return status
 
 
-# Sum-product at small temperatures, and tempered max-min games, of one chain.
+# Sum-product and tempered max-min games at small temperatures, of one chain.
 #
-# At a temperature tau that is small beside the differences of scores few labellings have any mass.
-# The best score of all labellings with each label at each position, Viterbi from both ends, tells
-# which labels these are: those within `KEPT` tau of the best. The recursions are made in log space
-# over those alone: some three labels a position where there are 26.
+# At a temperature tau far below the differences of scores, few labellings have any mass. The best
+# score of all labellings with each label at each position, Viterbi from both ends, tells which
+# labels these are: those within `KEPT` tau of the best. The recursions of games are made in log
+# space over those alone: some three labels a position of 26.
 #
 # The tempered max-min game of a chain under the 0-1 cost, which counts `share` a position, is
 #
@@ -330,12 +333,12 @@ cdef class ChainScratch:
 # the simplex, whatever tau is: scores of a position are capped at one level. A sweep along the
 # chain takes all of these steps, each of them exact, as messages of both sides are at hand.
 
-# labels are kept whose best labelling is within so many temperatures of the best of all
+# labels are kept whose best labelling is within so many temperatures of the best: exp(-30) is the
+# rounding of a sum
 cdef double KEPT = 30.0
-# exponentials of differences up to that are made apart, and multiplied
+# largest difference, in temperatures, of which exponentials are made apart and multiplied: exp of
+# two of them must stay far from underflow
 cdef double WIDE = 250.0
-# the share of pairs of labels from which on recursions over all of them take less time
-cdef double MANY = 0.2
 
 
 cdef class TemperedChain:
@@ -362,13 +365,16 @@ cdef class TemperedChain:
 
         soft = tau log of the sum over labellings of exp(score / tau), hard = the largest score.
         """
-        self.begin(unary, T, pair, tau)
-        if self.keep_labels(KEPT * tau, hard) > MANY * T * self.R * self.R:
-            return self.dense(node, edges, soft)
-        self.forward(unary, NULL, 0.0)
-        self.backward(unary, NULL, 0.0)
-        self.marginals(node, edges)
-        soft[0] = self.total
+        cdef Py_ssize_t j
+        self.T, self.pair = T, pair
+        memcpy(&self.u[0], unary, T * self.stride * sizeof(double))
+        hard[0] = self.best_value()
+        for j in range(T * self.stride):
+            self.ahead[j] = unary[j] / tau
+        for j in range(self.R * self.stride):
+            self.P[j] = pair[j] / tau
+        self.chain.sum_product(&self.ahead[0], T, &self.P[0], 0, node, edges, soft)
+        soft[0] *= tau
         return 0
 
     cdef int game(
@@ -426,17 +432,6 @@ cdef class TemperedChain:
                     self.P[i * self.stride + j] = exp(
                         (pair[i * self.stride + j] - self.top_pair) / tau)
 
-    cdef int dense(self, double* node, double* edges, double* soft) except -1 nogil:
-        """`sum_product` over all labels."""
-        cdef Py_ssize_t j
-        for j in range(self.T * self.stride):
-            self.ahead[j] = self.u[j] / self.tau
-        for j in range(self.R * self.stride):
-            self.P[j] = self.pair[j] / self.tau
-        self.chain.sum_product(&self.ahead[0], self.T, &self.P[0], 0, node, edges, soft)
-        soft[0] *= self.tau
-        return 0
-
     cdef double best_value(self) noexcept nogil:
         """The largest score. `chain.delta` receives the best scores that end at each label."""
         cdef Py_ssize_t j, last = (self.T - 1) * self.stride
@@ -448,12 +443,9 @@ cdef class TemperedChain:
             best = max(best, self.chain.delta[last + j])
         return best
 
-    cdef Py_ssize_t keep_labels(self, double slack, double* hard) noexcept nogil:
-        """Keep the labels of labellings within slack of the best.
-
-        Return the number of their pairs.
-        """
-        cdef Py_ssize_t t, j, at, n, before = 0, pairs = 0, last = (self.T - 1) * self.stride
+    cdef void keep_labels(self, double slack, double* hard) noexcept nogil:
+        """Keep the labels of labellings within slack of the best, whose score is `hard`."""
+        cdef Py_ssize_t t, j, at, n, last = (self.T - 1) * self.stride
         cdef double best = self.best_value(), least
         hard[0] = best
         transpose(self.pair, self.R, self.stride, 0.0, &self.chain.PT[0])
@@ -474,9 +466,6 @@ cdef class TemperedChain:
                     self.labels[at + n] = <int> j
                     n += 1
             self.counts[t] = <int> n
-            pairs += n * (before if t else 1)
-            before = n
-        return pairs
 
     cdef void message(
         self, const double* values, Py_ssize_t t, Py_ssize_t to, double* out) noexcept nogil:
@@ -684,21 +673,14 @@ cdef class TemperedChain:
 # adversary's distributions, at falling temperatures, find such mixtures at a price that does not
 # depend on how many labellings they are of.
 
-cdef enum:
-    # Viterbi calls after which column generation from labellings of the last time gets the free
-    # mixtures, too
-    SEED_AFTER = 24
-    # sweeps at one temperature between two looks at the bounds, and most of these looks
-    SWEEPS = 2
-    LOOKS = 12
-
-# the first temperature, beside what the cost of a position counts, and what it falls to where
-# smoothing is what keeps the bounds apart
-cdef double FIRST = 0.1
-cdef double COOLED = 0.3
-# where the upper bound alone is asked for it is found once a look brings it down by less than this
-# share of the error that is allowed
-cdef double SETTLED = 0.2
+# Viterbi calls before column generation from labellings of the last visit gets the free mixtures
+# (benchmarks/constants.py)
+SEED_AFTER = 24
+# sweeps between two looks at the bounds, and most looks (benchmarks/constants.py)
+SWEEPS, LOOKS = 2, 12
+# the first temperature, as a share of the cost of a position, and the factor by which it falls
+# (benchmarks/constants.py)
+FIRST, COOLED = 0.1, 0.3
 
 
 cdef class ChainMaxMin(MaxMinScratch):
@@ -836,8 +818,7 @@ cdef class ChainMaxMin(MaxMinScratch):
         """
         cdef Py_ssize_t _look, nodes = self.T * self.stride, size = nodes + self.n_more()
         cdef double share = 1.0 / self.T, tau = FIRST * share, lower = -INFINITY
-        cdef double upper = INFINITY, value, soft, hard, level, goal
-        cdef bint settled
+        cdef double upper = INFINITY, value, soft, hard, level
         cdef double* mu
         if self.tempered is None or self.part_weights != NULL or not self.is_finite():
             return False
@@ -855,12 +836,10 @@ cdef class ChainMaxMin(MaxMinScratch):
             if value > lower:
                 lower = value
                 memcpy(&self.free_mu[0], mu, size * sizeof(double))
-            goal = max(tol, slack * (hard - current))
-            settled = self.only_upper and upper - hard < SETTLED * goal and hard - level < goal
             if hard < upper:
                 upper = hard
                 memcpy(&self.free_nu[0], &self.answers[0], nodes * sizeof(double))
-            if settled or self.enough(lower, upper, current, slack, tol):
+            if self.enough(lower, upper, current, slack, tol):
                 self.free_upper = upper
                 break
             if hard - level > level - value:
@@ -1115,7 +1094,8 @@ def tangents_of_chains(
 #
 # A labelling y of T positions scores sum_t unary[t, y_t] + sum_t pairwise[y_t, y_{t+1}].
 
-# a score per label of each position from which what labels share is looked for
+# size of scores, in units of the number that they are compared with, above which the common part
+# of a position's labels is taken off: 4 of 16 digits are lost
 cdef double FAR = 1e4
 
 

@@ -6,6 +6,9 @@ from cpython.buffer cimport (
 
 from fastm4n.inference._graph cimport graph_t
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef Py_ssize_t SHARE
+
 cdef inline char held_kind(values, Py_buffer* view) except? 0:
     """The kind of the numbers of an array in C order, as in `struct`, or 0 where it is none.
 

@@ -1,4 +1,7 @@
-"""Minimum cuts of binary graphs."""
+"""Minimum cuts of binary graphs.
+
+One module: search, warm starts and the function for Python share one network of arcs.
+"""
 
 import numpy as np
 
@@ -33,7 +36,7 @@ from fastm4n.base.checks import as_real, refuse_where
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
 cdef enum:
-    # augmentations
+    # augmentations between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 1024
 
 
@@ -305,8 +308,8 @@ cdef double UNIT = 2.0 ** -53
 cdef enum:
     # augmentations that trees are kept for; stamps are C ints
     MOST_STAMPS = 1073741824
-    # pushes, as a part of the edges, from which on all flows are read
-    SHARE = 4
+# edges for each push above which only the flows of pushes are read (benchmarks/constants.py)
+SHARE = 4
 
 
 cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:

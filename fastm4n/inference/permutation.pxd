@@ -3,6 +3,11 @@
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.inference._games cimport MaxMinScratch
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef double SHARP, TO_BOUNDARY, PROJECTION_TOL, LEAST_START
+cdef Py_ssize_t MAX_HALVINGS, SEED_AFTER, DENSE_SEED_AFTER, INTERIOR_ITEMS, DENSE_ITEMS
+cdef Py_ssize_t INTERIOR_STEPS, PROJECTION_UPDATES, RYSER_FRESH
+
 cdef enum:
     # a block of the subset recursion is the subsets of the lowest three positions
     LOW = 3
@@ -47,8 +52,7 @@ cdef class PermutationScratch:
     cdef double normalise(
         self, const fastm4n_loops* loops, Py_ssize_t M, Py_ssize_t stride, double* row,
         double* error) noexcept nogil
-    cdef double newton_direction(
-        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil
+    cdef double newton_direction(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil
     cdef void balance(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil
     cdef void sum_columns(
         self, const fastm4n_loops* loops, const double* a, const double* K, Py_ssize_t M,

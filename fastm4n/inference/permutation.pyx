@@ -1,4 +1,7 @@
-"""Oracles of permutations: marginals, permanents, max-min, and their faces."""
+"""Oracles of permutations: marginals, permanents, max-min, and their faces.
+
+One module: all share the assignment and the potentials of one scratch of a thread.
+"""
 
 import numbers
 
@@ -216,11 +219,11 @@ cdef double ryser(
 
 # what a factor may be before it goes into the potentials
 cdef double LEAST_FACTOR = 1e-100
-# reduced scores below this ask for a start inside the dual solutions of the assignment
-cdef double SHARP = -10.0
-# of Newton's method, in the potentials, and how often it is halved
-cdef double LONGEST_STEP = 10.0
-cdef Py_ssize_t MAX_HALVINGS = 8
+# reduced scores, in temperatures, below which the start is made inside the dual solutions of the
+# assignment (benchmarks/constants.py)
+SHARP = -10.0
+# how often a step of Newton's method is halved (benchmarks/constants.py)
+MAX_HALVINGS = 8
 # reduced scores above this are rounding: MAX_SUBSET_ITEMS rows of such weights do not underflow
 cdef double MOST_REDUCED = 30.0
 cdef double EPSILON = 2.220446049250313e-16
@@ -418,11 +421,11 @@ cdef class PermutationScratch:
             if fastm4n_look() < 0:
                 return -2
             if newton:
-                slope = self.newton_direction(M, stride, &top)
+                slope = self.newton_direction(M, stride)
                 value_before, before = value, error
                 for j in range(M):
                     self.distance[j] = shift[j]
-                step = min(1.0, LONGEST_STEP / top) if top > 0.0 else 1.0
+                step = 1.0
                 accepted = False
                 halving = 0
                 while not accepted and halving < MAX_HALVINGS and n < max_iter:
@@ -523,9 +526,8 @@ cdef class PermutationScratch:
             value += self.shift[j]
         return value
 
-    cdef double newton_direction(
-        self, Py_ssize_t M, Py_ssize_t stride, double* largest) noexcept nogil:
-        """u, the step of Newton's method for shift, and its largest entry. Return its slope.
+    cdef double newton_direction(self, Py_ssize_t M, Py_ssize_t stride) noexcept nogil:
+        """u, the step of Newton's method for shift. Return its slope.
 
         The Hessian is a Laplacian, with weights sum_i K[i, j] K[i, k] between positions j and k.
         Elimination goes one position at a time by sums of positive terms, and weights of any size
@@ -560,14 +562,13 @@ cdef class PermutationScratch:
                     rest[k] += W[j * stride + k] / total * rest[j]
                     for i in range(k):
                         W[k * stride + i] += W[j * stride + k] / total * W[j * stride + i]
-        u[0] = largest[0] = 0.0
+        u[0] = 0.0
         for j in range(1, M):
             total = rest[j]
             for k in range(j):
                 total += W[j * stride + k] * u[k]
             # without any weight, a position is on its own
             u[j] = total / u[j] if u[j] > LEAST_FACTOR else 0.0
-            largest[0] = max(largest[0], fabs(u[j]))
             slope += (1.0 - self.c[j]) * u[j]
         return slope
 
@@ -717,28 +718,22 @@ cdef class PermutationScratch:
 
 # The max-min oracle of permutations: its players, their projections, an interior-point method.
 
-cdef enum:
-    # most updates of a projection in mirror prox
-    PROJECTION_UPDATES = 100
-    # assignments after which column generation from permutations of the last time gets the free
-    # mixtures, too
-    SEED_AFTER = 8
-    # the same under costs other than 0-1
-    DENSE_SEED_AFTER = 20
-    # items up to which the interior-point method makes them under the 0-1 cost and under others,
-    # and most of its steps
-    INTERIOR_ITEMS = 32
-    DENSE_ITEMS = 16
-    INTERIOR_STEPS = 60
-
-# the error of the columns' sums at which a projection ends
-cdef double PROJECTION_TOL = 1e-6
-
-# how far a step of the interior-point method goes towards the boundary
-cdef double TO_BOUNDARY = 0.99
-# probabilities that warm starts of mirror prox lift smaller ones to: those that have vanished
-# would take many iterations to come back
-cdef double LEAST_START = 1e-3
+# assignments before column generation from permutations of the last visit gets the free mixtures,
+# under the 0-1 cost and under others (benchmarks/constants.py)
+SEED_AFTER, DENSE_SEED_AFTER = 8, 20
+# items up to which the interior-point method makes these mixtures, under the 0-1 cost and under
+# others (benchmarks/constants.py)
+INTERIOR_ITEMS, DENSE_ITEMS = 32, 16
+# share of the way to the boundary that its steps take (benchmarks/constants.py)
+TO_BOUNDARY = 0.99
+# most of its steps
+INTERIOR_STEPS = 60
+# error of the columns' sums at which a projection of mirror prox ends, and most of its updates
+# (benchmarks/constants.py)
+PROJECTION_TOL, PROJECTION_UPDATES = 1e-6, 100
+# least probability in warm starts of mirror prox: those that have vanished take many iterations to
+# come back (benchmarks/constants.py)
+LEAST_START = 1e-3
 
 
 cdef class PermutationMaxMin(MaxMinScratch):
@@ -1321,8 +1316,9 @@ MAX_SUBSET_ITEMS = 20
 # 2^29 products of 30 factors take seconds
 MAX_RYSER_ITEMS = 30
 
-# terms of Ryser's formula after which the sums are made afresh
-cdef Py_ssize_t RYSER_FRESH = 1024
+# terms of Ryser's formula after which rounding is dropped, as the sums are made afresh
+# (benchmarks/constants.py)
+RYSER_FRESH = 1024
 
 
 cdef object _as_matrices(values, name):

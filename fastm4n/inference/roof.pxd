@@ -4,6 +4,9 @@ from fastm4n.inference._elimination cimport SplitTables
 from fastm4n.inference._graph cimport graph_t, label_t
 from fastm4n.inference.cut cimport MinCut
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef Py_ssize_t MOST_ROUNDS, MOST_SWEEPS
+
 cdef class DoubledGraph:
     # nodes that the last cut left without a label
     cdef readonly Py_ssize_t n_left

@@ -1,4 +1,7 @@
-"""Roof duality of binary graphs."""
+"""Roof duality of binary graphs.
+
+One module: the oracle and the function for Python run on one doubled graph.
+"""
 
 from collections import namedtuple
 
@@ -32,14 +35,14 @@ from fastm4n.inference.cut import checked_edges
 # opposite.
 
 cdef enum:
-    # rounds in which nodes are settled by themselves
-    MOST_ROUNDS = 8
     # nodes of the graph that is cut have their number there instead
     OPEN = -1
     SETTLED = -2
 
 # residual capacities below this share of the capacity are rounding
 cdef double ROUNDING = 1e-12
+# most rounds in which nodes are settled by themselves (benchmarks/constants.py)
+MOST_ROUNDS = 8
 
 
 cdef inline bint is_open(const arc_t* arc, bint is_image) noexcept nogil:
@@ -435,14 +438,15 @@ cdef class DoubledGraph:
 # it.
 
 cdef enum:
-    # nodes that are left, and joined, whose states are listed
+    # nodes that are left, and joined, whose states are listed: as many as split tables have
     MOST_LEFT = 16
     # nodes that are left have their number among those that are joined with them instead
     LABELLED = -1
     UNSEEN = -2
     MANY_JOINED = -3
-    # most sweeps of the local search where more are left
-    MOST_SWEEPS = 100
+
+# most sweeps of the local search if more nodes are left (benchmarks/constants.py)
+MOST_SWEEPS = 100
 
 # errors of scores below this share of the sum of all numbers in them are rounding
 cdef double UNIT = 2.0 ** -53

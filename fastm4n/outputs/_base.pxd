@@ -3,6 +3,9 @@
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.inference._games cimport MaxMinScratch
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef Py_ssize_t SEED_AFTER
+
 ctypedef unsigned short label_t
 
 cdef enum:

@@ -8,7 +8,7 @@ A new kind of output is one subclass of `Outputs`. It must say its best output u
 (`best`), and, where parts are not all, how that scores and adds up (`more_score`, `add_more`). With
 these it supports the max-margin and the max-min surrogate. Marginals (`sum_product`, declared by
 `has_marginals`) add the log surrogate. The other methods are closed forms, which an output declares
-where it has them.
+where it has them. One file: half of it says what these methods promise.
 """
 
 import numpy as np
@@ -27,10 +27,8 @@ from fastm4n.inference.simplex import max_min_game
 
 COST_SCALES = ("sum", "mean")
 
-cdef enum:
-    # calls of the max oracle after which column generation gets free mixtures, too
-    SEED_AFTER = 10
-
+# calls of the max oracle before column generation gets free mixtures (benchmarks/constants.py)
+SEED_AFTER = 10
 # how far from one the probabilities of a part's labels may sum up to in a target (rounding)
 cdef double OF_SUMS = 1e-6
 

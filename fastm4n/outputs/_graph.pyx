@@ -1,4 +1,7 @@
-"""Outputs that are labels of the nodes of graphs, by the oracle that solves them."""
+"""Outputs that are labels of the nodes of graphs, by the oracle that solves them.
+
+One module: an oracle overrides a few methods of one base class.
+"""
 
 import numpy as np
 
@@ -814,8 +817,8 @@ width, unit, cost_scale
 # weights p* and 1 - p*.
 
 cdef double UNIT = 2.0 ** -53
-# multiply-adds for each node and each end of an edge, about
-cdef double WORK = 30.0
+# multiply-adds of a cut for each node and each end of an edge (benchmarks/constants.py)
+WORK = 30.0
 
 
 cdef class CutWorkspace(Workspace):
@@ -985,8 +988,8 @@ cdef class CutOutputs(GraphOutputs):
 # marginals of nodes and of edges, each edge agreeing with its two nodes.  Both polytopes have the
 # same labellings, and the maxima are the same where the point of L has labels only.
 
-# multiply-adds of a cut for each node and each end of an edge, about
-cdef double CUT_COST = 20.0
+# multiply-adds of roof duality for each node and each end of an edge (benchmarks/constants.py)
+CUT_COST = 20.0
 
 
 cdef class RoofWorkspace(Workspace):
@@ -1121,20 +1124,18 @@ width, unit, cost_scale
 # The max oracle is a linear program, of which `Decomposition` gives a point and a bound.  Messages
 # of each block are kept from visit to visit, so that a visit goes on where the last one ended.
 
-cdef enum:
-    MAX_SWEEPS = 100
-    # primal-dual iterations of a visit, of the max oracle of labellings and of a certificate
-    VISIT_ITERATIONS = 400
-    BEST_ITERATIONS = 200
-    BOUND_ITERATIONS = 5000
-    # sweeps of the reweighted sum-product, and Newton steps of its line search
-    SOFT_SWEEPS = 500
-    MAX_SEARCH = 60
-
-# a visit ends where its error is below this share of what is left to gain
-cdef double VISIT_SLACK = 0.3
-# that of the reweighted sum-product
-cdef double SOFT_SLACK = 0.1
+# most sweeps of a visit (benchmarks/constants.py)
+MAX_SWEEPS = 100
+# most primal-dual iterations of a visit, of the best labelling and of a certificate
+# (benchmarks/constants.py)
+VISIT_ITERATIONS, BEST_ITERATIONS, BOUND_ITERATIONS = 400, 200, 5000
+# most sweeps of the reweighted sum-product (benchmarks/constants.py)
+SOFT_SWEEPS = 500
+# most Newton steps and bisections of its line search: bisections alone need 52
+MAX_SEARCH = 60
+# share of what is left to gain at which a visit ends, and that of the reweighted sum-product
+# (benchmarks/constants.py)
+VISIT_SLACK, SOFT_SLACK = 0.3, 0.1
 # errors below this share of the value are left
 cdef double EXACT = 1e-9
 

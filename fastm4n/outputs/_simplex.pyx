@@ -19,7 +19,8 @@ from fastm4n.outputs._base import row_stride
 # phi(y) is the y-th unit vector and the polytope the simplex.  All that the surrogates ask for has
 # a closed form or is a matrix game.
 
-# a label that a warm start has dropped must be able to come back
+# least probability in warm starts of mirror prox: logarithms are finite, and a dropped label can
+# come back
 cdef double LEAST = 1e-30
 
 cdef enum Kind:

@@ -12,8 +12,8 @@ from sklearn.utils.validation import _num_samples
 from fastm4n.base.threads import n_threads
 from fastm4n.path._run import Run
 
-# Multiply-adds of a pass that pays for a thread, about half a millisecond: passes release the
-# interpreter's lock, and the tenth or two between them does not
+# multiply-adds of a pass that pays for a thread, about half a millisecond: passes release the
+# interpreter's lock, and the tenth or two between them does not (benchmarks/threads.py paths)
 WORTH_A_THREAD = 6e6
 
 

@@ -1,4 +1,7 @@
-"""`regularization_path`, its result, weights for every alpha, and the choice of one alpha."""
+"""`regularization_path`, its result, weights for every alpha, and the choice of one alpha.
+
+Most of this file is the documentation of public functions and classes.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ _OF_ALPHA = (
     "n_iter_", "history_",
 )
 # how often RegularizationPathCV lowers the default end of paths to a tenth
+# (benchmarks/path_ends.py)
 MOST_DECADES = 3
 
 

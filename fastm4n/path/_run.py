@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastm4n")
 
-# by method, the default share of eps that a breakpoint is solved to
+# by method, the default share of eps that a breakpoint is solved to (benchmarks/path.py)
 KAPPA = {"certified": 0.9, "heuristic": 0.7, "grid": 0.9}
 # the grid of Osokin et al. (2016)
 GRID = 2.0 ** np.arange(15, -16, -1)
 
-# a breakpoint with more numbers than this keeps its weights in float32
+# numbers of a breakpoint above which its weights are kept in float32: 8 MiB
 FLOAT32_ABOVE = 1 << 20
 
 

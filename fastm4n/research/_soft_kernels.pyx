@@ -1,4 +1,7 @@
-"""Outputs, features and passes with soft constraints."""
+"""Outputs, features and passes with soft constraints.
+
+One module: outputs, features and passes are for each other alone.
+"""
 
 import numpy as np
 from scipy import sparse
@@ -38,7 +41,7 @@ cdef enum:
     MESSAGE = 1
     LABELS = 2
     STEP = 3
-    # turns of mending counts that share nodes
+    # most turns of mending counts that share nodes: then the labelling stays as it is
     MOST_TURNS = 50
 
 # by how much a count may be broken for each of its nodes: by rounding
@@ -1139,7 +1142,7 @@ cdef class SoftFeatures(FeatureMap):
 # blocks are visited one after the other, nodes first.
 
 cdef enum:
-    # blocks between two looks for signals
+    # blocks between two looks for signals, some 20 ms
     CHECK_EVERY = 100000
 
 cdef double ROUNDING = 4e-16

@@ -13,6 +13,7 @@ for each block, the dual value of the problem *without* smoothing at mu is
 
 and the objective without smoothing is known at w, so the gap needs no other pass. It is the excess
 by smoothing plus ||gl + alpha w||^2 / (2 alpha), which Newton steps bring to zero for any alpha.
+Losses, solver and run stand in one file, as they share one temperature and one metric.
 
 References
 ----------

@@ -4,6 +4,8 @@ The optimum :math:`P^\star(\alpha)` is concave in alpha, and the objective
 :math:`P_\alpha(w) = R(w) + \alpha\, \Omega(w)` of fixed weights is affine.  So the dual
 values at two breakpoints bound the error of the weights of either anywhere between
 them, and a path of small gap everywhere needs few breakpoints.
+
+One file: `PathFollower` is one loop, whose methods share its bounds and constants.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ from libc.string cimport memset
 from fastm4n._simd._loops cimport fastm4n_loops
 from fastm4n.outputs._base cimport Outputs, Workspace, label_t
 
+# tuned constants, declared here for benchmarks/constants.py
+cdef double VISIT_SLACK, BOUND_SLACK, RELAXATION, FIRST_PROBABILITY
+cdef Py_ssize_t KEPT, VISIT_CALLS, BOUND_CALLS, DENSE_VISITS
+
 cdef class Surrogate:
     cdef readonly Outputs outputs
     cdef readonly Py_ssize_t n_blocks, max_size

@@ -1,4 +1,7 @@
-"""Surrogate losses: max-margin, max-min and log."""
+"""Surrogate losses: max-margin, max-min and log.
+
+One module: the three losses are one interface, and steps of the block solver differ in it alone.
+"""
 
 import numpy as np
 
@@ -312,24 +315,21 @@ cdef class MaxMarginLoss(Surrogate):
 # The oracle is a closed form where the outputs have one, and else column generation between their
 # max oracle and the adversary's best answer.
 
-cdef enum:
-    # labellings of each player that a block keeps between visits
-    KEPT = 16
-    # most calls of the max oracle in a visit, and in a certificate
-    VISIT_CALLS = 30
-    BOUND_CALLS = 100
-    # visits of a block without labellings, once its mixtures have come to be of too many
-    DENSE_VISITS = 8
-
-# the oracle of a visit stops when its error is this share of the block's gap; that of a
-# certificate at the second share
-cdef double VISIT_SLACK = 0.3
-cdef double BOUND_SLACK = 0.001
-
+# labellings of each player that a block keeps between visits (benchmarks/constants.py)
+KEPT = 16
+# most calls of the max oracle in a visit, and in a certificate (benchmarks/constants.py)
+VISIT_CALLS, BOUND_CALLS = 30, 100
+# visits of a block without labellings, once its mixtures have more than are kept
+# (benchmarks/constants.py)
+DENSE_VISITS = 8
+# share of the block's gap at which the oracle of a visit stops, and that of a certificate
+# (benchmarks/constants.py)
+VISIT_SLACK, BOUND_SLACK = 0.3, 0.001
+# relative error of the oracle's value by rounding
 cdef double ROUNDING = 1e-13
-
-# calls of the max oracle in an oracle of column generation, about
-cdef double MAX_MIN_CALLS = 8.0
+# calls of the max oracle in an oracle of column generation, for the choice of a solver
+# (benchmarks/constants.py)
+MAX_MIN_CALLS = 8.0
 
 
 cdef class MaxMinLoss(Surrogate):
@@ -610,11 +610,11 @@ cdef class MirrorProxLoss(MaxMinLoss):
 
 # A step that is small, as the curvature is large, goes by this share further than is best for its
 # block alone: as in over-relaxation of coordinate descent, the blocks that follow make up for it
-cdef double RELAXATION = 0.5
-
-# the first theta gives the true label of a part this probability, by itself
-cdef double FIRST_PROBABILITY = 0.99
-# from so many numbers on theta is in single precision
+# (benchmarks/constants.py)
+RELAXATION = 0.5
+# probability of the true label of a part at the first theta (benchmarks/constants.py)
+FIRST_PROBABILITY = 0.99
+# numbers from which on theta is in single precision: 32 MiB, more than caches hold
 MANY_SCORES = 1 << 22
 cdef double LOG_2 = 0.6931471805599453
 # scores in single precision are no larger than that

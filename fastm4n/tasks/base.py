@@ -1,4 +1,7 @@
-"""Tasks: how problems are made of data, and fitted attributes and predictions of solutions."""
+"""Tasks: how problems are made of data, and fitted attributes and predictions of solutions.
+
+One file, as a task is read next to the census, blocks and memory that its methods exchange.
+"""
 
 import reprlib
 from contextlib import nullcontext

@@ -1,4 +1,7 @@
-"""Input of sequence labelling: features, attributes, labels, constraints, and observed weights."""
+"""Input of sequence labelling: features, attributes, labels, constraints, and observed weights.
+
+One file: its sections are short, and the task calls one after the other.
+"""
 
 import reprlib
 from typing import NamedTuple
@@ -16,9 +19,9 @@ from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
 from fastm4n.tasks.parameters import canonical, check_norms
 
-# features that are copied to be counted
+# features that are copied at a time to be counted: a limit of memory
 COUNTED = 1 << 20
-# dense features of at most this share of non-zeros are trained on in CSR
+# share of non-zeros up to which dense features are trained on in CSR (benchmarks/constants.py)
 MOSTLY_ZERO = 0.3
 
 
@@ -456,7 +459,7 @@ def spread(numbers, positions, n, elsewhere):
 # what a bound is above its threshold by rounding, as a share: where the two are equal, as for
 # features that occur once and c1 = 1, the weight is zero.  The dual changes by its square
 ROUNDING = 1e-12
-# columns are left out where so many of them are, which is what it takes to pay
+# least share of columns that is left out: a copy of X has to pay (benchmarks/constants.py)
 SHARE = 0.1
 
 

@@ -42,8 +42,8 @@ from fastm4n.surrogates._batches import (
 
 # largest marginal of a label that is not allowed (rounding)
 OUTSIDE = 1e-9
-# tolerance and rounds of the log surrogate before margins, and most items of square blocks, whose
-# marginals are sums over subsets
+# relative gap and rounds of the log surrogate before margins, and most items of square blocks,
+# whose marginals are sums over subsets (benchmarks/constants.py)
 FIRST_TOL, FIRST_ROUNDS, MOST_ITEMS = 1e-2, 5, 8
 
 
@@ -118,6 +118,7 @@ class Clamp:
         return points, values
 
     def _in_threads(self, function, *arrays):
+        # 50 multiply-adds for each number: an exponential and its part of the sums
         in_threads(
             lambda start, stop: function(self.outputs, start, stop, *arrays),
             self.layout.n_blocks, 50.0 * self.layout.n_numbers, self.n_jobs)

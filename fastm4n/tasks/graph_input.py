@@ -15,7 +15,7 @@ from fastm4n.tasks.parameters import canonical, check_norms
 
 # the label of nodes that have none
 UNLABELLED = -1
-# numbers of types up to which any may be left out
+# numbers of types up to which any may be left out: a limit of memory, as weights have all of them
 MANY_TYPES = 1 << 16
 
 

@@ -1,4 +1,7 @@
-"""The task of labels of the nodes of graphs."""
+"""The task of labels of the nodes of graphs.
+
+Graphs in memory and graphs read in chunks stand in one file, as both make the same problem.
+"""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -74,9 +77,10 @@ from fastm4n.tasks.pieces import (
 
 # pairs of a type of node and a label that was met, as one number
 TYPE = 1 << 32
-# bytes that outputs take for a node and for an edge beside their dual points, about
+# bytes of outputs for a node and for an edge next to their dual points, about: for the check of
+# memory
 OF_NODE, OF_EDGE = 48.0, 64.0
-# bytes of the plan of exact inference of a graph, about
+# bytes of the plan of exact inference of a graph, about: for the check of memory
 OF_PLAN = 2048.0
 MATRICES = ("node_features", "edge_features")
 # edges of the graphs of examples, of three nodes each

@@ -14,18 +14,20 @@ from fastm4n.features._kernel import KernelFeatures, gaussian
 
 KERNELS = (*sorted(PAIRWISE_KERNEL_FUNCTIONS), "precomputed")
 
-# rows from which on working sets pay, the smallest relative gap that is asked of steps by rows in
-# single precision, and the largest value in them
-MANY_ROWS, LEAST_TOL, LARGEST = 1000, 1e-5, 1e30
+# rows from which on working sets pay (benchmarks/constants.py)
+MANY_ROWS = 1000
+# least relative gap for rows in single precision, and their largest value, by rounding
+LEAST_TOL, LARGEST = 1e-5, 1e30
 
 # features up to which Gaussian kernels are computed sooner than read from memory
+# (benchmarks/constants.py)
 FEW_FEATURES = 64
 
-# kernel values computed at once: 16 MiB of float64, which stay in cache from one step of
-# their computation to the next
+# kernel values computed at once: 16 MiB, a limit of memory (benchmarks/constants.py)
 CHUNK = 1 << 21
 
 # rows and columns of a square of float64 that stays in cache together with its mirror image
+# (benchmarks/constants.py)
 TILE = 128
 
 

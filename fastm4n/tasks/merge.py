@@ -13,7 +13,7 @@ from fastm4n.data._graph_factors import all_contents
 from fastm4n.data._ragged import taken
 from fastm4n.features._base import hash_csr, hash_dense
 
-# values of rows that are compared at a time, about
+# values of rows that are compared at a time: a limit of memory
 _CHUNK = 1 << 16
 
 

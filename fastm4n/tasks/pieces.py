@@ -1,6 +1,9 @@
 """Data that are read chunk by chunk, and data of several calls of `partial_fit`.
 
 `Chunked` reads a piece at a time, and stores features and norms after the first time.
+
+Both stand in one file, as a later call of `partial_fit` reads the stored rows of earlier ones in
+chunks.
 """
 
 import copy
@@ -28,7 +31,7 @@ from fastm4n.tasks.parameters import n_examples
 
 # ------------------------------------------------------------------- rows in pieces
 
-# rows of the first piece that is read, by which the size of the others is told
+# rows of the first piece that is read, which gives the size of the others
 FIRST_ROWS = 256
 # dual points in memory: that of a chunk, and a copy on the way to or from disk; with what the
 # surrogate keeps beside, which is copied twice
@@ -530,7 +533,7 @@ class PartialFitData:
         return PartialFitData(X, y, self.weights, self.classes, self.vectorizer)
 
 
-# rows that are looked at once
+# rows whose labels are read at a time: a limit of memory
 AT_ONCE = 1 << 16
 
 

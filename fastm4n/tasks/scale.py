@@ -7,9 +7,11 @@ from fastm4n.data._graphs import Graphs
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._rows import AT_ONCE
 
-# a column whose root mean square is so many times the median of the others'
+# a column out of scale: its root mean square is so many times the median of the others'
+# (benchmarks/scales.py)
 OUT_OF_SCALE = 1e3
 # a root mean square of most columns that makes fits slow, such as that of pixels up to 255
+# (benchmarks/scales.py)
 LARGE = 30
 # bytes of a container on disk that are read at once, about
 PIECE = 1 << 24

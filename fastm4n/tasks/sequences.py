@@ -1,4 +1,7 @@
-"""The task of sequences of labels: problems, by chains or automata."""
+"""The task of sequences of labels: problems, by chains or automata.
+
+Sequences in memory and sequences read in chunks stand in one file, as both make the same problem.
+"""
 
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array
 
-# default passes of a round; limit of their time, relative to the median of the round before, and at
-# least so many seconds
+# default passes of a round (benchmarks/rounds.py); limit of their time, relative to the median of
+# the round before, and at least so many seconds
 PASSES, PATIENCE, LEAST_SECONDS = 3.0, 2.0, 1.0
 
 _NEW = ("client", "local_passes", "timeout")

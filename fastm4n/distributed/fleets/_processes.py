@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-# arrays of this many bytes go to members through shared memory instead of pipes
+# bytes from which on arrays go to members through shared memory: what a pipe holds
 LARGE = 1 << 16
 # seconds for a member to end by itself when the fleet is closed
 PATIENCE = 1.0

@@ -1,4 +1,7 @@
-"""The block-coordinate engine: its atoms, its state, its steps."""
+"""The block-coordinate engine: its atoms, its state, its steps.
+
+One module: a step changes atoms and state in one loop without the GIL.
+"""
 
 import numpy as np
 
