@@ -45,7 +45,9 @@ from fastm4n.inference import (
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.inference.roof import roof_duality
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers.base import Options
 from fastm4n.tasks import kernels
+from fastm4n.tasks.completions import complete
 
 # of each turn, about
 LEAST_SECONDS = 0.05
@@ -237,11 +239,21 @@ def l1_fit():
 
 
 def missing_labels(surrogate, n, length):
+    """Completions of sequences of which three labels in ten are missing."""
     X, y = sequences(n, length, 12, 8)
     rng = np.random.default_rng(0)
-    y = [[None if rng.random() < 0.3 else label for label in labels] for labels in y]
-    return partial(fit, SequenceTagger(
-        surrogate, alpha=0.1 / n, tol=1e-2, max_iter=60, random_state=0), X, y)
+    allowed = [
+        (rng.random(len(labels)) < 0.3)[:, np.newaxis] | (labels[:, np.newaxis] == np.arange(8))
+        for labels in y]
+    model = SequenceTagger(surrogate, alpha=0.1 / n)
+
+    def run():
+        problem = model._problem(X, y)
+        options = Options(
+            alpha=0.1 / n, tol=1e-2, scale=problem.scale(), max_iter=60, seed=0, n_jobs=1,
+            verbose=0, callback=None, solver="auto", keep_dual=True)
+        complete(problem, allowed, options, tol=1e-2)
+    return run
 
 
 def moved_cuts(n, n_moved):
