@@ -1,13 +1,13 @@
-"""Every tuned constant of the kernels at half its value, at its value, and at twice its value.
+"""Tuned constants of the kernels at half, once and twice their values.
 
     python benchmarks/constants.py [--only TEXT ...] [--repeats 3]
 
-prints a table: CPU seconds at half and at twice the value, as ratios of those at the value. All data
-are drawn here. One thread, medians of runs that take turns. Ratios within 5 % of one are noise. A
-size from which on another branch is taken is timed at a size below it and at one above it: half or
-twice the value moves one of these to the other branch.
+prints a table: milliseconds of processor time, and ratios at half and at twice each value. All data
+are random. One thread, medians of runs that take turns. On a quiet machine, ratios within 5 % of
+one are noise. Thresholds of sizes are timed with one size below and one above. Half or twice the
+value moves one of these to the other branch.
 
-Constants in C are reached by the addresses that their modules export, others as attributes.
+Modules export the addresses of their constants in C. Other constants are attributes.
 """
 
 import argparse
@@ -45,7 +45,9 @@ from fastm4n.inference import (
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.inference.roof import roof_duality
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers.base import Options
 from fastm4n.tasks import kernels
+from fastm4n.tasks.completions import complete
 
 # of each turn, about
 LEAST_SECONDS = 0.05
@@ -53,7 +55,7 @@ TYPES = {b"double": ctypes.c_double, b"Py_ssize_t": ctypes.c_ssize_t}
 
 
 def exchange(module, name, value=None):
-    """The constant's value, which becomes `value` if one is given."""
+    """Return the constant, and set it to `value` if one is given."""
     exported = getattr(module, "__pyx_capi__", {})
     if name not in exported:
         before = getattr(module, name)
@@ -141,7 +143,7 @@ def roofs(n, *shape):
 
 
 def displaced(places):
-    """Best labellings of a star whose leaves are displaced along an axis of so many places."""
+    """Fits of a star whose leaves are displaced along an axis of so many places."""
     rng = np.random.default_rng(0)
     n = 20
     X = Graphs(
@@ -172,7 +174,7 @@ def graph_fit(surrogate, n, shape, n_labels, alpha=0.1, **options):
 
 
 def sparse_fit(n, length, n_features=20000, values=20):
-    """Sequences of sparse rows, as those of words."""
+    """Sequences of sparse rows, such as words."""
     rng = np.random.default_rng(0)
     X = [sparse.csr_array((
         np.ones(length * values), rng.zipf(1.3, length * values) % n_features,
@@ -215,7 +217,7 @@ def symmetric(n):
 
 
 def dense_fit(share):
-    """Chains whose dense features have that share of non-zeros."""
+    """Chains of dense features with this share of non-zeros."""
     rng = np.random.default_rng(0)
     X = [np.where(rng.random((30, 200)) < share, rng.normal(size=(30, 200)), 0) for _ in range(60)]
     y = [rng.integers(0, 8, 30) for _ in X]
@@ -237,15 +239,25 @@ def l1_fit():
 
 
 def missing_labels(surrogate, n, length):
+    """Completions of sequences without three labels in ten."""
     X, y = sequences(n, length, 12, 8)
     rng = np.random.default_rng(0)
-    y = [[None if rng.random() < 0.3 else label for label in labels] for labels in y]
-    return partial(fit, SequenceTagger(
-        surrogate, alpha=0.1 / n, tol=1e-2, max_iter=60, random_state=0), X, y)
+    allowed = [
+        (rng.random(len(labels)) < 0.3)[:, np.newaxis] | (labels[:, np.newaxis] == np.arange(8))
+        for labels in y]
+    model = SequenceTagger(surrogate, alpha=0.1 / n)
+
+    def run():
+        problem = model._problem(X, y)
+        options = Options(
+            alpha=0.1 / n, tol=1e-2, scale=problem.scale(), max_iter=60, seed=0, n_jobs=1,
+            verbose=0, callback=None, solver="auto", keep_dual=True)
+        complete(problem, allowed, options, tol=1e-2)
+    return run
 
 
 def moved_cuts(n, n_moved):
-    """Minimum cuts of a grid, one after the other, each from the flow of the last one."""
+    """Minimum cuts of a grid in turn, each from the last flow."""
     rng = np.random.default_rng(0)
     edges = grid_edges((n, n))
     source, sink = rng.random((2, n * n))
@@ -385,7 +397,7 @@ CONSTANTS = [
 
 
 def around(value, unit):
-    """Half and twice a value; of a probability, of its odds."""
+    """Half and twice a value, or a probability with half and twice its odds."""
     if unit == "odds":
         odds = value / (1.0 - value)
         return 0.5 * odds / (1.0 + 0.5 * odds), 2.0 * odds / (1.0 + 2.0 * odds)
@@ -403,7 +415,7 @@ def seconds(run, calls):
 
 
 def ratios(room, name, unit, make, repeats):
-    """The value, and the ratios of seconds at half of it and at twice of it."""
+    """The value, its seconds, and the ratios of seconds at half and at twice the value."""
     module = importlib.import_module(f"fastm4n.{room}")
     value = exchange(module, name)
     run, values = make(), (value, *around(value, unit))
@@ -425,7 +437,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], help="parts of rooms or names")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    print(describe(environment("numpy", "scipy")) + "\n")
+    print(describe(environment("scipy")) + "\n")
     rows = []
     with threadpool_limits(1):
         for room, name, unit, timed, make in CONSTANTS:

@@ -84,9 +84,10 @@ def gaussian(A, B, double gamma, out=None):
 # double, so that certificates of it are those of the kernel itself.
 
 cdef enum:
-    # steps that are applied at once
+    # steps that are applied at once (benchmarks/kernel_machines.py)
     PENDING = 64
-    # blocks of a working set, at most: their Gram matrix stays in the second-level cache
+    # most blocks of a working set: their Gram matrix stays in the second-level cache
+    # (benchmarks/kernel_machines.py)
     WORKING_SET = 512
 
 

@@ -13,7 +13,7 @@ from fastm4n.inference.permutation cimport PermutationScratch
 
 
 cdef enum:
-    # groups whose scores and moves fit in the cache
+    # groups whose scores and moves fit in the cache: fits take as long with 8
     TILE = 32
 
 

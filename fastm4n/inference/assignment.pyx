@@ -16,7 +16,8 @@ from fastm4n._simd._loops cimport assign_for, fastm4n_assign_loop, loops_for, pa
 cdef enum:
     # of centring: after two of them few rows lose their columns to a small change of costs
     SWEEPS = 2
-    # words of a call's own stack that serve as workspace of a small problem
+    # doubles of a call's own stack that serve as workspace of a small problem: calls for 8 items
+    # take 1.1 times as long without
     WORDS = 1024
     # for the loop: signals are looked for
     LOOKS = 2

@@ -43,7 +43,7 @@ cdef inline bint are_edges(
     return bad == 0
 
 cdef enum:
-    # nodes and edges of the scratch that is kept between calls; a few MB
+    # most nodes and edges of the scratch that is kept between calls, a few MB: a limit of memory
     SPARE_SIZE = 16384
 
 cdef inline object take_scratch(list spare, make, Py_ssize_t n_nodes, Py_ssize_t n_edges):
