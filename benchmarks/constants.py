@@ -320,6 +320,7 @@ CONSTANTS = [
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),
     (RELAX, "LOCAL_ROUNDS", "rounds", *LP),
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *TRW),
+    (RELAX, "DAMPED_AFTER", "sweeps", *TRW),
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *GRAPH_LOG),
     (RELAX, "CHECK_EVERY", "iterations", *LP),
     (RELAX, "STALLED", "share", *GRAPH_FIT),

@@ -5,7 +5,7 @@ from fastm4n.inference._graph cimport graph_t, label_t
 
 # tuned constants, declared here for benchmarks/constants.py
 cdef double STALLED, PRIMAL_STEP, RESTART
-cdef Py_ssize_t LOCAL_ROUNDS, CHECK_BOUND_EVERY, CHECK_EVERY
+cdef Py_ssize_t LOCAL_ROUNDS, CHECK_BOUND_EVERY, DAMPED_AFTER, CHECK_EVERY
 
 cdef class Sweeps:
     cdef readonly Py_ssize_t max_nodes, max_edges, stride
