@@ -50,6 +50,12 @@ def write_table(name, rows):
         csv.writer(file).writerows(rows)
 
 
+def without_layout(monkeypatch):
+    """Draw figures as they are: to find where things have room takes longer than most commands."""
+    monkeypatch.setattr(
+        "matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda self, figure: None)
+
+
 def call(capsys, *arguments):
     """The exit code, and what is on stdout and stderr."""
     try:

@@ -70,24 +70,27 @@ import json, re, resource, sys
 from pathlib import Path
 import fastm4n
 import scipy.sparse.csgraph
-container, tagger = (getattr(fastm4n, name) for name in sys.argv[3:])
-out_of_core = fastm4n.OutOfCore(memory=15)
+kinds = [(fastm4n.Sequences, fastm4n.SequenceTagger), (fastm4n.Graphs, fastm4n.GraphTagger)]
+out_of_core = fastm4n.OutOfCore(memory=5)
 base = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[2]),) * 2)
-X, y = container.open(sys.argv[1], return_y=True)
-try:
-    tagger("log").fit(X, y)
-    found = "fits"
-except MemoryError:
-    found = "MemoryError"
-tagger = tagger("log", solver=out_of_core, tol=0.1, random_state=0).fit(X, y)
-print(json.dumps([found, tagger.relative_gap_, X.n_bytes_on_disk]))
+resource.setrlimit(resource.RLIMIT_AS, (base + int(sys.argv[1]),) * 2)
+for folder, (container, tagger) in zip(sys.argv[2:], kinds, strict=True):
+    X, y = container.open(folder, return_y=True)
+    try:
+        tagger("log").fit(X, y)
+        found = "fits"
+    except MemoryError:
+        found = "MemoryError"
+    fitted = tagger("log", solver=out_of_core, tol=0.1, random_state=0).fit(X, y)
+    print(json.dumps([found, fitted.relative_gap_, X.n_bytes_on_disk]))
 """
 
 
-def assert_fits_by_chunks_alone(folder, container, tagger):
-    """In a process that may take 110 MB beyond the package, with a thread's stack and arena."""
-    run = run_code(LIMITED, folder, 110_000_000, container, tagger, OMP_NUM_THREADS="1")
+def assert_fits_by_chunks_alone(sequences, graphs):
+    """In a process that may take 40 MB beyond the package, with a thread's stack."""
+    run = run_code(
+        LIMITED, 40_000_000, sequences, graphs, OMP_NUM_THREADS="1", MALLOC_ARENA_MAX="1")
     assert run.returncode == 0, run.stderr
-    found, gap, size = json.loads(run.stdout)
-    assert found == "MemoryError" and gap <= 0.1 and size > 110_000_000
+    for line in run.stdout.splitlines():
+        found, gap, size = json.loads(line)
+        assert found == "MemoryError" and gap <= 0.1 and size > 40_000_000

@@ -1,10 +1,12 @@
 """Accelerated passes held to the reference, their certificates, warm starts and interrupts."""
 
 import functools
+import itertools
 import warnings
 
 import numpy as np
 import pytest
+from covering import covering
 from engine_cases import BOX, SURROGATES, Chains, Labels, Permutations, zero_one
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
@@ -142,9 +144,8 @@ def assert_certified(problem, surrogate, solution, w, rtol=1e-7):
     return primal
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize(
+    ("kind", "surrogate", "n_jobs"), covering(itertools.product(PROBLEMS, SURROGATES, (1, 2))))
 def test_certificates(kind, surrogate, n_jobs):
     """After few passes, where the gap is large, as well as at the end."""
     problem = PROBLEMS[kind](alpha=0.02)
@@ -300,16 +301,16 @@ class Interrupted:
         return result
 
 
-@pytest.mark.parametrize(("number", "after"), [(1, False), (2, True), (5, False), (8, True)])
-@pytest.mark.parametrize("place", [
-    (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
-    (Acceleration, "at_result"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
-    (best, "certify"), (schedule, "best_kappa")])
-@pytest.mark.parametrize("kind", ["labels", "chains", "bounded permutations"])
-def test_interrupts_anywhere(kind, place, number, after, monkeypatch):
+@pytest.mark.parametrize(("kind", "place", "at"), covering(itertools.product(
+    ("labels", "chains", "bounded permutations"), (
+        (Acceleration, "after_pass"), (Acceleration, "put"), (Acceleration, "told"),
+        (Acceleration, "at_result"), (Acceleration, "_apart"), (Acceleration, "rebuild"),
+        (best, "certify"), (schedule, "best_kappa")),
+    ((1, False), (2, True), (5, False), (8, True)))))
+def test_interrupts_anywhere(kind, place, at, monkeypatch):
     """What is left is consistent, whatever was under way."""
     problem = PROBLEMS[kind]()
-    owner, name = place
+    (owner, name), (number, after) = place, at
     interrupted = Interrupted(getattr(owner, name), number, after)
     monkeypatch.setattr(
         owner, name, interrupted if owner in (best, schedule) else

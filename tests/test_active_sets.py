@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from covering import covering
 from engine_cases import (
     Chains,
     Labels,
@@ -88,11 +89,11 @@ def refresh(engine, passes=None):
 # visits against the reference
 
 
-@pytest.mark.parametrize(("limit", "cache"), [(1, (0.25, 0.01)), (2, None), (3, (0.25, 0.01))])
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("kind", "surrogate"), COMBINATIONS)
-def test_limits(kind, surrogate, step, cache, limit):
+@pytest.mark.parametrize(("of", "step", "limited"), covering(itertools.product(
+    COMBINATIONS, STEPS, [(1, (0.25, 0.01)), (2, None), (3, (0.25, 0.01))])), ids=str)
+def test_limits(of, step, limited):
     """Sets that are full forget what has no weight, and merge: the dual point stays what it was."""
+    (kind, surrogate), (limit, cache) = of, limited
     problem = KINDS[kind](seed=2)
     engine = engine_of(problem, surrogate, seed=SEED, limit=limit, cache=cache)
     passes = passes_of(problem, surrogate, step, seed=SEED, limit=limit, cache=cache)

@@ -198,7 +198,7 @@ def test_kernel_values_in_double(kernel, cache_size):
     X = (100.0 + X).astype(np.float32)
     options = {"alpha": 1e-6, "kernel": kernel, "gamma": 1.0,
                "solver": BlockFrankWolfe(kernel_cache_size=cache_size),
-               "max_iter": 20, "random_state": 0}
+               "max_iter": 8, "random_state": 0}
     if kernel == "polynomial":
         options["kernel_params"] = {"degree": 2}
     single = fitted(MulticlassClassifier("max_margin", **options), X, y)

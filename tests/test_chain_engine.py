@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from covering import covering
 from engine_cases import (
     FORMATS,
     SAMPLINGS,
@@ -52,25 +53,24 @@ def assert_states(found, expected, atol=1e-9):
 # features
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("R", [1, 2, 3, 4, 5, 8, 9, 17, 26, 33, 70])
-def test_scores_and_updates(kind, R):
-    for seed, fit in enumerate(FITS):
-        d = (1, 6)[(R + seed) % 2]
-        problem = chains(seed, lengths=(2, 1, 70, 5, 1, 64, 65), d=d, R=R, fit=fit)
-        engine = problem.engine("max_margin", form=kind)
-        assert engine.features.stride == engine.surrogate.outputs.layout.stride >= R
-        for points in ([problem.truth(i) for i in range(problem.n)], problem.random_states(seed)):
-            engine.set_mu(problem.pack(points))
-            assert_states(problem.unpack(engine.mu), points)
-            found = certify(engine, engine.mu)
-            assert_certified(found, problem.blocks("max_margin").certificate(points), 1e-10)
-        expected = ref.ChainWeights(*problem.blocks("max_margin").primal_weights(
-            [(*point, 0.0) for point in points]))
-        assert_parts(problem.w(engine.features), expected, 1e-11)
-        norm = sum(np.sum(part**2) for part in expected)
-        assert_allclose(engine.features.weight_norm(), norm, rtol=1e-12, atol=1e-14)
-        assert_allclose(engine.features.constant_scores(), expected.intercept, atol=1e-11)
+@pytest.mark.parametrize(("kind", "R", "fit"), covering(itertools.product(
+    FORMATS, (1, 2, 3, 4, 5, 8, 9, 17, 26, 33, 70), range(len(FITS)))))
+def test_scores_and_updates(kind, R, fit):
+    problem = chains(
+        fit, lengths=(2, 1, 70, 5, 1, 64, 65), d=(1, 6)[(R + fit) % 2], R=R, fit=FITS[fit])
+    engine = problem.engine("max_margin", form=kind)
+    assert engine.features.stride == engine.surrogate.outputs.layout.stride >= R
+    for points in ([problem.truth(i) for i in range(problem.n)], problem.random_states(fit)):
+        engine.set_mu(problem.pack(points))
+        assert_states(problem.unpack(engine.mu), points)
+        found = certify(engine, engine.mu)
+        assert_certified(found, problem.blocks("max_margin").certificate(points), 1e-10)
+    expected = ref.ChainWeights(*problem.blocks("max_margin").primal_weights(
+        [(*point, 0.0) for point in points]))
+    assert_parts(problem.w(engine.features), expected, 1e-11)
+    norm = sum(np.sum(part**2) for part in expected)
+    assert_allclose(engine.features.weight_norm(), norm, rtol=1e-12, atol=1e-14)
+    assert_allclose(engine.features.constant_scores(), expected.intercept, atol=1e-11)
 
 
 def test_the_value_of_the_constant():
@@ -92,16 +92,16 @@ def test_the_value_of_the_constant():
         atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("T", [1, 2, 63, 64, 65, 130])
-def test_norms_of_directions(kind, T):
+def test_norms_of_directions(T):
     """The first steps of one sequence, whose length is the norm's only use.
 
     Norms come from the Gram matrix of the positions up to 64 of them, from sums over the
     positions beyond.
     """
     steps = []
-    for seed, (fit, R) in enumerate(itertools.product(FITS, (2, 5, 70))):
+    for seed, (kind, fit, R) in enumerate(covering(
+            itertools.product(FORMATS, FITS, (2, 5, 70)))):
         d = (1, 5)[seed % 2]
         problem = chains(seed, lengths=(T,), d=d, R=R, fit=fit, alpha=0.1 * T)
         engine = problem.engine("max_margin", form=kind)

@@ -1,5 +1,7 @@
 """Fits that were killed go on from their file."""
 
+import os
+import signal
 from contextlib import suppress
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from killed_fits import Killed
 from making import made
 from numpy.testing import assert_array_equal
-from processes import run_code
+from processes import forked
 from sklearn.base import clone
 
 from fastm4n import (
@@ -298,49 +300,35 @@ def test_a_killed_fit_of_sequences(surrogate, always, tmp_path, monkeypatch):
     assert_same(model, whole)
 
 
-KILLED = """
-import os, signal, sys
-import numpy as np
-from fastm4n import MulticlassClassifier, checkpointing
-from fastm4n.solvers import monitor as _checkpoints
-from fastm4n.solvers.blocks.block_coordinate import Driver
+def live(file, coef):
+    """Go on with a fit, in a process that is killed before its twelfth pass."""
+    passes, run_pass = 0, Driver.run_pass
 
-X, y = np.load(sys.argv[1]).values()
-_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
-run_pass = Driver.run_pass
+    def counted(self):
+        nonlocal passes
+        passes += 1
+        if passes == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        run_pass(self)
 
-def counted(self):
-    global passes
-    passes += 1
-    if passes == 12:
-        os.kill(os.getpid(), signal.SIGKILL)
-    run_pass(self)
-
-Driver.run_pass = counted
-for lives in range(1, 9):
-    passes, child = 0, os.fork()
-    if child == 0:
-        with checkpointing(sys.argv[2]):
-            model = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0)
-            model.fit(X, y)
-        np.save(sys.argv[3], model.coef_)
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    if status == 0:
-        break
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-print(lives)
-"""
+    Driver.run_pass = counted
+    model = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0)
+    with checkpointing(file):
+        model.fit(*data(n=100))
+    np.save(coef, model.coef_)
 
 
-def test_sigkill_again_and_again(tmp_path):
+def test_sigkill_again_and_again(always, tmp_path):
     """A process that never lives for more than eight passes gets to the end."""
-    X, y = data(n=100)
-    whole = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0).fit(X, y)
-    np.savez(tmp_path / "data.npz", X=X, y=y)
-    files = [str(tmp_path / name) for name in ("data.npz", "fit.fm4n", "coef.npy")]
-    done = run_code(KILLED, *files, OMP_NUM_THREADS="1")
-    assert done.returncode == 0 and 3 < int(done.stdout) < 8, done.stderr
+    whole = MulticlassClassifier("max_min", alpha=1e-2, tol=1e-3, random_state=0).fit(*data(n=100))
+    for lives in range(1, 9):
+        process = forked(live, tmp_path / "fit.fm4n", tmp_path / "coef.npy")
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert 3 < lives < 8
     assert_array_equal(np.load(tmp_path / "coef.npy"), whole.coef_)
 
 

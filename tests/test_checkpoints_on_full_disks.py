@@ -1,5 +1,6 @@
 """Checkpoints that cannot be written: fits go on, and the checkpoint before stays."""
 
+import contextlib
 import errno
 import os
 import warnings
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from killed_fits import Killed
 from numpy.testing import assert_array_equal
-from processes import run_code
 from rounds_cases import factories
 from sklearn.base import clone
 
@@ -22,6 +22,7 @@ from fastm4n import (
     regularization_path,
 )
 from fastm4n.base import atomic as _atomic
+from fastm4n.cli import main
 from fastm4n.distributed._rounds import solve_rounds
 from fastm4n.distributed._rounds_file import RoundsFile
 from fastm4n.distributed.fleets import InProcessFleet
@@ -238,26 +239,27 @@ def test_rounds_go_on(tmp_path, monkeypatch):
         assert_array_equal(array, resumed.z[key])
 
 
-COMMAND = """
-import resource, sys
-from fastm4n.solvers import monitor as _checkpoints
-from fastm4n.cli import main
-
-_checkpoints.SECONDS = _checkpoints.TIMES = 0.0
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-sys.exit(main(sys.argv[2:]))
-"""
+@contextlib.contextmanager
+def no_file_above(size):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("command, output", [
     (["fit", "--alpha", "0.1"], "--model"),
     (["path", "--eps", "0.1", "--no-plot"], "--path")], ids=["fit", "path"])
-def test_commands_go_on(command, output, tmp_path):
+def test_commands_go_on(command, output, tmp_path, capsys):
     """A limit on the size of files refuses states, but not what comes of them."""
-    pytest.importorskip("resource")
     command = [*command[:1], "digits", *command[1:], "--surrogate", "max_margin", "--json"]
-    arguments = [tmp_path / "kept", output, tmp_path / "out"]
-    done = run_code(COMMAND, 60_000, *command, "--checkpoint", *arguments, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
-    assert f"checkpoint='{tmp_path / 'kept'}' could not be written: File too large" in done.stderr
-    assert (tmp_path / "out").stat().st_size > 0
+    kept, out = str(tmp_path / "kept"), tmp_path / "out"
+    with no_file_above(60_000):
+        code = main([*command, "--checkpoint", kept, output, str(out)])
+    err = capsys.readouterr().err
+    assert code == 0, err
+    assert f"checkpoint='{kept}' could not be written: File too large" in err
+    assert out.stat().st_size > 0

@@ -7,13 +7,12 @@ import lzma
 import os
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import ENVIRONMENT
+from command_cases import without_layout
 from sklearn.preprocessing import StandardScaler
 
 import fastm4n
@@ -28,6 +27,7 @@ TABLE = "a,b,kind\n1,2,x\n3,4,y\n2,2,x\n5,4,y\n"
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    without_layout(monkeypatch)
 
 
 def write(path, text):
@@ -115,13 +115,11 @@ def test_files_of_another_kind_are_left_alone(arguments, files, capsys):
 @pytest.mark.parametrize("arguments", [
     ["predict", "m", "-", "--output", "t.csv"], ["fit", "-", "--checkpoint", "link.csv"],
 ], ids=str)
-def test_stdin_is_not_written_over(arguments, files):
-    with open("t.csv", "rb") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", "fastm4n", *arguments],
-            stdin=stream, capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
-        )
-    assert done.returncode == 2 and f"{arguments[-1]} would overwrite DATA" in done.stderr
+def test_stdin_is_not_written_over(arguments, files, monkeypatch, capsys):
+    with open("t.csv") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        code, _, err = call(capsys, *arguments)
+    assert code == 2 and f"{arguments[-1]} would overwrite DATA" in err
     assert Path("t.csv").read_bytes() == files["t.csv"]
 
 
@@ -511,18 +509,6 @@ def test_a_first_call_teaches(capsys):
     fit(capsys, "a.csv")
     code, _, err = call(capsys, "predict", "a.csv", "fitted")
     assert code == 2 and "fitted is a model, and a.csv is not: MODEL comes first" in err
-
-
-def test_a_full_device_is_told():
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "fastm4n", "info", "iris"], stdout=full,
-            stderr=subprocess.PIPE, text=True, timeout=120, env=ENVIRONMENT,
-        )
-    assert (done.returncode, done.stderr) == (
-        1, "fastm4n info: error: No space left on device\n")
 
 
 # ------------------------------------------------------------------------ progress bars

@@ -14,6 +14,7 @@ call = command_cases.call
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    command_cases.without_layout(monkeypatch)
     command_cases.write_all()
 
 

@@ -54,6 +54,7 @@ def made(tmp_path_factory):
 def files(made, tmp_path, monkeypatch):
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    command_cases.without_layout(monkeypatch)
 
 
 class Failing(io.StringIO):

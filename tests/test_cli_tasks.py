@@ -8,14 +8,13 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_cases import without_layout
 from numpy.testing import assert_allclose, assert_array_equal
-from processes import ENVIRONMENT
 from sklearn.datasets import dump_svmlight_file, load_iris
 
 import fastm4n
@@ -59,6 +58,7 @@ CRFSUITE = "B\tw=a\tlast\nI\tw=b:2\n\nB\tw=a\nB\tw=a\tlast\n"
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    without_layout(monkeypatch)
 
 
 def ran(capsys, *args):
@@ -689,11 +689,11 @@ def test_help_teaches(command, capsys):
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
-def test_a_process_predicts():
-    """Processes that fail, and those that cannot write: see the tests of the path command."""
+def test_predictions_alone_are_printed(capfd):
+    """Processes, also those that fail or cannot write: see the tests of the path command."""
     iris_csv()
     assert main(["fit", "iris.csv", "--model", "m"]) == 0
-    done = subprocess.run(
-        [sys.executable, "-m", "fastm4n", "predict", "m", "iris.csv"], capture_output=True,
-        text=True, timeout=120, env=ENVIRONMENT)
-    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == 150
+    capfd.readouterr()
+    assert main(["predict", "m", "iris.csv"]) == 0
+    out, err = capfd.readouterr()
+    assert (err, len(out.split())) == ("", 150)

@@ -373,7 +373,7 @@ def test_paths(kind, surrogate, penalty):
     for point in solve_path(problem.loss, problem.features, problem.weights, eps=0.1):
         points.append(point)
         assert point.gap <= 0.1 * scale * (1.0 + 1e-9)
-        if len(points) == 6:
+        if len(points) == 4:
             break
     for upper, lower in itertools.pairwise(points):
         alpha = np.sqrt(upper.alpha * lower.alpha)

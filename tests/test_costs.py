@@ -66,11 +66,11 @@ def chain(T, seed, per_edge=False, forbid=False):
 
 
 @pytest.mark.parametrize("forbid", [False, True])
-@pytest.mark.parametrize("T", [1, 2, 5])
+@pytest.mark.parametrize("T", [1, 2, 4])
 @pytest.mark.parametrize("name", COSTS)
 def test_by_enumeration(name, T, forbid):
     cost, right = COSTS[name]
-    unary, pairwise, paths, scores = chain(T, T, T == 5, forbid)
+    unary, pairwise, paths, scores = chain(T, T, T == 4, forbid)
     y = np.random.default_rng(T).integers(3, size=T).tolist()
     costs = np.array([right(y, list(path)) for path in paths])
     assert_allclose([cost.of(y, path) for path in paths], costs, atol=1e-12)

@@ -228,8 +228,8 @@ def test_linear_programs(client):
     ring = [[i, (i + 1) % 9] for i in range(9)] + [[0, 4], [2, 7], [3, 8]]
     graphs = [(random.normal(size=(9, 3)), ring) for _ in range(6)]
     labels = [random.integers(0, 3, 9).tolist() for _ in range(6)]
-    local = GraphTagger("max_margin", alpha=0.02, random_state=0, inference="lp", tol=1e-3)
-    found = on_dask(local, tol=0.02).fit(pairs(graphs, labels))
+    local = GraphTagger("max_margin", alpha=0.02, random_state=0, inference="lp", tol=1e-2)
+    found = on_dask(local, tol=0.05).fit(pairs(graphs, labels))
     local.fit(graphs, labels)
     assert found.oracle_ == local.oracle_ == "decomposition"
     assert found.primal_objective_ - local.dual_objective_ <= (
@@ -263,7 +263,7 @@ else:
 
 def test_empty_partitions_are_left_out(client):
     """Whichever they are, and if a worker has no others: the fit is that of the rest."""
-    y, rest = Y["levels"], {"surrogate": "log", "tol": 1e-3, "random_state": 0}
+    y, rest = Y["levels"], {"surrogate": "log", "tol": 0.02, "random_state": 0}
     whole = DaskMulticlassClassifier(**rest).fit([delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))])
     nothing = delayed((X[:0], y[:0]))
     full = [delayed((X[:24], y[:24])), delayed((X[24:], y[24:]))]

@@ -375,7 +375,7 @@ def test_certificates_at_any_point(kind, name, penalty):
     best = optimum(kind, name, penalty)
     more = SMALL.get(kind, ()) if penalty == "l2" else ()
     problems = [problem_of(kind, penalty, **options) for options in ({}, *more)]
-    for problem, seed in itertools.product(problems, (None, 1, 2)):
+    for problem, seed in itertools.product(problems, (None, 1)):
         states = [problem.truth(i) for i in range(problem.n)]
         engine, mu = problem.engine(name), problem.pack(states)
         assert_array_equal(engine.mu, mu)
@@ -433,7 +433,7 @@ def test_extremes(kind, name, way, penalty):
         problems.append(problem)
     for number, problem in enumerate(problems):
         passes, dual = Passes(problem, name, way), 0.0
-        for _ in range(4):
+        for _ in range(3):
             passes.run("permutation")
             mu, found = passes.certified()
             rounding = 1e-9 * (1.0 + found.primal)
@@ -519,10 +519,11 @@ def test_accurate_fits(kind, name, sampling):
     assert_allclose(solution.certificate.primal, best.upper, atol=accurate + 1e-6)
     if name == "log" and w is not None:
         assert_parts(w, best.w, 2e-3)
-    others = [
-        problem.solve(name, sampling=sampling, tol=0.0, max_iter=3, seed=seed)[0].mu
-        for seed in range(1, 9)]
-    assert any(not np.array_equal(others[0], other) for other in others[1:])
+    first, *others = (
+        functools.partial(problem.solve, name, sampling=sampling, tol=0.0, max_iter=3, seed=seed)
+        for seed in range(1, 9))
+    mu = first()[0].mu
+    assert any(not np.array_equal(mu, other()[0].mu) for other in others)
 
 
 # warm starts

@@ -33,14 +33,18 @@ from fastm4n.solvers.monitor import Monitor
 
 
 def pytest_generate_tests(metafunc):
-    """`fits`: every estimator, surrogate and kernel."""
+    """`fits`: every estimator, surrogate and kernel; `turn` is true and false for each of these."""
     if "fits" in metafunc.fixturenames:
-        metafunc.parametrize("fits", [
-            pytest.param((case, {"surrogate": surrogate, **(
-                {"kernel": kernel} if len(case.kernels) > 1 else {})}),
-                id=f"{name}-{surrogate}-{kernel}")
-            for name, case in CASES.items() for surrogate in SURROGATES for kernel in case.kernels
-        ])
+        has_turn, found = "turn" in metafunc.fixturenames, []
+        for i, (name, case) in enumerate(CASES.items()):
+            for j, surrogate in enumerate(SURROGATES):
+                for k, kernel in enumerate(case.kernels):
+                    fit = case, {"surrogate": surrogate, **(
+                        {"kernel": kernel} if len(case.kernels) > 1 else {})}
+                    more = [(i + j + k) % 2 == 0] if has_turn else []
+                    found.append(
+                        pytest.param(fit, *more, id=f"{name}-{surrogate}-{kernel}"))
+        metafunc.parametrize(["fits", "turn"] if has_turn else ["fits"], found)
 
 
 class Broken(Exception):
@@ -300,9 +304,8 @@ def test_problems_pickle(fits):
         assert_equal(*(each.task.fitted(each, 0.05, one.mu) for each in (late, problem)))
 
 
-@pytest.mark.parametrize("warm_start", [False, True])
-def test_pickles_and_copies(fits, warm_start):
-    case, parameters = fits
+def test_pickles_and_copies(fits, turn):
+    (case, parameters), warm_start = fits, turn
     estimator = case.fit(warm_start=warm_start, **parameters)
     answers = case.answers(estimator, case.X)
     before = dict(vars(estimator))
@@ -483,9 +486,8 @@ def test_a_fit_that_fails_leaves_the_last(fits):
 # warm starts
 
 
-@pytest.mark.parametrize("accelerate", [True, False])
-def test_warm_start(fits, accelerate):
-    case, parameters = fits
+def test_warm_start(fits, turn):
+    (case, parameters), accelerate = fits, turn
     parameters = {**parameters, "accelerate": accelerate}
     estimator = case.fit(**{**parameters, "alpha": 0.2, "warm_start": True})
     assert estimator.n_iter_ > 0
@@ -536,9 +538,8 @@ def test_without_warm_start_nothing_is_kept(fits):
     assert len(pickle.dumps(warm)) == pytest.approx(len(pickle.dumps(cold)), abs=200)
 
 
-@pytest.mark.parametrize("warm_start", [False, True])
-def test_interrupts_keep_what_was_certified(fits, warm_start):
-    case, parameters = fits
+def test_interrupts_keep_what_was_certified(fits, turn):
+    (case, parameters), warm_start = fits, turn
     rows = []
 
     def interrupt(row):

@@ -72,36 +72,35 @@ def assert_certified(found, expected):
 # linear features
 
 
-@pytest.mark.parametrize(("kind", "d", "k"), covering(
-    itertools.product(FORMATS, (0, 1, 3, 64), LABELS)))
-def test_linear_features(kind, d, k):
+@pytest.mark.parametrize(("kind", "d", "k", "intercept"), covering(
+    itertools.product(FORMATS, (0, 1, 3, 64), LABELS, (0.0, 1.0, 10.0))))
+def test_linear_features(kind, d, k, intercept):
     X, rows, y, p, cost, mu = problem(k, d)
     alpha = 0.3
-    for intercept in (0.0, 1.0, 10.0):
-        features = linear(FORMATS[kind](X), rows, k, intercept)
-        assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
-        assert features.stride >= k
-        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, alpha, 0)
-        blocks = ref.SimplexBlocks(
-            with_constant(X[rows], intercept), y, k, "max_margin", alpha, p, cost)
-        # scores, at the start and at any other point
-        for point in (np.eye(k)[y], mu):
-            engine.set_mu(point.ravel())
-            assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
-        # update, and the shape of what is handed out
-        (w,) = blocks.primal_weights([(point, 0.0) for point in mu])
-        scale = max(1.0, np.abs(w).max())
-        coef, constant = features.coef(), features.constant_scores()
-        assert coef.flags.c_contiguous
-        assert_allclose(coef, w[:-1].T, atol=1e-13 * scale)
-        assert_allclose(constant, intercept * w[-1], atol=1e-12 * scale)
-        assert_allclose(features.weight_norm(), np.sum(w**2), rtol=1e-12, atol=1e-14)
-        # clear, state, restore
-        state = features.state()
-        features.clear()
-        assert not np.any(features.coef()) and not np.any(features.constant_scores())
-        features.restore(state)
-        assert_array_equal(features.coef(), coef)
+    features = linear(FORMATS[kind](X), rows, k, intercept)
+    assert (features.n_blocks, features.n_labels, features.n_features) == (len(rows), k, d)
+    assert features.stride >= k
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, alpha, 0)
+    blocks = ref.SimplexBlocks(
+        with_constant(X[rows], intercept), y, k, "max_margin", alpha, p, cost)
+    # scores, at the start and at any other point
+    for point in (np.eye(k)[y], mu):
+        engine.set_mu(point.ravel())
+        assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
+    # update, and the shape of what is handed out
+    (w,) = blocks.primal_weights([(point, 0.0) for point in mu])
+    scale = max(1.0, np.abs(w).max())
+    coef, constant = features.coef(), features.constant_scores()
+    assert coef.flags.c_contiguous
+    assert_allclose(coef, w[:-1].T, atol=1e-13 * scale)
+    assert_allclose(constant, intercept * w[-1], atol=1e-12 * scale)
+    assert_allclose(features.weight_norm(), np.sum(w**2), rtol=1e-12, atol=1e-14)
+    # clear, state, restore
+    state = features.state()
+    features.clear()
+    assert not np.any(features.coef()) and not np.any(features.constant_scores())
+    features.restore(state)
+    assert_array_equal(features.coef(), coef)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -195,22 +194,21 @@ def kernel(K, k, intercept, n_cached=None):
 CACHES = (None, 1, 3, 10, 150, 1000)
 
 
-@pytest.mark.parametrize("n_cached", CACHES)
-@pytest.mark.parametrize("k", LABELS)
-def test_kernel_features(n_cached, k):
+@pytest.mark.parametrize(("n_cached", "k", "intercept"), covering(
+    itertools.product(CACHES, LABELS, (0.0, 10.0))))
+def test_kernel_features(n_cached, k, intercept):
     # more than twice the 64 steps that are put off
     K, y, p, cost, mu = gram_problem(k, n=150)
-    for intercept in (0.0, 10.0):
-        features, _ = kernel(K, k, intercept, n_cached)
-        engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.3, 0)
-        blocks = ref.SimplexBlocks(K + intercept**2, y, k, "max_margin", 0.3, p, cost, gram=True)
-        for point in (np.eye(k)[y], mu):
-            engine.set_mu(point.ravel())
-            assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
-        assert features.weight_norm() is None
-        state = features.state()
-        features.clear()
-        assert certify(engine, engine.mu).primal != certify_with(features, engine, state).primal
+    features, _ = kernel(K, k, intercept, n_cached)
+    engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.3, 0)
+    blocks = ref.SimplexBlocks(K + intercept**2, y, k, "max_margin", 0.3, p, cost, gram=True)
+    for point in (np.eye(k)[y], mu):
+        engine.set_mu(point.ravel())
+        assert_certified(certify(engine, engine.mu), blocks.certificate(zip(point)))
+    assert features.weight_norm() is None
+    state = features.state()
+    features.clear()
+    assert certify(engine, engine.mu).primal != certify_with(features, engine, state).primal
 
 
 def certify_with(features, engine, state):
@@ -225,11 +223,11 @@ def test_passes_over_kernel_features(n_cached, k):
     K, y, p, cost, _ = gram_problem(k, n=150)
     features, rows = kernel(K, k, 2.0, n_cached)
     engine = BlockCoordinateEngine(MaxMarginLoss(SimplexOutputs(y, cost)), features, p, 0.002, 3)
-    for _ in range(3):
+    for _ in range(2):
         engine.run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
     expected = ref.block_coordinate_frank_wolfe(
         ref.SimplexBlocks(K + 4.0, y, k, "max_margin", 0.002, p, cost, gram=True),
-        sampling="permutation", n_passes=3, random_state=3)
+        sampling="permutation", n_passes=2, random_state=3)
     assert_allclose(engine.mu, np.ravel(expected.states), atol=1e-9)
     if rows is not None:
         assert rows.n_rows == features.n_computed_rows >= 100

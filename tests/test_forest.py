@@ -118,7 +118,7 @@ def cases(seed, count, pairs, **options):
 @pytest.mark.parametrize("pairs", PAIRS)
 def test_by_enumeration(pairs):
     """Best labelling, marginals, log-partition, max-marginals and k best ones."""
-    for forest in cases(0, 300, pairs):
+    for forest in cases(0, 105, pairs):
         problem, scores = forest.problem(), forest.scores()
         size = max(1.0, np.abs(forest.unary).max(), np.abs(forest.more).max(initial=0.0))
         labels, value = forest_best(problem)
@@ -339,7 +339,7 @@ def test_outputs(pairs, kind):
     """The three oracles and the dearest output, with weights and labels of nodes."""
     rng = np.random.default_rng([PAIRS.index(pairs), len(kind)])
     cost = COSTS[kind]
-    for trial in range(40):
+    for trial in range(24):
         forest, outputs, v = forest_outputs(
             rng, pairs, cost, ["sum", "mean"][trial % 2], weighted=trial % 3 == 0,
             choose=trial % 4 > 1)

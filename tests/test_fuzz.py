@@ -3,29 +3,21 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import mutations
 import pytest
-from processes import ENVIRONMENT
 
 fuzz = pytest.importorskip("fuzz", reason="there is no fork, or no limit of resources.")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork.")
-def test_damaged_files_are_refused_or_harmless(tmp_path):
-    """All targets in one process, most of whose time goes into imports and seeds."""
-    run = subprocess.run(
-        [sys.executable, "-P", str(Path(fuzz.__file__)), "--target", "all", "--seed", "7",
-         "--cases", "100", "--keep", str(tmp_path / "kept")],
-        capture_output=True, text=True, timeout=600,
-        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
-            [ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)])})
-    assert run.returncode == 0, run.stdout + run.stderr
+def test_damaged_files_are_refused_or_harmless(tmp_path, capsys):
+    code = fuzz.main([
+        "--target", "all", "--seed", "7", "--cases", "100", "--keep", str(tmp_path / "kept")])
+    out = capsys.readouterr().out
+    assert code == 0, out
     for target in fuzz.TARGETS:
-        assert f"{target}: 100 cases" in run.stdout or f"{target}: left out" in run.stdout
+        assert f"{target}: 100 cases" in out or f"{target}: left out" in out
 
 
 def test_counts_are_claimed_in_all_places_or_some_and_lists_lie_in_lists():

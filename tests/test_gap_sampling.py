@@ -88,7 +88,7 @@ def test_one_pass_over_the_easy_is_enough(sampling):
     assert solution.certificate.block_gaps[0] >= (1 - 1e-9) / (2 * n_met)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("tol", TOLS)
 def test_gap_sampling_needs_fewer_calls_by_a_quarter_of_n(tol, seed, monkeypatch):
     # one block at a time, as the theorem has it: blocks of one window are drawn by the same gaps

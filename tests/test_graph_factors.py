@@ -68,7 +68,7 @@ def numbers(tagger, labels):
 def test_the_objective_is_that_of_enumeration(surrogate, kind):
     X, y = data(0, kind)
     tagger = fitted(X, y, surrogate)
-    close = fitted(X, y, surrogate, tol=1e-6, max_iter=5000)
+    close = fitted(X, y, surrogate, tol=1e-5, max_iter=5000)
     assert tagger.oracle_ == "few_states"
     check_objectives(tagger, close, lambda model: objective(model, X, y))
     # constraints leave less to lose: the objective without them lies above at any weights
@@ -146,7 +146,7 @@ def optimum(tagger, X, y):
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("kind", ["two labels", "tables", "forests"])
 def test_the_certificate_holds_against_a_generic_solver(surrogate, kind):
-    for seed in range(3):
+    for seed in range(2):
         X, y = data(seed, kind, n=6, most=3, n_features=2)
         tagger = fitted(X, y, surrogate, tol=0.03)
         best = optimum(tagger, X, y)
