@@ -1,9 +1,12 @@
 """Programs that are killed before each of their operations on files in turn."""
 
+import gc
 import os
 import sys
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+# of os.open: a file that is opened without them is as it was
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # what a process ends with when it was killed, and when it failed
 KILLED, FAILED = 77, 78
 
@@ -18,8 +21,10 @@ def _is_within(folder, path):
 def forked(run, folder, kill_at=sys.maxsize):
     """Call run() in a fork that ends before its operation of that number; whether it was reached.
 
-    Operations on files in the folder count, and every fsync, which is left out: no power fails.
+    Operations that change files in the folder count: a kill before one that reads leaves what a
+    kill before the next change leaves. Every fsync is left out, as no power fails.
     """
+    gc.freeze()  # the pages of what is there stay shared
     child = os.fork()
     if child:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -27,18 +32,17 @@ def forked(run, folder, kill_at=sys.maxsize):
         return status == KILLED
     left, folder = [kill_at], str(folder)
 
-    def count(descriptor=None):
-        left[0] -= 1
-        if left[0] < 0:
-            os._exit(KILLED)
-
     def heard(event, args):
-        if event in OPERATIONS and _is_within(folder, args[0]):
-            count()
+        if event not in OPERATIONS or not _is_within(folder, args[0]):
+            return
+        if event != "open" or args[2] & WRITING:
+            left[0] -= 1
+            if left[0] < 0:
+                os._exit(KILLED)
 
     try:
         sys.addaudithook(heard)
-        os.fsync = count
+        os.fsync = lambda descriptor: None
         run()
     except BaseException:
         sys.excepthook(*sys.exc_info())

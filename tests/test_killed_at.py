@@ -114,7 +114,7 @@ def check(own):
     assert np.array_equal([one["coef_"] for one in found._weights], np.load(folder / "coef.npy"))
     assert names(own / "path") == names(folder / "alone" / "path")
 once(alone, None, folder)
-each_operation(path, check, folder, step=3)
+each_operation(path, check, folder, step=2)
 """
 
 CHECKPOINTING = """
