@@ -317,8 +317,8 @@ cdef class Sweeps:
 
 # sweeps from one pair of bounds to the next (benchmarks/constants.py)
 CHECK_BOUND_EVERY = 2
-# sweeps after which messages go half of the way: without this, bounds of complete graphs with strong
-# pairs stay 2 to 3 % looser (benchmarks/constants.py)
+# sweeps after which messages go half of the way. Without it, bounds of complete graphs with strong
+# pairs are 2 to 3 % looser (benchmarks/constants.py)
 DAMPED_AFTER = 40
 
 # error of the bound by rounding, relative to it
