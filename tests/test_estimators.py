@@ -645,7 +645,7 @@ from fastm4n.solvers.certificates import certify
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.surrogates import LogLoss
 
-n = 400000
+n = 60000
 X = np.random.default_rng(0).normal(size=(3, 4000)) / 60
 rows, y = np.arange(n) % 3, np.arange(n) % 10
 features = LinearFeatures(X, rows, row_norms(X, 0.0)[rows], 10, 0.0)
