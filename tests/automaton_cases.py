@@ -130,8 +130,8 @@ class Ngrams(Chains):
         return nodes, bigrams.sum(axis=0), np.array(counts, dtype=float)
 
     def flat(self, parts, i):
-        behind = parts[2].size + -parts[2].size % self.stride
-        return np.append(super().flat(parts[:2], i), np.pad(parts[2], (0, behind - parts[2].size)))
+        behind = np.zeros(-parts[2].size % self.stride)
+        return np.concatenate([super().flat(parts[:2], i), parts[2], behind])
 
     def parts(self, point, i):
         cut = (self.lengths[i] + self.R) * self.stride

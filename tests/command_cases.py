@@ -51,9 +51,10 @@ def write_table(name, rows):
 
 
 def without_layout(monkeypatch):
-    """Draw figures as they are: to find where things have room takes longer than most commands."""
+    """Draw figures once: to find where things have room takes longer than most commands."""
     monkeypatch.setattr(
         "matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda self, figure: None)
+    monkeypatch.setattr("matplotlib.figure.Figure.draw_without_rendering", lambda self: None)
 
 
 def call(capsys, *arguments):

@@ -158,7 +158,7 @@ def test_checkpoints_change_nothing_whatever_auto_takes(name, always, tmp_path, 
     kills = 0
     while True:
         with monkeypatch.context() as patched:
-            killed_after(patched, 1 + kills**2)
+            killed_after(patched, 1 + kills**3)
             try:
                 with checkpointing(file):
                     model.fit(X, y)
@@ -220,7 +220,7 @@ def test_fits_go_on_with_the_same_bits_from_every_state(name, always, tmp_path, 
     if name == "auto goes back to a small cache":
         sets = arrays(before[last])
         assert sets["driver/engine/sets/counts"].max() > sets["driver/engine/sets/limits"][0]
-    for i, k in enumerate(np.linspace(0, last, 4).astype(int)):
+    for i, k in enumerate(np.linspace(0, last, 3).astype(int)):
         states.clear()
         limit = 1 if i % 2 else None
         file.write_bytes(before[k])

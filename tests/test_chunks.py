@@ -296,7 +296,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(surrogate, options, always, tmp
     solver = OutOfCore(memory=0.03, work_folder=tmp_path / "work")
     # accelerated, so that all of its state counts
     model = SequenceTagger(
-        surrogate, alpha=0.01, solver=solver, random_state=3, tol=1e-2, **options)
+        surrogate, alpha=0.01, solver=solver, random_state=3, tol=0.03, **options)
     whole = SequenceTagger(**model.get_params(deep=False)).fit(X, y)
     assert fit_until_it_ends(model, X, y, monkeypatch) >= 2
     assert_same_fit(model, whole)

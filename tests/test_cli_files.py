@@ -373,7 +373,7 @@ def test_quiet_is_quiet(capsys):
     assert (code, out.split()[:2], err) == (0, ["score", "value"], "")
     code, out, err = call(capsys, "path", "iris", quiet)
     assert out.split()[0] == "alpha" and "best: alpha" in out and err == ""
-    code, out, err = call(capsys, "path", "iris", quiet, "--json")
+    code, out, err = call(capsys, "path", "iris", quiet, "--json", "--no-plot")
     assert json.loads(out)["data"] == "iris" and err == ""
     code, out, err = call(capsys, "info", "a.csv", quiet)
     assert out.startswith("name") and err == ""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import command_cases
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fastm4n.cli._path import DEFAULT_PLOT
@@ -20,12 +21,14 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that commands save."""
-    figures, savefig = [], Figure.savefig
+    """The figures that commands save, which are drawn, but not written."""
+    figures = []
 
     def kept(self, file, **options):
         figures.append(self)
-        savefig(self, file, dpi=30, **options)
+        self.set_dpi(30)
+        FigureCanvasAgg(self).draw()
+        file.write(b"drawn")
 
     monkeypatch.setattr(Figure, "savefig", kept)
     return figures

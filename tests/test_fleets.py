@@ -1,6 +1,7 @@
 """Fleets: what a driver may count on, in this process and in others."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from fleet_members import Killed, Member, Picky
 from numpy.testing import assert_array_equal
-from processes import ENVIRONMENT
+from processes import ENVIRONMENT, fork_server
 from rounds_cases import factories
 
 from fastm4n.distributed._rounds import solve_rounds
@@ -34,7 +35,11 @@ def processes():
 
 @pytest.fixture(scope="module")
 def of_chains():
-    with ProcessFleet(factories("chains", "log", 2)) as fleet:
+    context = fork_server()
+    with pytest.MonkeyPatch.context() as patch:  # members import all of the package
+        patch.setattr(multiprocessing, "get_context", lambda method: context)
+        fleet = ProcessFleet(factories("chains", "log", 2))
+    with fleet:
         yield fleet
 
 

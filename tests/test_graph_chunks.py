@@ -174,7 +174,7 @@ KINDS = {
     ("form", "kind", "stored"), covering(itertools.product(FORMS, KINDS, (False, True))))
 def test_a_chunk_is_the_same_each_time_it_is_read(form, kind, stored, tmp_path):
     options = KINDS[kind]
-    X, y = random_graphs(7, n=40, **options)
+    X, y = random_graphs(7, n=24, **options)
     arrays = {name: getattr(X, name) for name in (
         "edges", "node_offsets", "edge_offsets", "node_types", "edge_types")}
     edges = X.edge_features
@@ -184,7 +184,7 @@ def test_a_chunk_is_the_same_each_time_it_is_read(form, kind, stored, tmp_path):
     if stored:
         X, y = Graphs.from_batches([(X, y)], tmp_path / "x")
     for labels, weights in (
-        (y, None), (y, np.where(np.arange(40) % 7 == 3, 0.0, 1.0)),
+        (y, None), (y, np.where(np.arange(24) % 7 == 3, 0.0, 1.0)),
         (Sequences(np.where(np.arange(y.n_tokens) % 5 == 0, -1, y.values), y.offsets), None),
     ):
         solver = OutOfCore(memory=0.05 if "most" in options else 0.01)

@@ -68,7 +68,7 @@ def numbers(tagger, labels):
 def test_the_objective_is_that_of_enumeration(surrogate, kind):
     X, y = data(0, kind)
     tagger = fitted(X, y, surrogate)
-    close = fitted(X, y, surrogate, tol=1e-5, max_iter=5000)
+    close = fitted(X, y, surrogate, tol=1e-4, max_iter=5000)
     assert tagger.oracle_ == "few_states"
     check_objectives(tagger, close, lambda model: objective(model, X, y))
     # constraints leave less to lose: the objective without them lies above at any weights
