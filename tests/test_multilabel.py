@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from estimator_cases import SURROGATES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -161,12 +162,12 @@ def test_common_checks_of_binary_targets(estimator, check):
 # what a fit is
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("cost", ["zero_one", UNEVEN])
-def test_objective(data, surrogate, graph, cost):
+@pytest.mark.parametrize(("surrogate", "graph", "name"), covering(
+    itertools.product(SURROGATES, GRAPHS, ["zero_one", "uneven"])))
+def test_objective(data, surrogate, graph, name):
     """Scores, predictions and the objective, from the weights alone."""
     X, Y = data
+    cost = UNEVEN if name == "uneven" else name
     X, Y = X[:25], Y[:25]
     clf = fit(X, Y, surrogate, graph, cost=cost, fit_intercept=2.0)
     assert clf.coef_.shape == (4, 5) and clf.intercept_.shape == (4,)
