@@ -89,7 +89,7 @@ def test_small_calls_share_a_chunk_and_what_was_made_of_others_is_kept(monkeypat
         return first(self, c)
 
     monkeypatch.setattr(SequenceChunks, "_made", noted)
-    model, n = tagger(), 30
+    model, n = tagger(tol=0.01), 20
     for i in range(n):
         made.clear()
         known = model._warm_state.edges.size - 2 if i else 0
@@ -97,7 +97,7 @@ def test_small_calls_share_a_chunk_and_what_was_made_of_others_is_kept(monkeypat
         # the last chunk, which has grown, and new ones
         assert all(c >= known for c in made)
         assert len(made) == len(set(made))
-    whole = tagger().partial_fit(X[:n], Y[:n], CLASSES)
+    whole = tagger(tol=0.01).partial_fit(X[:n], Y[:n], CLASSES)
     assert_array_equal(model._warm_state.edges, whole._warm_state.edges)
     assert model._warm_state.edges.size > 3
     assert_same_optimum(model, whole)
@@ -256,10 +256,15 @@ def test_without_a_work_folder_dual_points_stay_with_the_object():
         assert_same_optimum(other, whole)
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """Calls in memory, none of which was killed."""
+    return with_calls(tagger(tol=1e-4))
+
+
 @pytest.mark.parametrize("after", [0, 1, 10, 40])
-def test_a_killed_call_is_repeated(after, always, tmp_path, monkeypatch):
+def test_a_killed_call_is_repeated(after, alone, always, tmp_path, monkeypatch):
     """Nothing of the calls before is lost, wherever it was killed."""
-    alone = with_calls(tagger(tol=1e-4))
     work = tmp_path / "work"
     model = with_calls(tagger(work, tol=1e-4), PARTS[:2])
     coef = model.coef_.copy()
@@ -325,7 +330,7 @@ def test_killed_at_the_very_end_of_a_call(always, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("surrogate", "after"), [("max_margin", 1), ("max_min", 4), ("log", 20)])
 def test_after_an_interrupt_other_data_may_come(surrogate, after, monkeypatch):
     """Without a work folder: what the interrupted call has written is not taken for theirs."""
-    model = with_calls(tagger(None, surrogate, tol=1e-4), PARTS[:1])
+    model = with_calls(tagger(None, surrogate, tol=1e-3), PARTS[:1])
     write, left = DualStore.write, [after]
 
     def written(self, c, arrays):
