@@ -83,7 +83,7 @@ def least_risk(p, surrogate, cost, predicted=None):
 def test_prices_are_those_of_scores(cost, surrogate):
     cost = COSTS[cost]
     rng = np.random.default_rng(0)
-    for p in ([0.4, 0.3, 0.3], [0.2, 0.5, 0.3], *rng.dirichlet(np.ones(3), 3)):
+    for p in ([0.4, 0.3, 0.3], [0.2, 0.5, 0.3], *rng.dirichlet(np.ones(3), 1)):
         p = np.array(p)
         found = prices(p, surrogate, cost)
         least = least_risk(p, surrogate, cost)
@@ -169,7 +169,7 @@ def test_what_the_pages_say_of_max_min(k):
     assert calibration_constant(distance) == pytest.approx(2)
     assert np.isfinite(calibration_constant(distance**2)) == (k == 2)
     rng = np.random.default_rng(k)
-    for _ in range(6):
+    for _ in range(3):
         cost = rng.uniform(0.1, 1, size=(k, k)) * (1 - np.eye(k))
         for each in (cost, cost + cost.T, distance**2):
             p = rng.dirichlet(np.ones(k))
@@ -200,7 +200,7 @@ def test_max_margin_is_consistent_for_trees(cost, consistent):
     assert consistency("max_margin", cost).consistent is consistent
     rng = np.random.default_rng(2)
     free = 0
-    for p in rng.dirichlet(np.ones(3), 25):
+    for p in rng.dirichlet(np.ones(3), 12):
         wrong = p @ cost > (p @ cost).min() + 1e-6
         free += (prices(p, "max_margin", cost)[wrong] < 1e-9).any()
     assert bool(free == 0) is consistent
@@ -251,7 +251,7 @@ def test_softmax_margin_has_the_order_of_probabilities(temperature):
                 p @ v)
 
         v = minimize(risk, np.zeros(4), method="Nelder-Mead", options={
-            "xatol": 1e-9, "fatol": 1e-13, "maxiter": 10000, "maxfev": 10000}).x
+            "xatol": 1e-7, "fatol": 1e-11, "maxiter": 10000, "maxfev": 10000}).x
         assert (np.argsort(v) == np.argsort(p)).all()
         u, E = np.exp(v / temperature), np.exp(1 / temperature)
         shares = u * (E * u.sum() - (E - 1) * u)
