@@ -173,7 +173,7 @@ def test_a_work_folder_takes_in_what_is_in_memory(kind, tmp_path):
     """A pickle of each call refers to it, and goes on with the same bits."""
     data = Sequences.from_lengths(KINDS[kind](np.concatenate(X)), [len(x) for x in X])
     model, copied = (tagger(tmp_path / name, tol=0.02) for name in "ab")
-    for part in PARTS:
+    for part in PARTS[:2]:
         model.partial_fit(data[part], Y[part], CLASSES)
         copied = pickle.loads(pickle.dumps(copied)).partial_fit(data[part], Y[part], CLASSES)
     assert all(hasattr(part, "folder") for part in model._seen.X.parts + model._seen.y.parts)
@@ -183,7 +183,7 @@ def test_a_work_folder_takes_in_what_is_in_memory(kind, tmp_path):
     for name in "cd":
         solver = OutOfCore(memory=0.01, work_folder=tmp_path / name)
         one = MulticlassClassifier("log", solver=solver, tol=0.02, random_state=0)
-        for start in range(0, 120, 40):
+        for start in (0, 40):
             one = pickle.loads(pickle.dumps(one)) if name == "d" else one
             one.partial_fit(Z[start : start + 40], labels[start : start + 40], [0, 1, 2])
         found.append(one)
