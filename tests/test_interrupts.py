@@ -77,7 +77,7 @@ def test_a_signal_ends_it(name):
         [sys.executable, "-P", "-c", CODE.format(setup=setup, call=call, short=short)],
         env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begins\n", process.communicate()[1]
-    time.sleep(0.1)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     try:
         # all of it, and far less than the call would take
