@@ -4,7 +4,6 @@ One file although it is long: the displays share fits, and how a drawing is look
 """
 
 import copy
-import functools
 import re
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from numpy.testing import assert_allclose, assert_array_equal  # noqa: E402
-from sklearn import model_selection  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.naive_bayes import GaussianNB  # noqa: E402
@@ -707,10 +705,7 @@ def test_cross_validation_must_be_one_that_is_fitted(fits):
     with pytest.raises(TypeError, match="must be a RegularizationPathCV, got a MulticlassClass"):
         RegularizationPathDisplay.from_estimator(fits[0])
 
-def test_the_page_of_displays_runs_from_top_to_bottom(monkeypatch):
-    # a part of its data says as much of the code
-    monkeypatch.setattr(model_selection, "train_test_split", functools.partial(
-        model_selection.train_test_split, train_size=300, test_size=300))
+def test_the_page_of_displays_runs_from_top_to_bottom():
     page = Path(__file__).resolve().parents[1] / "docs" / "plotting.md"
     namespace = {"__name__": "plotting"}
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
