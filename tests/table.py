@@ -244,9 +244,11 @@ class Explicit:
         # ||w|| is the least (w^2 / eta + eta) / 2
         eta = np.ones(len(self.groups))
         for _ in range(40):
-            w = self.of_program(
-                moduli + self.alpha * self.group_threshold * (self.groups.T @ (1.0 / eta)))
+            w, before = self.of_program(
+                moduli + self.alpha * self.group_threshold * (self.groups.T @ (1.0 / eta))), eta
             eta = np.maximum(np.sqrt(self.groups @ (w * w)), SMALL)
+            if np.allclose(eta, before, rtol=1e-6, atol=0.0):
+                break
         return w
 
     def of_program(self, moduli):
@@ -336,9 +338,15 @@ def quadratic_program(moduli, c, G, h, A, b):
 
 def game(v, costs):
     """max over mixtures mu of outputs of min over answers of mu' costs + v' mu."""
+    return _game(v.tobytes(), costs.tobytes(), costs.shape)
+
+
+@lru_cache(maxsize=1024)
+def _game(v, costs, shape):
+    """Many are the same: those at weights of zero."""
     from scipy.optimize import linprog
 
-    n, m = costs.shape
+    v, costs, (n, m) = np.frombuffer(v), np.frombuffer(costs).reshape(shape), shape
     # maximise t + v' mu with t <= (costs' mu)_j
     found = linprog(
         np.append(-v, -1.0), A_ub=np.hstack([-costs.T, np.ones((m, 1))]), b_ub=np.zeros(m),
@@ -776,7 +784,8 @@ def wrong_refusal(cell, words, rows):
         return f"refused after {len(rows)} certificates"
     if re.search(r"\bimplement\b|\bhas_\w+|\bmethod `", words):
         return "refused with advice for developers"
-    given = {**PREDICTORS[cell.estimator]().get_params(), **_cells.parameters(cell)}
+    parameters = _cells.parameters(cell)
+    given = {**PREDICTORS[cell.estimator]().get_params(), **parameters}
     # what is asked for, before the advice
     said = re.split(r"; use |: use |\. Use |; give |: give |, or use ", words)[0]
     for name, value in _MENTION.findall(said):
@@ -793,7 +802,7 @@ def wrong_refusal(cell, words, rows):
         if not is_own:
             return f"refused for {name}={value}, which is {own[:60]}"
     parts = [
-        cell.estimator, *(f"{name}=" for name in _cells.parameters(cell)),
+        cell.estimator, *(f"{name}=" for name in parameters),
         type(given["solver"]).__name__ if given["solver"] != "auto" else "solver", "penalty",
         *_WORDS[cell.road], *(("path", "alpha") if cell.path else ())]
     if not any(part in words for part in parts):
@@ -862,13 +871,13 @@ def check_path(cell, path, example, seed, unconverged):
     """What is wrong with a path, or None."""
     if unconverged:
         return None
-    first = None
+    explicit = None
     for alpha in (path.alphas[0], float(np.sqrt(path.alphas[0] * path.alphas[-1])),
                   path.alphas[-1]):
         model, gap = path.estimator(alpha), path.gap(alpha)
         model.alpha_ = alpha
-        explicit = Explicit(cell, model, example)
-        first = first or explicit
+        explicit = explicit or Explicit(cell, model, example)
+        explicit.alpha = alpha
         value, zero = explicit.value(explicit.weights_of(model)), explicit.at_zero
         slack = ROUNDING * (zero + abs(value))
         if is_relaxed(model):

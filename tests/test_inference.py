@@ -314,7 +314,7 @@ def test_closed_forms(kind, k):
             assert_allclose(np.min(cost.T @ point) + v @ point, expected, rtol=1e-12, atol=1e-12)
         if kind == "absolute" or k <= 8:
             assert_allclose(value, enumerated(v), rtol=1e-12, atol=1e-12)
-        if trial < 5:
+        if trial < 3:
             assert_allclose(value, game_value(v, cost), rtol=1e-8, atol=1e-8)
 
 
@@ -361,7 +361,7 @@ def test_closed_forms_with_forbidden_labels(kind):
 @pytest.mark.parametrize("k", SIZES)
 def test_game(kind, k):
     rng = np.random.default_rng(100 * k + len(kind))
-    for trial in range(12 if k < 20 else 3):
+    for trial in range(4 if k < 20 else 3):
         cost = COSTS[kind](rng, k)
         size = max(cost.max(), 1e-9)
         v = size * random_scores(rng, k, scale=[0.0, 0.1, 1.0, 10.0][trial % 4])

@@ -1,9 +1,11 @@
 """The interior-point method of rankings: Newton's equations, certificates against optima."""
 
+import itertools
 import re
 
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
@@ -146,10 +148,8 @@ def optimum(ranker, X, y, **fit):
     return LabelRanker(**params).fit(X, y, **fit)
 
 
-@pytest.mark.repeats(5)
-@pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("alpha", [1.0, 1e-2, 1e-3])
-@pytest.mark.parametrize("cost_scale", ["sum", "mean"])
+@pytest.mark.parametrize(("cost", "alpha", "cost_scale"), covering(
+    itertools.product(COSTS, [1.0, 1e-2, 1e-3], ["sum", "mean"])))
 def test_fits_end_at_the_optimum(cost, alpha, cost_scale):
     X, y = rankings()
     tol = 1e-4 if cost == "zero_one" and alpha >= 1e-2 else 1e-3

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 from sklearn.base import clone
@@ -88,10 +89,8 @@ def loss_of(surrogate, total, truth, cost, adversary=EVERY):
     return -found.fun - own
 
 
-@pytest.mark.repeats(5)
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("name", CONSTRAINTS)
+@pytest.mark.parametrize(
+    ("surrogate", "graph", "name"), covering(itertools.product(SURROGATES, GRAPHS, CONSTRAINTS)))
 def test_fits(data, surrogate, graph, name):
     X, Y = allowed_data(data, name)
     given = CONSTRAINTS[name]

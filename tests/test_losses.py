@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp, softmax
@@ -108,10 +109,8 @@ def scores_of(rng, outputs, size):
 OUTPUTS = {"simplex": simplex, "chains": chains, "edges": edges, "permutations": permutations}
 
 
-@pytest.mark.parametrize("cost_scale", ["sum", "mean"])
-@pytest.mark.parametrize("size", [0.0, 0.3, 3.0, 1e3])
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize(("kind", "surrogate", "size", "cost_scale"), covering(
+    itertools.product(OUTPUTS, SURROGATES, [0.0, 0.3, 3.0, 1e3], ["sum", "mean"])))
 def test_values_and_gradients(kind, surrogate, size, cost_scale):
     rng = np.random.default_rng(3)
     outputs, blocks, y = OUTPUTS[kind](rng, cost_scale)

@@ -18,7 +18,7 @@ from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import make_surrogate
 
-N, D, K, NNZ = 20_000, 300, 40, 6
+N, D, K, NNZ = 10_000, 300, 40, 6
 
 
 def csr(dtype, indices=np.int32):

@@ -138,7 +138,7 @@ def random_pair(rng, tags, kinds):
 def test_spans_are_those_of_conlleval(tags, kinds, script):
     rng = np.random.default_rng(len(tags) + len(kinds))
     some_right = 0
-    for _ in range(100):
+    for _ in range(50):
         y_true, y_pred = random_pair(rng, list(tags), kinds)
         counts = conlleval(y_true, y_pred, *script)
         assert_allclose(span_precision_recall_f1(y_true, y_pred), scores(*counts))
@@ -148,7 +148,7 @@ def test_spans_are_those_of_conlleval(tags, kinds, script):
             np.transpose(span_precision_recall_f1(y_true, y_pred, average=None)), by_type
         )
         some_right += 0 < scores(*counts)[2] < 1
-    assert some_right > 33
+    assert some_right > 16
 
 
 def test_brackets_among_other_tags_are_found_as_conlleval_finds_them():

@@ -399,7 +399,7 @@ class Block:
 @pytest.mark.parametrize("pairs", ["equal", "both", "tables"])
 def test_best_by_enumeration(pairs):
     rng = np.random.default_rng(len(pairs))
-    for trial in range(300):
+    for trial in range(100):
         block = Block(
             rng, pairs, COSTS["none"], int(rng.integers(1, 8)), int(rng.integers(0, 12)),
             shared=trial % 2 == 1, ties=trial % 3 == 0)
@@ -420,7 +420,7 @@ def test_best_by_enumeration(pairs):
 @pytest.mark.parametrize("pairs", ["equal", "both", "tables"])
 def test_max_min_by_enumeration(kind, pairs):
     rng = np.random.default_rng(len(kind))
-    for trial in range(12):
+    for trial in range(6):
         block = Block(
             rng, pairs, COSTS[kind], int(rng.integers(1, 6)), int(rng.integers(0, 9)),
             shared=trial % 2 == 1, ties=trial % 3 == 0, weighted=trial % 4 > 1,

@@ -106,7 +106,7 @@ def test_forged_headers_are_refused_or_harmless(kind, tmp_path):
     document = json.loads(content[PREAMBLE.size : PREAMBLE.size + length])
     refused = 0
     for where in leaves(document):
-        for value in [HOSTILE[i] for i in rng.choice(len(HOSTILE), 2, replace=False)] + ["gone"]:
+        for value in (HOSTILE[rng.integers(len(HOSTILE))], "gone"):
             forged = copy.deepcopy(document)
             node = forged
             for key in where[:-1]:

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from covering import covering
 from estimator_cases import SURROGATES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -101,7 +102,8 @@ def test_common_checks(surrogate):
     # the best set is not always that of the labels more probable than not, but without pairs
     graph = "none" if surrogate == "log" else "tree"
     results = check_estimator(
-        MultiLabelClassifier(surrogate, graph=graph), on_fail=None, on_skip=None)
+        MultiLabelClassifier(surrogate, graph=graph, tol=0.05, random_state=0),
+        on_fail=None, on_skip=None)
     assert len(results) > 50
     others = [str(result["exception"]) for result in results
               if result["status"] == "failed" and result["check_name"] not in SINGLE]
@@ -151,7 +153,9 @@ class Binary(MultiLabelClassifier):
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([Binary(), Binary("max_margin", kernel="rbf")])
+@parametrize_with_checks([
+    Binary(tol=0.05, random_state=0),
+    Binary("max_margin", kernel="rbf", tol=0.05, random_state=0)])
 def test_common_checks_of_binary_targets(estimator, check):
     if not BINARY_FROM_ZERO and "sample_weight_equivalence" in str(check):
         pytest.skip("this scikit-learn makes the two targets binary by different labels")
@@ -161,12 +165,12 @@ def test_common_checks_of_binary_targets(estimator, check):
 # what a fit is
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("cost", ["zero_one", UNEVEN])
-def test_objective(data, surrogate, graph, cost):
+@pytest.mark.parametrize(("surrogate", "graph", "name"), covering(
+    itertools.product(SURROGATES, GRAPHS, ["zero_one", "uneven"])))
+def test_objective(data, surrogate, graph, name):
     """Scores, predictions and the objective, from the weights alone."""
     X, Y = data
+    cost = UNEVEN if name == "uneven" else name
     X, Y = X[:25], Y[:25]
     clf = fit(X, Y, surrogate, graph, cost=cost, fit_intercept=2.0)
     assert clf.coef_.shape == (4, 5) and clf.intercept_.shape == (4,)
@@ -212,8 +216,8 @@ def test_steps_find_one_optimum(data, surrogate):
 def test_kernels(data, surrogate, graph):
     """A linear kernel by its Gram matrix gives the linear model."""
     X, Y = data
-    linear = fit(X, Y, surrogate, graph, tol=1e-5)
-    gram = fit(X @ X.T, Y, surrogate, graph, tol=1e-5, kernel="precomputed")
+    linear = fit(X, Y, surrogate, graph, tol=1e-4)
+    gram = fit(X @ X.T, Y, surrogate, graph, tol=1e-4, kernel="precomputed")
     assert linear.dual_objective_ <= gram.primal_objective_ + 1e-9
     assert gram.dual_objective_ <= linear.primal_objective_ + 1e-9
     assert_allclose(gram.edge_coef_, linear.edge_coef_, atol=0.02)

@@ -1,6 +1,7 @@
 """Weights only of what occurs in the training data, against plain NumPy."""
 
 import copy
+import itertools
 import pickle
 import warnings
 
@@ -15,6 +16,7 @@ from chain_weights import (
     dual_point,
     log_objective,
 )
+from covering import covering
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -66,9 +68,8 @@ def masks_of(X, y, columns):
     return [emissions, np.ones(R), np.ones(R), np.ones(R), transitions, edges]
 
 
-@pytest.mark.parametrize("columns", [[], SELECTED])
-@pytest.mark.parametrize("kind", ["dense", "csr", "csr32"])
-@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize(("surrogate", "kind", "columns"), covering(
+    itertools.product(SURROGATES, ["dense", "csr", "csr32"], [(), tuple(SELECTED)])))
 def test_certificate(surrogate, kind, columns):
     X, y = make_data()
     given = X
@@ -79,13 +80,13 @@ def test_certificate(surrogate, kind, columns):
     for max_iter, tol in (3, 0.0), (4000, 5e-3):
         model = tagger(
             surrogate, alpha=0.1, tol=tol, max_iter=max_iter, warm_start=True, accelerate=False,
-            transitions=Transitions(features=columns or None))
+            transitions=Transitions(features=list(columns) or None))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if max_iter == 3 else "error", ConvergenceWarning)
             model.fit(given, y)
         exact = surrogate != "max_min"
         check_certificate(
-            model, X, y, COST, masks_of(X, y, columns), 1e-9 if exact else model.duality_gap_)
+            model, X, y, COST, masks_of(X, y, list(columns)), 1e-9 if exact else model.duality_gap_)
     for x, labels in zip(X, model.predict(given)):
         assert_array_equal(labels, viterbi(*chain_of(model, x))[0])
 

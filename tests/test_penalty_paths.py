@@ -24,7 +24,7 @@ from fastm4n.penalties import L2, ElasticNet, Group
 SURROGATES = ("max_margin", "max_min", "log")
 EPS, FINE = 0.05, 2e-3
 # far above the first breakpoint, between, and below the last one
-N_ALPHAS = 14
+N_ALPHAS = 8
 
 
 def objective(problem, kind, model, alpha):

@@ -1,7 +1,10 @@
 """The compiled max-min oracle of permutations against the reference, enumeration and its bounds."""
 
+import itertools
+
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from permutation_cases import all_permutations, assert_doubly_stochastic
 from scipy.optimize import linear_sum_assignment, linprog
@@ -59,9 +62,8 @@ def value_at(scores, cost, mu):
     return (scores * mu).sum() + expected[linear_sum_assignment(expected)].mean()
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("M", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("M", "kind", "scale"), covering(itertools.product([1, 2, 3, 4, 5], COSTS, SCALES)))
 def test_max_min_against_linear_programs(M, kind, scale):
     rng = np.random.default_rng(100 + M)
     cost = cost_of(kind, M)

@@ -50,7 +50,7 @@ def close_figures():
 @pytest.fixture(scope="module")
 def fits():
     return [
-        MulticlassClassifier(surrogate, alpha=0.01, tol=1e-4, random_state=0).fit(*IRIS)
+        MulticlassClassifier(surrogate, alpha=0.01, tol=1e-4, random_state=0).fit(X, IRIS[1])
         for surrogate in ("max_min", "log")
     ]
 

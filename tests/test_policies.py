@@ -1,6 +1,6 @@
-"""What Osokin et al. (2016, section 5.1) find of sampling, steps and the cache, on 60 words.
+"""What Osokin et al. (2016, section 5.1) find of sampling, steps and the cache, on 40 words.
 
-M3N on the first 60 words of OCR-small at alpha = 1 / n and 10 / n, without acceleration; medians
+M3N on the first 40 words of OCR-small at alpha = 1 / n and 10 / n, without acceleration; medians
 over seeds of passes and of oracle calls, never of seconds.  Calls are those of visits, and one a
 word for each refresh of all gaps but the last, where the method goes by them: under gap sampling
 and with a cache.
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, Sequences, SequenceTagger
 
-N = 60
+N = 40
 SEEDS = range(3)
 TIMES = (1, 10)  # alpha n
 STEPS = ("line_search", "pairwise")

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from permutation_cases import assert_doubly_stochastic
 from scipy.optimize import linprog
@@ -113,9 +114,8 @@ def test_the_entropy_with_forbidden_pairs():
 # oracles
 
 
-@pytest.mark.parametrize("M", SIZES)
-@pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 0.3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize(("M", "kind", "scale"), covering(
+    itertools.product(SIZES, COSTS, [0.0, 1e-3, 0.3, 1.0, 1e3, 1e6])))
 def test_max_min_against_the_game_of_all_permutations(M, kind, scale):
     rng = np.random.default_rng(M)
     cost = cost_of(kind, M)

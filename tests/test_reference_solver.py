@@ -34,7 +34,7 @@ KINDS = {
 OUTPUTS = ("labels", "chains", "permutations")
 SMALL = {"labels": {"n": 15}, "chains": {"lengths": (3, 1, 2)}, "permutations": {"alpha": 1.0}}
 # a visit of max_min may be some linear programs
-N_PASSES = {"max_margin": 300, "max_min": 36, "log": 60}
+N_PASSES = {"max_margin": 150, "max_min": 36, "log": 60}
 
 
 def solve(blocks, n_passes=10, **options):

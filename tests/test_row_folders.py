@@ -1,6 +1,7 @@
 """Rows in folders on disk, and text files that are read by batches or put into folders."""
 
 import io
+import itertools
 import pickle
 import re
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from covering import covering
 from folder_cases import dense, edit, rewrite, sequences
 from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file
@@ -103,14 +105,16 @@ def test_damaged_rows(tmp_path):
 # -------------------------------------------------------------------------------------- svmlight
 
 
-@pytest.mark.parametrize("from_zero", [True, False])
-@pytest.mark.parametrize("options", [
+OPTIONS = (
     {}, {"n_features": 12}, {"zero_based": ...}, {"zero_based": ..., "n_features": 10},
-    {"dtype": np.float32},
-])
-@pytest.mark.parametrize("whole", [True, False])
-def test_svmlight_to_folder_is_what_the_reader_reads(from_zero, options, whole, tmp_path):
-    options = {name: from_zero if value is ... else value for name, value in options.items()}
+    {"dtype": np.float32})
+
+
+@pytest.mark.parametrize(("from_zero", "number", "whole"), covering(
+    itertools.product([True, False], range(len(OPTIONS)), [True, False])))
+def test_svmlight_to_folder_is_what_the_reader_reads(from_zero, number, whole, tmp_path):
+    options = {
+        name: from_zero if value is ... else value for name, value in OPTIONS[number].items()}
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (57, 9)) * rng.normal(size=(57, 9))
     X[3, 0] = X[50, 8] = 1

@@ -1,9 +1,11 @@
 """Semismooth Newton steps: directions against dense linear algebra, fits against other solvers."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
+from covering import covering
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
@@ -135,9 +137,8 @@ def is_newton(model):
     return "semismooth" in model.history_["policy"]
 
 
-@pytest.mark.parametrize("alpha", [1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("estimator", [MulticlassClassifier, OrdinalClassifier])
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("alpha", "estimator", "intercept"), covering(itertools.product(
+    [1e-2, 1e-3, 1e-4], [MulticlassClassifier, OrdinalClassifier], [True, False])))
 def test_fits_reach_the_optimum(estimator, alpha, intercept):
     X, y = data(150, 6, 4)
     X, y = np.concatenate([X, X[:40]]), np.concatenate([y, y[:40]])

@@ -215,7 +215,7 @@ def test_margins_against_the_reference(tiny, surrogate):
     codes = [np.searchsorted(tagger.classes_, labels) for labels in y]
     result = ref.block_coordinate_frank_wolfe(
         ref.ChainBlocks(X, codes, 2, surrogate, 0.5), gap_every=50,
-        n_passes=20 if surrogate == "max_min" else 200)
+        n_passes=10 if surrogate == "max_min" else 100)
     _, primal, dual, gap = result.history[-1]
     assert gap < 0.1
     assert tagger.dual_objective_ <= primal + 1e-9 and dual <= tagger.primal_objective_ + 1e-9

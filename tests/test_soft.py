@@ -281,7 +281,7 @@ def test_augmented_and_annealed_fits(case, optimum):
 
 def test_small_rho_approaches_the_strict_problem(case, optimum):
     objectives = [
-        case.solve(rho=rho, tol=1e-4, max_iter=20000).objective for rho in (1.0, 0.1, 0.01)]
+        case.solve(rho=rho, tol=1e-3, max_iter=20000).objective for rho in (1.0, 0.1, 0.01)]
     assert objectives[0] > objectives[1] > objectives[2] >= optimum - 1e-8
     assert objectives[2] - optimum < 2e-2
 

@@ -3,6 +3,8 @@
 `benchmarks/table.py` walks all of it.
 """
 
+import os
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -15,7 +17,7 @@ from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.base import Solver
 from fastm4n.surrogates import SURROGATES
 
-SEED = 38
+SEED = 39
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,12 @@ def looked_at(cells, folder):
     return counts, "\n".join(violations)
 
 
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch):
+    """No power fails."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_cells(name, tmp_path):
     cells = [cell for cell in sample_of(name, SEED) if cell.road != "partitions"]
@@ -50,7 +58,7 @@ def test_cells(name, tmp_path):
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_cells_of_partitions(name, cluster, tmp_path):
     # of each estimator some: clusters take their time
-    cells = [cell for cell in sample_of(name, SEED) if cell.road == "partitions"][::3]
+    cells = [cell for cell in sample_of(name, SEED) if cell.road == "partitions"][1::3]
     counts, violations = looked_at(cells, tmp_path)
     assert not violations, violations
     assert counts["refusal"]

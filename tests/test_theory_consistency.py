@@ -83,7 +83,7 @@ def least_risk(p, surrogate, cost, predicted=None):
 def test_prices_are_those_of_scores(cost, surrogate):
     cost = COSTS[cost]
     rng = np.random.default_rng(0)
-    for p in ([0.4, 0.3, 0.3], [0.2, 0.5, 0.3], *rng.dirichlet(np.ones(3), 3)):
+    for p in ([0.4, 0.3, 0.3], [0.2, 0.5, 0.3], *rng.dirichlet(np.ones(3), 1)):
         p = np.array(p)
         found = prices(p, surrogate, cost)
         least = least_risk(p, surrogate, cost)
@@ -122,8 +122,9 @@ def test_calibration_function_by_a_grid():
             for b in range(n + 1 - a):
                 p = np.array([a, b, n - a - b]) / n
                 risks = p @ cost
-                for y in np.flatnonzero(risks - risks.min() >= eps - 1e-12):
-                    least = min(least, prices(p, "max_min", cost)[y])
+                wrong = risks - risks.min() >= eps - 1e-12
+                if wrong.any():
+                    least = min(least, prices(p, "max_min", cost)[wrong].min())
         assert zeta <= least + 1e-9
         assert zeta == pytest.approx(least, abs=0.03)
         assert zeta >= eps / calibration_constant(cost) - 1e-9
@@ -169,7 +170,7 @@ def test_what_the_pages_say_of_max_min(k):
     assert calibration_constant(distance) == pytest.approx(2)
     assert np.isfinite(calibration_constant(distance**2)) == (k == 2)
     rng = np.random.default_rng(k)
-    for _ in range(6):
+    for _ in range(3):
         cost = rng.uniform(0.1, 1, size=(k, k)) * (1 - np.eye(k))
         for each in (cost, cost + cost.T, distance**2):
             p = rng.dirichlet(np.ones(k))
@@ -200,7 +201,7 @@ def test_max_margin_is_consistent_for_trees(cost, consistent):
     assert consistency("max_margin", cost).consistent is consistent
     rng = np.random.default_rng(2)
     free = 0
-    for p in rng.dirichlet(np.ones(3), 25):
+    for p in rng.dirichlet(np.ones(3), 12):
         wrong = p @ cost > (p @ cost).min() + 1e-6
         free += (prices(p, "max_margin", cost)[wrong] < 1e-9).any()
     assert bool(free == 0) is consistent
@@ -251,7 +252,7 @@ def test_softmax_margin_has_the_order_of_probabilities(temperature):
                 p @ v)
 
         v = minimize(risk, np.zeros(4), method="Nelder-Mead", options={
-            "xatol": 1e-9, "fatol": 1e-13, "maxiter": 10000, "maxfev": 10000}).x
+            "xatol": 1e-7, "fatol": 1e-11, "maxiter": 10000, "maxfev": 10000}).x
         assert (np.argsort(v) == np.argsort(p)).all()
         u, E = np.exp(v / temperature), np.exp(1 / temperature)
         shares = u * (E * u.sum() - (E - 1) * u)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from covering import covering
 from engine_cases import assert_certified
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -47,11 +48,12 @@ def scores_of(X, y, p, mu, alpha):
     return (rbf_kernel(X, gamma=GAMMA) + 1.0) @ beta
 
 
-@pytest.mark.parametrize("n_cached", [32, 40, 100, 150])
-@pytest.mark.parametrize(("surrogate", "step"), [
-    ("max_margin", Step.BLOCK), ("max_margin", Step.LINE_SEARCH), ("max_margin", Step.PAIRWISE),
-    ("max_min", Step.BLOCK), ("max_min", Step.LINE_SEARCH), ("log", Step.LINE_SEARCH)])
-@pytest.mark.parametrize("k", [2, 5, 9, 26])
+@pytest.mark.parametrize(("n_cached", "surrogate", "step", "k"), covering(
+    (n_cached, *solver, k) for n_cached in (32, 40, 100, 150) for k in (2, 5, 9, 26)
+    for solver in (
+        ("max_margin", Step.BLOCK), ("max_margin", Step.LINE_SEARCH),
+        ("max_margin", Step.PAIRWISE), ("max_min", Step.BLOCK), ("max_min", Step.LINE_SEARCH),
+        ("log", Step.LINE_SEARCH))))
 def test_passes_keep_the_scores_of_their_dual_point(n_cached, surrogate, step, k):
     """Up to single precision; built afresh, up to double, and so are certificates."""
     engine, X = engine_of(surrogate, k, n_cached, is_cheap=n_cached == 40)
