@@ -4,9 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 
 import pytest
 from processes import ENVIRONMENT
+
+from fastm4n.base.interrupts import stopped
+from fastm4n.base.threads import in_threads
 
 # a call that would take many minutes, and a small one of the same kind
 CALLS = {
@@ -85,3 +90,28 @@ def test_a_signal_ends_it(name):
     finally:
         process.kill()
     assert (said, process.returncode) == ("interrupted\n", 0), errors
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 16])
+def test_a_signal_while_threads_begin(at, monkeypatch):
+    """Work that has begun is stopped, and the rest of it does not begin."""
+    late, submit, submitted = [], ThreadPoolExecutor.submit, []
+
+    def interrupted(self, *args):
+        future = submit(self, *args)
+        submitted.append(future)
+        if len(submitted) == at:
+            raise KeyboardInterrupt
+        return future
+
+    def work(start, stop):
+        until = time.monotonic() + 30
+        while get_ident() not in stopped and not late:
+            time.sleep(0.001)
+            if time.monotonic() > until:
+                late.append(start)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_threads(work, 100, 1e9, 2)
+    assert not late and not stopped and len(submitted) == at

@@ -171,6 +171,7 @@ def test_max_min_over_the_local_polytope(cost):
         least = np.min(np.outer(1 - p, cost[0]) + np.outer(p, cost[1]), axis=1)
         value = constant + u @ p + P @ found.pairs + weights @ least
         assert_allclose(value, expected, atol=1e-9)
+        assert found.n_left == np.sum((p > 0) & (p < 1))
         n_inside += np.any((p > 0) & (p < 1))
         if is_zero_one:
             assert set(p) <= {0.0, 0.5, 1.0}

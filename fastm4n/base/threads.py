@@ -60,22 +60,24 @@ def in_threads(
         return [function(0, n, *args)]
     # several ranges a thread, as blocks differ in size and often come in its order
     edges = np.linspace(0, n, min(n, RANGES_PER_THREAD * n_jobs) + 1).astype(int).tolist()
-    threads = set()
+    threads, ended = set(), []
 
     def call(start, stop):
         threads.add(get_ident())
-        return function(start, stop, *args)
+        # a thread that is not yet in `threads` when they are stopped sees this
+        return None if ended else function(start, stop, *args)
 
     try:
         with ThreadPoolExecutor(n_jobs) as pool:
-            parts = zip(edges[:-1], edges[1:], strict=True)
-            futures = [pool.submit(call, *part) for part in parts]
+            futures = []
             try:
+                for part in zip(edges[:-1], edges[1:], strict=True):
+                    futures.append(pool.submit(call, *part))
                 return [future.result() for future in futures]
             except BaseException:
-                for future in futures:
-                    future.cancel()
+                ended.append(True)
                 stopped.update(threads)
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
     finally:
         stopped.difference_update(threads)

@@ -3,7 +3,7 @@ from typing import Any
 
 from fastm4n.base.types import FloatArray, IntArray
 
-PIECE: int
+AT_ONCE: int
 
 class Penalty:
     @property

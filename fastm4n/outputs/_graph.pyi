@@ -5,6 +5,8 @@ from fastm4n.outputs._base import Layout, Outputs, OutputsGame, Workspace
 
 MOST_NODES: int
 PAIRS: dict[str, Any]
+WORK: float
+CUT_COST: float
 
 def numbers_of_edge(pairs: str, n_labels: int) -> Any: ...
 

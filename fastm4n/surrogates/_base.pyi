@@ -3,6 +3,8 @@ from typing import Any
 from fastm4n.base.types import FloatArray
 from fastm4n.outputs._base import Outputs
 
+MAX_MIN_CALLS: float
+
 class Surrogate:
     @property
     def outputs(self) -> Outputs: ...

@@ -86,7 +86,6 @@ def sum_products_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
     check(layout, start, stop, scores.shape[0], log_partition.shape[0])
     check(layout, start, stop, marginals.shape[0], log_partition.shape[0])
     work = outputs.workspace(layout.max_size, True)
-    work.current = INFINITY
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):
@@ -139,7 +138,6 @@ def best_outputs_of(Outputs outputs, Py_ssize_t start, Py_ssize_t stop, const do
     if labels.shape[0] != layout.n_parts_of_all:
         raise ValueError("labels do not fit the outputs.")
     work = outputs.workspace(layout.max_size)
-    work.current = INFINITY
     with nogil:
         for b in range(start, stop):
             look()
@@ -223,7 +221,6 @@ def losses_of(Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop, const doub
             or (gradient is not None and gradient.shape[0] != scores.shape[0])):
         raise ValueError("scores, value, upper or gradient do not fit the surrogate's outputs.")
     work = surrogate.workspace(surrogate.max_size)
-    work.current = INFINITY
     work.tolerance = tol
     with nogil:
         for b in range(start, stop):

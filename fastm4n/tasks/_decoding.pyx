@@ -67,7 +67,6 @@ def best_outputs(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssiz
             or allowed.shape[0] not in (0, layout.n_parts_of_all)):
         raise ValueError("labels, allowed, value or bound do not fit the outputs.")
     work = outputs.workspace(features.size)
-    work.current = INFINITY
     with nogil:
         for b in range(start, stop):
             look()
@@ -108,7 +107,6 @@ def oracle_points(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
                 for t in range(layout.n_parts(b)):
                     most += dearest * (1.0 if weights == NULL else weights[t])
                 surrogate.outputs.clamp(b, allowed, most, &work.scores[0])
-            work.current = INFINITY
             surrogate.certified(b, work, &lower, &upper)
             copy_nodes(layout, b, &work.atom[0], parts)
 
@@ -145,7 +143,6 @@ def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py
         for b in range(start, stop):
             look()
             features.scores(b, work.scores)
-            work.current = INFINITY
             surrogate.certified(b, work, &lower[b], &upper[b])
 
 
@@ -170,7 +167,6 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
             look()
             features.scores(b, work.scores)
             behind = layout.behind(b)
-            work.current = INFINITY
             outputs.add_costs(b, &work.scores[0], &work.scratch[0])
             outputs.relaxed(
                 b, &work.scratch[0], &work.scores[0] + behind, work, True, &lower, &upper)
