@@ -16,16 +16,6 @@ def forked(function, *args):
     return multiprocessing.get_context("fork").Process(target=function, args=args, daemon=True)
 
 
-def fork_server():
-    """The context of processes that are forked from one which has imported what they need, once."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["distributed", "sklearn.base", "fastm4n.estimators", "fastm4n.distributed.dask"])
-    return context
-
-
 def run_code(code, *args, **environment):
     return subprocess.run(
         [sys.executable, "-P", "-c", code, *map(str, args)], capture_output=True, text=True,

@@ -1,7 +1,6 @@
 """Fleets: what a driver may count on, in this process and in others."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from fleet_members import Killed, Member, Picky
 from numpy.testing import assert_array_equal
-from processes import ENVIRONMENT, fork_server
+from processes import ENVIRONMENT
 from rounds_cases import factories
 
 from fastm4n.distributed._rounds import solve_rounds
@@ -35,11 +34,7 @@ def processes():
 
 @pytest.fixture(scope="module")
 def of_chains():
-    context = fork_server()
-    with pytest.MonkeyPatch.context() as patch:  # members import all of the package
-        patch.setattr(multiprocessing, "get_context", lambda method: context)
-        fleet = ProcessFleet(factories("chains", "log", 2))
-    with fleet:
+    with ProcessFleet(factories("chains", "log", 2)) as fleet:
         yield fleet
 
 
