@@ -164,7 +164,8 @@ def graphs(n, shape, n_labels, n_features=4):
     labels = labels.repeat(2, 1).repeat(2, 2)[:, : shape[0], : shape[1]].reshape(n, size)
     X = centres[labels.reshape(-1)] + 1.5 * rng.normal(size=(n * size, n_features))
     return Graphs(
-        X, np.tile(edges, (n, 1)), size * np.arange(n + 1), len(edges) * np.arange(n + 1)), list(labels)
+        X, np.tile(edges, (n, 1)), size * np.arange(n + 1), len(edges) * np.arange(n + 1)
+    ), list(labels)
 
 
 def graph_fit(surrogate, n, shape, n_labels, alpha=0.1, **options):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import CSR, Array, FloatArray
 
+
 class VectorEstimator(CertifiedEstimator):
     """Base of the estimators whose outputs have a fixed number of scores, linear in Phi(x)."""
 

@@ -6,7 +6,7 @@ from fastm4n.inference._games cimport MaxMinScratch
 # tuned constants, declared here for benchmarks/constants.py
 cdef double SHARP, TO_BOUNDARY, PROJECTION_TOL, LEAST_START
 cdef Py_ssize_t MAX_HALVINGS, SEED_AFTER, DENSE_SEED_AFTER, INTERIOR_ITEMS, DENSE_ITEMS
-cdef Py_ssize_t INTERIOR_STEPS, PROJECTION_UPDATES, RYSER_FRESH
+cdef Py_ssize_t PROJECTION_UPDATES, RYSER_FRESH
 
 cdef enum:
     # a block of the subset recursion is the subsets of the lowest three positions

@@ -726,14 +726,16 @@ SEED_AFTER, DENSE_SEED_AFTER = 8, 20
 INTERIOR_ITEMS, DENSE_ITEMS = 32, 16
 # share of the way to the boundary that its steps take (benchmarks/constants.py)
 TO_BOUNDARY = 0.99
-# most of its steps
-INTERIOR_STEPS = 60
 # error of the columns' sums at which a projection of mirror prox ends, and most of its updates
 # (benchmarks/constants.py)
 PROJECTION_TOL, PROJECTION_UPDATES = 1e-6, 100
 # least probability in warm starts of mirror prox: those that have vanished take many iterations to
 # come back (benchmarks/constants.py)
 LEAST_START = 1e-3
+
+cdef enum:
+    # most steps of the interior-point method
+    INTERIOR_STEPS = 60
 
 
 cdef class PermutationMaxMin(MaxMinScratch):

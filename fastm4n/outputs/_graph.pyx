@@ -1131,11 +1131,14 @@ MAX_SWEEPS = 100
 VISIT_ITERATIONS, BEST_ITERATIONS, BOUND_ITERATIONS = 400, 200, 5000
 # most sweeps of the reweighted sum-product (benchmarks/constants.py)
 SOFT_SWEEPS = 500
-# most Newton steps and bisections of its line search: bisections alone need 52
-MAX_SEARCH = 60
 # share of what is left to gain at which a visit ends, and that of the reweighted sum-product
 # (benchmarks/constants.py)
 VISIT_SLACK, SOFT_SLACK = 0.3, 0.1
+
+cdef enum:
+    # most Newton steps and bisections of a line search: bisections alone need 52
+    MAX_SEARCH = 60
+
 # errors below this share of the value are left
 cdef double EXACT = 1e-9
 
