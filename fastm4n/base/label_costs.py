@@ -59,6 +59,17 @@ def as_costs(kept):
     return named_costs(*kept) if isinstance(kept, tuple) and isinstance(kept[0], str) else kept
 
 
+def mean_of(costs):
+    """The mean cost of two different labels, 1 if there are none or they cost nothing."""
+    n = len(costs)
+    if is_windows(costs):
+        line = line_of(costs)
+        total = float(line @ (n - np.abs(np.arange(1 - n, n)))) - n * float(costs[0, 0])
+    else:
+        total = float(np.sum(costs) - np.trace(costs))
+    return total / (n * (n - 1)) if n > 1 and total > 0.0 else 1.0
+
+
 def dearest_of(costs):
     """The cost of the most expensive answer to each truth."""
     if is_windows(costs):  # at one end

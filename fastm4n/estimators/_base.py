@@ -130,9 +130,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _check_solver_parameters(self):
         as_surrogate(self.surrogate)
         check_choice("decode", self.decode, DECODINGS)
-        if self._task_class.auto_alpha is None:
-            check_number("alpha", self.alpha, low=0)
-        elif not is_number(self.alpha, low=0) and not (
+        if not is_number(self.alpha, low=0) and not (
                 isinstance(self.alpha, str) and self.alpha == "auto"):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
         check_relative_gap("tol", self.tol, strict=False)
@@ -206,7 +204,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         pieces.X = task.read(pieces.X, pieces.lengths, census)
         problem = task.problem(
             pieces, census, one_alpha=True, solver=task.out_of_core(pieces.X, pieces.allowed))
-        alpha = task.alpha_of(problem.blocks.kept.size)
+        alpha = problem.alpha
         start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
         keep_dual = bool(self.warm_start) or call is not None
         options = Options(

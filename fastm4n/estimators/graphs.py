@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import GraphData, Labellings, Masks
     from fastm4n.estimators._types import (
+        Alpha,
         CostScale,
         Decoding,
         Inference,
@@ -55,8 +56,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of all weights is added to the mean loss of
-        a graph. "auto" is 1 / n for n graphs. Graphs without labelled nodes or of weight zero do
-        not count.
+        a graph. "auto" is 1 / n, n being the sum of the weights of graphs with labelled nodes. The
+        margins divide it by the mean cost of different labels.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
 default="zero_one"
         Costs of mistakes at one node: cost[i, j] if ``classes_[j]`` is predicted and
@@ -110,9 +111,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or at each node of the least expected cost under the
-        marginals ("log") or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="map"
+        Prediction of the highest score ("map"), or at each node of the least expected cost under
+        the marginals ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
+        "log" and "map" for the margins.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many graphs of the same
         sizes, and the same labels, surrogate, cost_scale and oracle. alpha may change.
@@ -248,7 +250,7 @@ default="auto"
     _task_class = GraphTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float | Literal["auto"] = "auto",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
@@ -394,7 +396,7 @@ default="auto"
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             As in `fit`.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
         allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None
             Labels that are allowed at each node, columns as in `classes_`. None allows all.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import CSR, Array, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import (
+        Alpha,
         Decoding,
         Gamma,
         Inference,
@@ -63,8 +64,10 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Pairs of labels that have a weight: the tree of largest mutual information between the
         labels of the training examples (Chow and Liu), all pairs, none, or the given pairs of
         columns of y.
-    alpha : float, default=0.01
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        "auto" is 1 / n, n being the sum of the sample weights. The margins divide it by the mean
+        cost of a mistake.
     cost : "zero_one" or array of shape (2, 2), default="zero_one"
         Costs of mistakes at one label: cost[0, 1] for predicting a label that is off, and
         cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. "log" uses costs
@@ -90,10 +93,11 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
     kernel_params : dict, default=None
         Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
         the polynomial kernel.
-    fit_intercept : bool or float, default=True
+    fit_intercept : bool or float, default=10.0
         Whether to add a constant feature. Its weight is the intercept, which is penalised like
         other weights. A number is the value of the constant feature instead of 1: the larger it is,
-        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
+        the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``. Intercepts of rare
+        labels are large, and 10 leaves them nearly free.
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -111,9 +115,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the set of highest score, or of the least expected cost under the
-        probabilities ("log") or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="auto"
+        Prediction of the set of highest score ("map"), or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
+        "log" and "map" for the margins.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         labels and edges. alpha may change. Keeps about n_samples x 2 (n_labels + n_edges) numbers,
@@ -233,12 +238,12 @@ default="auto"
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *,
-        graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: float = 0.01,
+        graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: Alpha = "auto",
         cost: Literal["zero_one"] | ArrayLike = "zero_one", inference: Inference = "auto",
         constraints: Factors | None = None, kernel: Kernel = "linear", gamma: Gamma = "scale",
-        kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
+        kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = 10.0,
         penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: float = 1e-3,
-        max_iter: int = 1000, decode: Decoding = "map", warm_start: bool = False,
+        max_iter: int = 1000, decode: Decoding = "auto", warm_start: bool = False,
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -374,7 +379,7 @@ default="auto"
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
         return_bound : bool, default=False
             Whether to return bounds, for ``decode="map"``.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, RandomState
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import (
+        Alpha,
         Decoding,
         Gamma,
         Kernel,
@@ -55,12 +56,12 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
     _free_intercepts = True
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.01, cost: Cost = "zero_one",
-        kernel: Kernel = "linear", gamma: Gamma = "scale",
+        self, surrogate: SurrogateLike = "log", *, alpha: Alpha = "auto",
+        cost: Cost = "zero_one", kernel: Kernel = "linear", gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None,
         fit_intercept: bool | Literal["free"] | float = True, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Decoding = "map",
+        decode: Decoding = "auto",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
@@ -151,7 +152,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
 
         Returns
@@ -217,13 +218,16 @@ class MulticlassClassifier(_SimplexClassifier):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
-    alpha : float, default=0.01
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        "auto" is min(1, 0.02 V) / n. V is the total variance of the features, or of the kernel's
+        features, and n the sum of the sample weights. The margins divide it by the mean cost of
+        different classes.
         For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
         1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
         alpha, or 2 / (C n) for two classes.
@@ -264,9 +268,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the probabilities
-        ("log") or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="auto"
+        Prediction of the highest score ("map"), or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
+        "log", which learns no costs, and "map" for the margins, which do.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -370,8 +375,11 @@ class OrdinalClassifier(_SimplexClassifier):
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
-    alpha : float, default=0.01
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        "auto" is min(1, 0.02 V) / n. V is the total variance of the features, or of the kernel's
+        features, and n the sum of the sample weights. The margins divide it by the mean cost of
+        different classes.
         For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
         1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
         alpha, or 2 / (C n) for two classes.
@@ -412,9 +420,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the probabilities
-        ("log") or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="auto"
+        Prediction of the highest score ("map"), or of the least expected cost under the
+        probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
+        "log", which learns no costs, and "map" for the margins, which do.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -516,4 +525,5 @@ default="auto"
         self.levels = levels
 
     # the parameters of the base, and what is another here
-    __init__.__signature__ = extended(_SimplexClassifier.__init__, cost="absolute", levels=None)
+    __init__.__signature__ = extended(
+        _SimplexClassifier.__init__, surrogate="max_min", cost="absolute", levels=None)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.estimators._types import (
+        Alpha,
         CostScale,
         Decoding,
         Gamma,
@@ -45,8 +46,10 @@ class Matcher(CertifiedEstimator):
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
-    alpha : float, default=0.1
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        "auto" is 10 / n, n being the sum of the sample weights. The margins divide it by the mean
+        cost of different columns.
     cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
         Costs of mistakes: cost[j, k] for matching a row with column k instead of j.
         "absolute" and "squared" use the order of the columns. A matrix needs examples of one size.
@@ -83,9 +86,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the marginals ("log")
-        or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="map"
+        Prediction of the highest score ("map"), or of the least expected cost under the marginals
+        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
+        for the margins.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many examples of the same
         sizes, and the same surrogate and cost_scale. alpha may change.
@@ -187,8 +191,9 @@ default="auto"
     _task_class = MatchingTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.1, cost: Cost = "zero_one",
-        cost_scale: CostScale = "sum", kernel: Kernel = "linear", gamma: Gamma = "scale",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
+        cost: Cost = "zero_one", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
+        gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
         decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
@@ -300,7 +305,7 @@ default="auto"
         ----------
         X : as in `fit`
             Features of each pair.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
 
         Returns

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, RandomState
     from fastm4n.data._types import Matrix
     from fastm4n.estimators._types import (
+        Alpha,
         CostScale,
         Decoding,
         Gamma,
@@ -45,10 +46,12 @@ class LabelRanker(VectorEstimator):
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
-    alpha : float, default=0.01
+    alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
+        "auto" is 1 / n, n being the sum of the sample weights. The margins divide it by the mean
+        cost of different positions.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
-default="zero_one"
+default="absolute"
         Costs of mistakes at one item: cost[j, k] if it is put at position k instead of j. The sums
         are the Hamming loss for "zero_one", Spearman's footrule for "absolute", and the squared
         distances in Spearman's rho for "squared". "log" uses costs for ``decode="min_risk"``, and
@@ -91,9 +94,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score, or of the least expected cost under the marginals ("log")
-        or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="auto"
+        Prediction of the highest score ("map"), or of the least expected cost under the marginals
+        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
+        for the margins.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         items and cost_scale. alpha may change. Keeps n_samples x n_items^2 numbers, twice as many
@@ -198,12 +202,13 @@ default="auto"
     _task_class = RankingTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float = 0.01, cost: Cost = "zero_one",
-        cost_scale: CostScale = "sum", kernel: Kernel = "linear", gamma: Gamma = "scale",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
+        cost: Cost = "absolute", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
+        gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
-        decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
+        decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -297,7 +302,7 @@ default="auto"
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
 
         Returns

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Labellings, Masks, SequenceData
     from fastm4n.estimators._types import (
+        Alpha,
         CostScale,
         Decoding,
         PenaltyLike,
@@ -127,7 +128,8 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of all weights is added to the mean loss of
         a sequence. CRFsuite's c2 is alpha n / 2 for n sequences. "auto" is 1 / n, as C = 1 in
-        `LinearSVC`. Sequences that are empty or have weight zero do not count.
+        `LinearSVC`, n being the sum of the weights of sequences that are not empty. The margins
+        divide it by the mean cost of different labels.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
 default="zero_one"
         Costs of mistakes at one position: cost[i, j] if ``classes_[j]`` is predicted and
@@ -174,9 +176,10 @@ default="auto"
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"map", "min_risk"}, default="map"
-        Prediction of the highest score (Viterbi), or at each position of the least expected cost
-        under the marginals ("log") or the oracle's distribution ("max_min").
+    decode : {"auto", "map", "min_risk"}, default="map"
+        Prediction of the highest score ("map", by Viterbi), or at each position of the least
+        expected cost under the marginals ("log") or the oracle's distribution ("max_min"). "auto"
+        is "min_risk" for "log" and "map" for the margins.
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
@@ -306,7 +309,7 @@ default="auto"
     _task_class = SequenceTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: float | Literal["auto"] = "auto",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum", fit_intercept: bool | float = True,
         transitions: bool | Transitions = True, constraints: str | Automaton | None = None,
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
@@ -436,7 +439,7 @@ default="auto"
         X : Sequences, or list of {array-like, CSR matrix} of shape (n_positions, n_features)
             Features, as in `fit`. For taggers that were fitted to attributes, a list of sequences
             of attributes, or the output of `vectorizer_`.
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
         allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.

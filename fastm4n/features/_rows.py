@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,78 @@ def row_norms(X: Array | CSR, intercept: float) -> FloatArray:
         else:
             norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return norms + float(intercept) ** 2
+
+
+@dataclass
+class Moments:
+    """Weighted moments of rows, which add up over parts of the rows.
+
+    Attributes
+    ----------
+    mass : float
+        The sum of the weights.
+    mean : ndarray of shape (n_features,)
+    squares : float
+        The weighted sum of squared distances to the mean.
+    """
+
+    mass: float
+    mean: FloatArray
+    squares: float
+
+    @classmethod
+    def of(cls, X: Array | CSR, rows: Array, weights: FloatArray) -> Moments:
+        """Moments of X[rows] under these weights, some rows at a time.
+
+        Squares are those of distances to a mean: of columns far from zero, sums of squares would
+        lose the variance to rounding.
+        """
+        step = max(1, AT_ONCE // max(1, X.shape[1]))
+        if sparse.issparse(X):
+            step = max(1, int(AT_ONCE * X.shape[0] / max(1, X.nnz)))
+        found = cls(0.0, np.zeros(X.shape[1]), 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, rows.size, step):
+                part = slice(start, start + step)
+                found = found + cls._of_few(X[rows[part]], weights[part])
+        return found
+
+    @classmethod
+    def _of_few(cls, X, weights):
+        mass = float(weights.sum())
+        p = weights / mass
+        if not sparse.issparse(X):
+            X = np.asarray(X, dtype=np.float64)
+            mean = p @ X
+            X = X - mean
+            return cls(mass, mean, mass * float(p @ np.einsum("ij,ij->i", X, X)))
+        columns, n = X.indices, X.shape[1]
+        of_entries = np.repeat(p, np.diff(X.indptr))
+        mean = np.bincount(columns, of_entries * X.data, n)
+        spread = of_entries @ np.square(X.data - mean[columns])
+        # of the entries that are zero
+        left = 1.0 - np.bincount(columns, of_entries, n)
+        return cls(mass, mean, mass * float(spread + np.maximum(left, 0.0) @ np.square(mean)))
+
+    def __add__(self, other: Moments) -> Moments:
+        mass = self.mass + other.mass
+        if mass == 0.0:
+            return self
+        share, apart = other.mass / mass, other.mean - self.mean
+        between = self.mass * share * float(apart @ apart)
+        return Moments(
+            mass, self.mean + share * apart, self.squares + other.squares + between)
+
+    def times(self, factor: float) -> Moments:
+        """The moments under weights that are so many times as large."""
+        return Moments(factor * self.mass, self.mean, factor * self.squares)
+
+    @property
+    def variance(self) -> float:
+        """The total variance of the rows. Zero if it is rounding of the mean alone."""
+        found = self.squares / self.mass
+        rounding = float(np.sum(np.square(16.0 * np.finfo(np.float64).eps * self.mean)))
+        return found if found > rounding else 0.0
 
 
 class HeldPairs(tuple):

@@ -208,8 +208,9 @@ class SoftGraphTask(_SoftTask, GraphTask):
 class SoftLabelSetTask(_SoftTask, LabelSetTask):
     """Sets of labels with soft constraints."""
 
-    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common):
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
         n, n_labels = Y.shape
+        alpha = self._alpha(blocks, census, cost)
         graphs = FactorGraphs.of_pairs(n, n_labels, common["edges_"])
         if constraints is not None:
             # refused if predictions cannot be exact
@@ -218,11 +219,12 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
         samples, is_linear = blocks.examples, self.kernel == "linear"
         if is_linear:
             # refuses features that are too large
-            constant = self._features(X, samples, blocks.weights, n_labels)[2]
+            constant = self._features(
+                X, samples, blocks.weights, n_labels, lambda variance: alpha)[2]
             nodes = _with_constant(X[samples], constant)
         else:
             constant = self._constant()
-            nodes = self._gram(X, samples, blocks.weights, constant, common)
+            nodes = self._gram(X, samples, blocks.weights, constant, common, alpha)
         heights = graphs.heights_of_costs(Y.ravel(), as_costs(common["_cost_held"]))
 
         def weights_of(node_weights, factor_weights):
@@ -241,7 +243,7 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
             None, None, blocks, common, {}, graphs=graphs, X=nodes, y=Y.ravel(), heights=heights,
             kernel="linear" if is_linear else "precomputed", weights_of=weights_of)
 
-    def _gram(self, X, samples, weights, constant, common):
+    def _gram(self, X, samples, weights, constant, common, alpha):
         """Kernel values of the samples, those of the constant feature added."""
         kernel, parameters = self.kernel, {}
         if kernel == "precomputed":
@@ -258,7 +260,7 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
             gram = gram_matrix(kernel, parameters, as_double(points))
             common["X_fit_"] = X.copy()  # the caller may change theirs
         common["_kernel_parameters"] = parameters
-        checked_diagonal(kernel, np.diagonal(gram) + constant**2, self.alpha)
+        checked_diagonal(kernel, np.diagonal(gram) + constant**2, alpha)
         return gram + constant**2 if constant else gram
 
 

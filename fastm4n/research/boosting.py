@@ -309,7 +309,7 @@ def _batch(estimator, problem, alpha=None):
     if getattr(problem, "free_intercept", None) is not None:
         raise ValueError("fit_intercept='free' is for fit: use True or a number.")
     if alpha is None:
-        alpha = estimator._task_class(estimator).alpha_of(problem.blocks.kept.size)
+        alpha = problem.alpha
     return Batch(problem.loss, features, problem.weights), alpha, problem.weights
 
 

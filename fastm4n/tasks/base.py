@@ -13,6 +13,7 @@ from scipy import sparse
 
 from fastm4n.base.arrays import flat
 from fastm4n.base.checks import check_choice
+from fastm4n.base.label_costs import as_costs, mean_of
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
 from fastm4n.solvers.base import State
@@ -22,6 +23,11 @@ from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.parameters import DECODINGS, places
 
+# for single labels alpha="auto" is this times the total variance of the features over n, and at
+# most 1 / n (benchmarks/defaults.py)
+SHARE_OF_VARIANCE = 0.02
+# least alpha="auto", for weights and costs near the ends of float64
+LEAST_ALPHA = 1e-290
 # why a model has no weights of some name
 MISSING = "weights that this model has not: see {}"
 # what a surrogate needs of outputs, by their flag
@@ -48,6 +54,8 @@ class Census:
         Arrays and numbers that are added up.
     mass : ndarray or None
         The weight of each of `labels`.
+    moments : dict of label to Moments
+        Moments of the rows of each label, or of all rows at None. Empty if no alpha needs them.
     n_types, n_edge_types : int
         Types of nodes and edges of graphs.
     typed : set
@@ -65,6 +73,7 @@ class Census:
     same: dict = field(default_factory=dict)
     sums: dict = field(default_factory=dict)
     mass: np.ndarray = None
+    moments: dict = field(default_factory=dict)
     n_types: int = 1
     n_edge_types: int = 1
     typed: set = field(default_factory=set)
@@ -78,6 +87,9 @@ class Census:
             _check_equal(what, self, value, other, other.same.get(what))
         for key, value in other.sums.items():
             self.sums[key] = self.sums[key] + value
+        for label, moments in other.moments.items():
+            known = self.moments.get(label)
+            self.moments[label] = moments if known is None else known + moments
         self.n_examples += other.n_examples
         self.n_types = max(self.n_types, other.n_types)
         self.n_edge_types = max(self.n_edge_types, other.n_edge_types)
@@ -297,6 +309,8 @@ class Problem:
         The mean subtracted from all rows of X.
     shapes : WeightShapes, default=None
         Where the weights of graphs lie.
+    alpha : float
+        The estimator's, "auto" as a number.
     task : Task
         By whose parameters refusals say what is wrong.
     pieces : Memory, Partition, Call or Chunked
@@ -313,6 +327,7 @@ class Problem:
     free_intercept: float = None
     centre: np.ndarray = None
     shapes: Any = None
+    alpha: ClassVar[float] = None
     task: ClassVar[Any] = None
     pieces: ClassVar[Any] = Memory()
     modulus: ClassVar[float] = 1.0
@@ -435,12 +450,12 @@ class Task:
         The class of the estimator, for errors.
     noun : str
         Name of an example in errors.
-    auto_alpha : float or None
-        ``alpha="auto"`` is this number over the number of examples. None if alpha is a number.
+    auto_alpha : float
+        ``alpha="auto"`` is this number over the sum of the weights: see `alpha_of`.
     """
 
     noun = "sample"
-    auto_alpha = None
+    auto_alpha = 1.0
     # what probabilities are of, in errors
     of_what = "the labels"
     # whether mirror prox starts from its result of the last visit
@@ -482,6 +497,9 @@ class Task:
         penalty = as_penalty(self.penalty)
         problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
         problem.has_groups = penalty._by_rows
+        if problem.alpha is None:
+            problem.alpha = self._alpha(
+                problem.blocks, census, as_costs(problem.common["_cost_held"]))
         return problem
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
@@ -507,13 +525,25 @@ class Task:
         """The `Decoder` of the fitted estimator at new data."""
         raise NotImplementedError(f"{type(self).__name__} has no method `decoder`.")
 
+    def decoding(self, decode=None):
+        """`decode`, or the estimator's own: "map" or "min_risk"."""
+        decode = self.decode if decode is None else decode
+        check_choice("decode", decode, DECODINGS)
+        if decode != "auto":
+            return decode
+        return "min_risk" if self.surrogate.name == "log" and not self.costs_alike() else "map"
+
+    def costs_alike(self):
+        """Whether outputs of highest score have the least expected cost under "log"."""
+        return False
+
     def decoded(self, X, decode=None, return_bound=False, **given):
         """Outputs of new data by the fitted estimator.
 
         Parameters
         ----------
         X : data
-        decode : {"map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk"}, default=None
             Instead of the estimator's own.
         return_bound : bool, default=False
             Whether bounds are needed.
@@ -528,8 +558,7 @@ class Task:
         bound : ndarray or None
             How much more other outputs may score.
         """
-        decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        decode = self.decoding(decode)
         if decode == "map":
             decoder = self.decoder(X, **given)
             return decoder, *decoder.best()
@@ -626,9 +655,39 @@ class Task:
             own.labels = census.labels
         return own
 
-    def alpha_of(self, n):
-        """alpha as a number, for n examples of non-zero weight in all the data."""
-        return float(self.auto_alpha / n if isinstance(self.alpha, str) else self.alpha)
+    def alpha_of(self, total, costs=None, variance=None):
+        """alpha as a number.
+
+        "auto" is ``auto_alpha / total``. Given a variance, it is `SHARE_OF_VARIANCE` times the
+        variance of that, or all of it if the product is above 1. For the margins it is divided by
+        the mean cost of different labels: if costs change by a factor, so do the weights.
+
+        Parameters
+        ----------
+        total : float
+            The sum of the weights of all examples that count.
+        costs : ndarray, default=None
+            The cost matrix.
+        variance : float, default=None
+            The total variance of the features.
+        """
+        if not isinstance(self.alpha, str):
+            return float(self.alpha)
+        unit = self.auto_alpha / total
+        if variance is not None:
+            # features that do not vary leave nothing to learn, at any alpha
+            unit *= min(1.0, SHARE_OF_VARIANCE * variance) if variance > 0.0 else 1.0
+        if costs is not None and self.surrogate.name != "log":
+            unit /= mean_of(costs)
+        return min(max(unit, LEAST_ALPHA), 1.0 / LEAST_ALPHA)
+
+    def _alpha(self, blocks, census, costs, variance=None):
+        """alpha as a number, for a problem of these blocks.
+
+        variance() computes the total variance of features in memory.
+        """
+        is_whole = census is None or census.n_examples is None
+        return self.alpha_of(blocks.total if is_whole else float(census.sums["weight"]), costs)
 
     def read_more(self, X, before):
         """X of a call, and `PartialFitData` of those before with the same columns; a vectorizer."""

@@ -95,7 +95,6 @@ class GraphTask(Task):
     """Labels of the nodes of graphs."""
 
     noun = "graph"
-    auto_alpha = 1.0
 
     def decoder(self, X, allowed=None, factors=None):
         return GraphDecoder(self, X, allowed, factors)
@@ -204,19 +203,20 @@ class GraphTask(Task):
         X, inner, kept = piece.X, piece.inner, piece.kept
         if kept.size == 0:
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
-        weights, census = summable(piece.weights), self.census_of_all(census, piece)
-        n_edge_types = census.n_edge_types
+        weights, known = summable(piece.weights), self.census_of_all(census, piece)
+        n_edge_types = known.n_edge_types
         if self.pairwise == "displacement":
             classes, codes = as_places(piece.labels, self.grid_shape)
-            node_classes = np.arange(classes.size)[np.newaxis].repeat(census.n_types, axis=0)
+            node_classes = np.arange(classes.size)[np.newaxis].repeat(known.n_types, axis=0)
         else:
-            classes, node_classes, codes = encoded(piece.labels, inner.node_types, census)
+            classes, node_classes, codes = encoded(piece.labels, inner.node_types, known)
         shapes, common = shapes_and_attributes(
             self, classes, node_classes, X.node_features.shape[1], n_edge_types,
             0 if X.edge_features is None else X.edge_features.shape[1])
-        check_sizes(step_norms(inner), self.alpha_of(census.n_examples), kept)
-        check_costs(sums_of_weights(inner), as_costs(common["_cost_held"]), kept)
+        costs = as_costs(common["_cost_held"])
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
+        check_sizes(step_norms(inner), self._alpha(blocks, census, costs), kept)
+        check_costs(sums_of_weights(inner), costs, kept)
         codes = Sequences(codes, inner.node_offsets)[blocks.first].values
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
@@ -361,7 +361,8 @@ class GraphChunks(Chunked):
         self.shapes, self.common = shapes_and_attributes(
             task, classes, node_classes, nodes.shape[1], self.n_edge_types,
             0 if edges is None else edges.shape[1])
-        check_sizes(noted["norms"], task.alpha_of(numbers.size), numbers)
+        alpha = task.alpha_of(self.total, as_costs(self.common["_cost_held"]))
+        check_sizes(noted["norms"], alpha, numbers)
         check_costs(noted["sums"], as_costs(self.common["_cost_held"]), numbers)
         self._choose(int(noted["edge_lengths"].sum()))
         self.common.update(attributes_of_oracle(self.oracle))

@@ -23,6 +23,11 @@ LEAST_TOL, LARGEST = 1e-5, 1e30
 # (benchmarks/constants.py)
 FEW_FEATURES = 64
 
+# rows by which the variance of a kernel's features is estimated (benchmarks/defaults.py)
+ROWS_OF_VARIANCE = 500
+# least share of it in the mean square, by rounding
+ROUNDING = 1e-12
+
 # kernel values computed at once: 16 MiB, a limit of memory (benchmarks/constants.py)
 CHUNK = 1 << 21
 
@@ -143,6 +148,26 @@ def _pairwise(kernel, parameters, A, B):
             ) from error
         raise
     return np.ascontiguousarray(K, dtype=np.float64)
+
+
+def kernel_variance(kernel, parameters, X, p):
+    """The total variance, in the feature space of the kernel, of rows with weights p.
+
+    At most `ROWS_OF_VARIANCE` rows stand for all, at equal distances in their order. X is the Gram
+    matrix for kernel="precomputed".
+    """
+    n = X.shape[0]
+    rows = np.arange(0, n, -(-n // ROWS_OF_VARIANCE))
+    q = p[rows] / p[rows].sum()
+    if kernel == "precomputed":
+        K = as_double(X[np.ix_(rows, rows)])
+    else:
+        K = kernel_values(kernel, parameters, X[rows], X[rows])
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(q @ np.diagonal(K))
+        variance = size - float(q @ K @ q)
+    # of differences that are rounding there is none
+    return variance if variance > ROUNDING * size else 0.0
 
 
 def add_expansion(estimator, X, points, beta, scores):

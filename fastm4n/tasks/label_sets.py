@@ -390,6 +390,10 @@ class LabelSetTask(VectorTask):
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
 
+    def costs_alike(self):
+        fitted = self.estimator
+        return not len(fitted.edges_) and fitted.cost_matrix_[0, 1] == fitted.cost_matrix_[1, 0]
+
     def example(self, rng, labels=3, csr=False):
         X, y = self._example_rows(rng, 5, csr), rng.integers(2, size=(5, labels))
         y[0], y[1] = 0, 1
@@ -440,9 +444,9 @@ class LabelSetTask(VectorTask):
             **self.noted(), "classes_": piece.names, "edges_": edges, "_cost_held": as_kept(cost),
             "_kind": piece.kind, "_dtype": piece.dtype,
         }
-        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common)
+        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common, census)
 
-    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common):
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
         """The problem of one set for each block."""
         names, edges = common["classes_"], common["edges_"]
         oracle, outputs = self.outputs(
@@ -453,6 +457,7 @@ class LabelSetTask(VectorTask):
             X, blocks, self.loss(outputs), common,
             {"classes": names, "edges": edges, "oracle": oracle,
              "constraints": contents(constraints)},
+            census,
         )
 
     def finds_best(self, oracle):

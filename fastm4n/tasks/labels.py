@@ -8,6 +8,7 @@ from fastm4n.base.checks import check_number, not_finite
 from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._rows import Moments
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
@@ -139,6 +140,9 @@ class LabelTask(VectorTask):
     def decoder(self, X):
         return SimplexDecoder(self, X)
 
+    def costs_alike(self):
+        return name_of(self.estimator._cost_table) == "zero_one"
+
     def _read(self, X, y):
         levels = self._levels_of(y)
         X, y = validated(self.bare, X, y)
@@ -154,7 +158,29 @@ class LabelTask(VectorTask):
             "levels": piece.levels, "labels that are": _KINDS.get(y.dtype.kind, y.dtype.name)})
         found.labels, codes = _classes_of(y[piece.kept])
         found.mass = np.bincount(codes, weights=piece.weights, minlength=found.labels.size)
+        if isinstance(self.alpha, str):
+            # of each label, where its weight is not known until all are
+            groups = {None: slice(None)} if self.class_weight is None else {
+                label: codes == c for c, label in enumerate(found.labels.tolist())}
+            found.moments = {
+                label: Moments.of(piece.X, piece.kept[chosen], piece.weights[chosen])
+                for label, chosen in groups.items()}
         return found
+
+    def _alpha(self, blocks, census, costs, variance):
+        if not isinstance(self.alpha, str):
+            return float(self.alpha)
+        if census is None or not census.moments:
+            return self.alpha_of(blocks.total, costs, variance())
+        moments = census.moments
+        if self.class_weight is not None:
+            labels = np.arange(census.labels.size)
+            factors = self._class_weights(census.labels, labels, np.ones(labels.size), census)
+            moments = {
+                label: moments[label].times(factor) for label, factor in zip(
+                    census.labels.tolist(), factors.tolist(), strict=True) if label in moments}
+        moments = sum(moments.values(), Moments(0.0, 0.0, 0.0))
+        return self.alpha_of(moments.mass, costs, moments.variance)
 
     def _encode(self, y, kept, census=None):
         """classes_, and the index in it of each label among the samples kept."""
@@ -248,7 +274,7 @@ class LabelTask(VectorTask):
         blocks = self._blocks(X, kept, labels, weights)
         return self._made(
             X, blocks, self.loss(SimplexOutputs(labels[blocks.first], cost)),
-            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes},
+            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes}, census,
         )
 
 
@@ -368,9 +394,17 @@ class RowChunks(Chunked):
         self.constant = task._constant()
         validated(task.bare, in_memory(as_rows(self.X[:1])))  # notes the number of features
         self.sizes = np.zeros(self.weights.size)
+        self.moments = Moments(0.0, 0.0, 0.0)
         if last is not None:
             self.sizes[: last.sizes.size] = last.sizes
+            self.moments = last.moments.times(1.0 / self.total)
         self.stream(np.arange(self.kept.size + 1), self._look)
+        is_auto = isinstance(task.alpha, str)
+        self.alpha = task.alpha_of(
+            self.total, self.cost, self.moments.variance if is_auto else None)
+        # as of weights that are not divided by their sum: for the next call
+        self.moments = self.moments.times(self.total)
+        task._check_intercept(self.alpha)
         row = int(np.argmax(self.kept))
         some = self._rows(row, row + 1)
         features = self._features(some, self._norms(some, row))
@@ -378,15 +412,19 @@ class RowChunks(Chunked):
         numbers = np.full(self.weights.size, float(self.classes.size))
         self.finish(features, self.classes.size, self.sizes, numbers)
         common = {**task.noted(), "classes_": self.classes, "_cost_held": as_kept(self.cost)}
-        return Problem(
+        problem = Problem(
             self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
+        problem.alpha = self.alpha
+        return problem
 
     def _look(self, start, stop):
-        """Validate rows, and record their sizes."""
+        """Validate rows, record their sizes, and add up their moments."""
         check_readable(self.X[start:stop])
         values = self._rows(start, stop)
         first, last = self.before[[start, stop]]
         self.looked(stop, values, self.labels[first:last])
+        if isinstance(self.task.alpha, str):
+            self.moments += Moments.of(values, np.arange(last - first), self.weights[first:last])
         if sparse.issparse(values):
             size = values.data.itemsize + 2 * values.indices.itemsize
             self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)
@@ -400,7 +438,7 @@ class RowChunks(Chunked):
 
     def _norms(self, values, first):
         norms = row_norms(values, self.constant)
-        check_norms(norms, self.task.alpha, lambda large: f"row {first + large[0]}")
+        check_norms(norms, self.alpha, lambda large: f"row {first + large[0]}")
         return norms
 
     def surrogate_of(self, blocks):

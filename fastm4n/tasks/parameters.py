@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from fastm4n.base.checks import check_costs, refuse_where
 from fastm4n.base.label_costs import COSTS, named_costs
 
-DECODINGS = ("map", "min_risk")
+DECODINGS = ("auto", "map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
 RISK_TOL = 1e-6
 # kinds of dtypes that labels may have

@@ -206,12 +206,14 @@ class RankingTask(PermutationTask, VectorTask):
             {"items_": piece.items, "form_": piece.form, "_base": piece.base,
              "_cost_held": as_kept(cost)},
             {"items": piece.items, "cost_scale": self.cost_scale},
+            census,
         )
 
 
 class MatchingTask(PermutationTask):
     """Permutations whose scores come from features of pairs."""
 
+    auto_alpha = 10.0
     noun = "example"
 
     def decoder(self, X):
@@ -267,10 +269,11 @@ class MatchingTask(PermutationTask):
         cost = cost_matrix(self.cost, int(block_sizes.max()), "columns")
         loss = self._loss_of(
             np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
-        features, points, parameters = self._features(pairs, blocks, loss.outputs.layout)
         size = self.census_of_all(census, piece).size
         if size > len(cost):
             cost = cost_matrix(self.cost, size, "columns")
+        alpha = self._alpha(blocks, census, cost)
+        features, points, parameters = self._features(pairs, blocks, loss.outputs.layout, alpha)
         common = {"n_features_in_": values.shape[1], "_cost_held": as_kept(cost)}
         if self.kernel != "linear":
             common.update(X_fit_=points, _kernel_parameters=parameters)
@@ -278,13 +281,13 @@ class MatchingTask(PermutationTask):
         task = {"surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": sizes}
         return Problem(loss, features, blocks, common, task)
 
-    def _features(self, pairs, blocks, layout):
+    def _features(self, pairs, blocks, layout, alpha):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
         values = pairs.values
         if self.kernel == "linear":
             with np.errstate(over="ignore"):
                 norms = np.einsum("ij,ij->i", values, values)
-            check_norms(norms, self.alpha, lambda large: f"row {large[0]} of all pairs")
+            check_norms(norms, alpha, lambda large: f"row {large[0]} of all pairs")
             features = PairFeatures(values, pairs.offsets[blocks.examples], layout)
             resolved = self.penalty_of({"coef": (values.shape[1],)})
             if resolved is not None:
@@ -305,7 +308,7 @@ class MatchingTask(PermutationTask):
             kernel_params=self.kernel_params,
         )
         gram = gram_matrix(self.kernel, parameters, points)
-        checked_diagonal(self.kernel, np.diagonal(gram), self.alpha)
+        checked_diagonal(self.kernel, np.diagonal(gram), alpha)
         return PairKernelFeatures(gram, layout), points, parameters
 
 

@@ -236,7 +236,6 @@ class SequenceTask(Task):
     """Labels of the positions of sequences."""
 
     noun = "sequence"
-    auto_alpha = 1.0
     needs_dual = False
     vectorizer = None
 
@@ -401,15 +400,15 @@ class SequenceTask(Task):
         selected = selected_columns(self._scored.features, X.values.shape[1])
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
-        weights, census = summable(piece.weights), self.census_of_all(census, piece)
-        classes, codes = encode(piece.labels, census.labels)
+        weights, known = summable(piece.weights), self.census_of_all(census, piece)
+        classes, codes = encode(piece.labels, known.labels)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
         within = SequenceConstraints(self, X, kept, codes, classes, piece.allowed, piece.lengths)
-        alpha = self.alpha_of(census.n_examples)
-        check_size(X, alpha, kept)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
             X, within.contents(codes), weights, None if positions is None else kept))
+        alpha = self._alpha(blocks, census, cost)
+        check_size(X, alpha, kept)
         values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self.resolved_penalty(
@@ -504,7 +503,8 @@ class SequenceChunks(Chunked):
         self.lengths = lengths[self.kept]
         # where the labels of each block are
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.alpha = task.alpha_of(self.weights.size)
+        # without the costs, before all labels are known: for checks
+        self.alpha = task.alpha_of(self.total)
 
     def _piece(self, start, stop):
         """The sequences start ... stop - 1 that count, in memory, and their numbers."""

@@ -1,16 +1,18 @@
 """Tasks of one vector x an example: linear weights or a kernel."""
 
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from fastm4n.base.label_costs import as_costs
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._sequences import check_compressed
 from fastm4n.data.disk._rows import Rows
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._rows import Moments
 from fastm4n.solvers.choice import as_solver
 from fastm4n.tasks.base import (
     MISSING,
@@ -27,6 +29,7 @@ from fastm4n.tasks.kernels import (
     add_expansion,
     kernel_features,
     kernel_parameters,
+    kernel_variance,
     named_kernel,
 )
 from fastm4n.tasks.merge import merge_examples
@@ -219,8 +222,11 @@ class VectorTask(Task):
         """The map of all scores of the layout, made of a map of the scores that depend on x."""
         return features
 
-    def _features(self, X, samples, p, n_labels):
-        """Feature map over X[samples], the kernel's arguments, the constant feature's value."""
+    def _features(self, X, samples, p, n_labels, alpha_of):
+        """Feature map over X[samples], the kernel's arguments, the constant feature's value, alpha.
+
+        alpha_of(variance) is alpha, by a function that computes the variance of the features.
+        """
         intercept = self._constant()
         if self.kernel == "linear":
             norms = row_norms(X, 0.0)[samples]
@@ -234,8 +240,10 @@ class VectorTask(Task):
                 intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
         if self.kernel == "linear":
             norms = norms + intercept**2
-            check_norms(norms, self.alpha, lambda large: f"row {samples[large].min()}")
-            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
+            alpha = alpha_of(lambda: Moments.of(X, samples, p).variance)
+            self._check_intercept(alpha)
+            check_norms(norms, alpha, lambda large: f"row {samples[large].min()}")
+            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept, alpha
         if self.kernel == "precomputed":
             whole = np.array_equal(samples, np.arange(X.shape[0]))
             points, parameters = X if whole else X[np.ix_(samples, samples)], {}
@@ -245,11 +253,22 @@ class VectorTask(Task):
                 self.kernel, points, p, gamma=self.gamma,
                 kernel_params=self.kernel_params,
             )
+        alpha = alpha_of(lambda: kernel_variance(self.kernel, parameters, points, p))
+        self._check_intercept(alpha)
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha,
+            self.kernel, parameters, points, n_labels, intercept, alpha,
             as_solver(self.solver).kernel_cache_size,
             self.tol)
-        return features, parameters, intercept
+        return features, parameters, intercept, alpha
+
+    def _check_intercept(self, alpha):
+        """Refuse a constant feature whose weight would overflow."""
+        value = self._constant()
+        # in float arithmetic, which overflows to inf where ** raises
+        if value * value / alpha == np.inf:
+            raise ValueError(
+                f"fit_intercept={value:g} is too large: its square divided by alpha={alpha:g} "
+                "overflows.")
 
     def _blocks(self, X, kept, keys, weights):
         """Blocks of the samples kept. Samples of equal X and key are merged.
@@ -263,7 +282,7 @@ class VectorTask(Task):
             merged = merge_examples(X, keys, weights, None if kept.size == X.shape[0] else kept)
         return Blocks.of(X.shape[0], kept, weights, *merged)
 
-    def _made(self, X, blocks, loss, common, task):
+    def _made(self, X, blocks, loss, common, task, census):
         """The problem of examples in memory.
 
         Parameters
@@ -274,6 +293,8 @@ class VectorTask(Task):
             Over the outputs of the blocks.
         common, task : dict
             As in `Problem`, of the outputs.
+        census : Census or None
+            Of all data.
         """
         common = {**self.noted(), **common}
         samples, p = blocks.examples, blocks.weights
@@ -282,8 +303,9 @@ class VectorTask(Task):
             # a free intercept takes up any shift of the features, and the solver has an
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
-        features, parameters, intercept = self._features(
-            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout))
+        features, parameters, intercept, alpha = self._features(
+            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout),
+            partial(self._alpha, blocks, census, as_costs(common["_cost_held"])))
         features = self._arranged(features, loss.outputs.layout, common)
         if self.kernel == "linear":
             self._penalise(features)
@@ -293,4 +315,6 @@ class VectorTask(Task):
                 # the caller may go on to change what is theirs
                 common["X_fit_"] = X if is_frozen(X) else X.copy()
         free = intercept if self._has_free_intercept() else None
-        return Problem(loss, features, blocks, common, task, free, centre)
+        problem = Problem(loss, features, blocks, common, task, free, centre)
+        problem.alpha = alpha
+        return problem

@@ -259,7 +259,8 @@ class DaskEstimator:
         task = local._task_class(local)
         if census.mass is not None:  # for its warnings
             task._encode(census.labels, np.arange(census.labels.size), census)
-        return task.alpha_of(census.n_examples), asked(fleet, "template", members=[0])[0]
+        template = asked(fleet, "template", members=[0])[0]
+        return template.alpha, template
 
     def _solved_rounds(self, fleet, alpha, scale):
         """The solution, and None or the exception that ended the rounds."""

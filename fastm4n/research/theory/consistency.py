@@ -254,7 +254,7 @@ def consistency(
     """
     given = as_surrogate(surrogate)
     is_log, augmented = given.name == "log", getattr(given, "cost_augmented", False)
-    check_choice("decode", decode, DECODINGS)
+    check_choice("decode", decode, DECODINGS[1:])
     cost = np.asarray(cost, dtype=np.float64)
     cost = _costs(cost, len(cost))
     k = len(cost)

@@ -214,8 +214,8 @@ def complexity_report(
         "distance_to_optimum": distance, "norms": norms,
     }
     answer = consistency(
-        model.surrogate, model.cost_matrix_, decode=model.decode, sequences=read.kind != "labels",
-        transitions=read.couples, loss=loss)
+        model.surrogate, model.cost_matrix_, decode=model._fitted_task().decoding(),
+        sequences=read.kind != "labels", transitions=read.couples, loss=loss)
     return ComplexityReport(
         summary, complexities, _families(read, W, codes, families, complexities),
         _bounds(found, complexities, norms, rho, delta, uncertainty), found.margin, uncertainty,
