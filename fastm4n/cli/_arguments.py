@@ -181,10 +181,11 @@ def add_data(parser, *, fitted, nargs=None, default=None):
     return group
 
 
-def add_surrogate(group):
+def add_surrogate(group, default=None):
     group.add_argument(
-        "--surrogate", choices=SURROGATES, default="max_min",
-        help="max_min (M4N), max_margin (structural SVM) or log (CRF), default %(default)s")
+        "--surrogate", choices=SURROGATES, default=default,
+        help="max_min (M4N), max_margin (structural SVM) or log (CRF), by default "
+        + (default or "that of the estimator"))
 
 
 def add_seed(group, what="seed"):

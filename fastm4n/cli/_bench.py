@@ -25,7 +25,7 @@ MOST_PASSES = 5000
 
 
 def add(parser):
-    _arguments.add_surrogate(parser)
+    _arguments.add_surrogate(parser, "max_min")
     parser.add_argument(
         "--seconds", type=_arguments.positive, default=6.0, metavar="S",
         help="approximate total seconds of the NumPy solvers, default %(default)g. Each makes at "

@@ -44,16 +44,16 @@ def add(parser):
     _arguments.add_estimator(parser)
     solver = parser.add_argument_group("solver")
     solver.add_argument(
-        "--tol", type=_arguments.relative_gap, default=1e-3, metavar="GAP",
+        "--tol", type=_arguments.relative_gap, metavar="GAP",
         help="relative gap at which a fit ends: the certified duality gap as a share of the "
-        "objective at zero weights, default %(default)g")
+        "objective at zero weights. Default 1e-3, for the margins of sequences and graphs 1e-2")
     _arguments.add_max_iter(solver)
     _arguments.add_seed(solver)
     solver.add_argument(
         "--alpha", type=_arguments.positive, metavar="ALPHA",
         help="regularisation: alpha / 2 times the squared norm of the weights is added to the mean "
-        "surrogate loss. Find a good alpha by 'fastm4n path'. Default 0.01, for matchings 0.1, for "
-        "n sequences or graphs 1 / n")
+        "surrogate loss. Find a good alpha by 'fastm4n path'. By default a rule of the estimator, "
+        "which the output tells")
     solver.add_argument(
         "--checkpoint", metavar="FILE",
         help="file for the state of the fit, written every few seconds and removed after the fit. "
@@ -85,8 +85,9 @@ def run(args):
     from fastm4n.solvers.monitor import checkpointing
 
     with report.notes():
-        given = {} if args.alpha is None else {"alpha": args.alpha}
-        model = _models.build(args, data, tol=args.tol, verbose=shown_progress(args), **given)
+        given = {name: value for name, value in (("alpha", args.alpha), ("tol", args.tol))
+                 if value is not None}
+        model = _models.build(args, data, verbose=shown_progress(args), **given)
         before, estimator = _models.split(model)
         try:
             X = data.X if before is None else _models.transformed(before, data)
@@ -118,7 +119,7 @@ def run(args):
         "target": data.target, **_models.outcome(estimator),
         "parameters": _models.parameters_of(estimator), "seconds": seconds,
         "n_nonzero": None if weights is None else weights[0],
-        "converged": bool(estimator.relative_gap_ <= estimator.tol),
+        "converged": bool(estimator.relative_gap_ <= estimator._gap_wanted()),
         **{what: written.get(what) for what in ("model", "plot", "plot_transitions")},
     }, failure)
     return 0

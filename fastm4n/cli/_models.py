@@ -33,9 +33,6 @@ def build(args, data, **options):
         raise CommandError(f"--l1-ratio {args.l1_ratio:g} needs --penalty elasticnet", 2)
     if args.penalty is not None and any(name == "penalty" for name, _ in args.settings):
         raise CommandError(f"--set penalty and --penalty {args.penalty} exclude one another", 2)
-    if args.surrogate != "log" and (args.cost_augmented or args.temperature != 1.0):
-        flag = "--cost-augmented" if args.cost_augmented else f"--temperature {args.temperature:g}"
-        raise CommandError(f"{flag} needs --surrogate log, got {args.surrogate}", 2)
     if args.gamma is not None and args.kernel not in KERNELS_WITH_GAMMA:
         raise CommandError(
             f"--gamma has no meaning for --kernel {args.kernel}, only for "
@@ -47,8 +44,12 @@ def build(args, data, **options):
         nested["transitions"] = Transitions()
     cls = getattr(estimators, ESTIMATORS[data.task])
     known = cls(**nested).get_params()
+    surrogate = args.surrogate or cls().surrogate
+    if surrogate != "log" and (args.cost_augmented or args.temperature != 1.0):
+        flag = "--cost-augmented" if args.cost_augmented else f"--temperature {args.temperature:g}"
+        raise CommandError(f"{flag} needs --surrogate log, got {surrogate}", 2)
     given = {
-        "surrogate": args.surrogate, "max_iter": args.max_iter, "random_state": args.seed,
+        "surrogate": surrogate, "max_iter": args.max_iter, "random_state": args.seed,
         "cost": args.cost, "gamma": args.gamma, "penalty__l1_ratio": args.l1_ratio,
         "penalty": nested["penalty"] if args.penalty == "elasticnet" else None,
         "surrogate__cost_augmented": args.cost_augmented or None,
@@ -74,8 +75,8 @@ def build(args, data, **options):
         parameters[name] = value
     inner = {name: parameters.pop(name) for name in list(parameters) if "__" in name}
     outer = {name.partition("__")[0] for name in inner}
-    if args.surrogate != "log" and "surrogate" in outer:
-        raise CommandError(f"--set surrogate__... needs --surrogate log, got {args.surrogate}", 2)
+    if surrogate != "log" and "surrogate" in outer:
+        raise CommandError(f"--set surrogate__... needs --surrogate log, got {surrogate}", 2)
     estimator = cls(**parameters | {name: nested[name] for name in outer}).set_params(**inner)
     steps = _scalers(args, data)
     return make_pipeline(*steps, estimator) if steps else estimator

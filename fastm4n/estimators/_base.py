@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import Array, FloatArray
 
+# relative gaps of tol="auto" (benchmarks/defaults.py)
+TOL_OF_LOG, TOL_OF_MARGINS = 1e-3, 1e-2
 # what a warning says of the gap without a quadratic term
 LOOSE = (
     " With l1_ratio=1 the gap is a loose bound, and the objective still came down: see "
@@ -103,6 +105,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     _coef_dims = ("k",)
     _fitted_values = ()
     _fitted_marker = "classes_"
+    # whether tol may be "auto"
+    _has_auto_tol = False
     # whether its problems can be solved for all alphas
     _has_paths = True
     # fitted attributes that an earlier fit may have left and a later one does not have
@@ -133,7 +137,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         if not is_number(self.alpha, low=0) and not (
                 isinstance(self.alpha, str) and self.alpha == "auto"):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
-        check_relative_gap("tol", self.tol, strict=False)
+        if not (self._has_auto_tol and isinstance(self.tol, str) and self.tol == "auto"):
+            check_relative_gap("tol", self.tol, strict=False)
         check_number("max_iter", self.max_iter, low=0, integer=True)
         if hasattr(self, "cost_scale"):
             check_choice("cost_scale", self.cost_scale, COST_SCALES)
@@ -163,6 +168,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
     def _decoder(self, X, **given):
         """The fitted estimator at new data."""
         return self._fitted_task().decoder(X, **given)
+
+    def _gap_wanted(self):
+        """The relative gap at which a fit ends."""
+        if not isinstance(self.tol, str):
+            return float(self.tol)
+        return TOL_OF_LOG if surrogate_name(self.surrogate) == "log" else TOL_OF_MARGINS
 
     def _seed(self):
         """The seed of a solver, by `random_state`."""
@@ -208,7 +219,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
         keep_dual = bool(self.warm_start) or call is not None
         options = Options(
-            alpha=alpha, tol=float(self.tol), scale=problem.scale(), max_iter=self.max_iter,
+            alpha=alpha, tol=self._gap_wanted(), scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
             callback=self.callback, solver=self.solver, keep_dual=keep_dual,
             is_warm=start is not None)
@@ -238,8 +249,8 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={self.tol:g}. Increase max_iter or tol, scale the features, or change alpha."
-                f"{LOOSE if self._is_pure_l1() else ''}"
+                f"tol={options.tol:g}. Increase max_iter or tol, scale the features, or change "
+                f"alpha.{LOOSE if self._is_pure_l1() else ''}"
                 f"{scale_advice(self, task.columns(pieces.X))}",
                 ConvergenceWarning, stacklevel=3)
         return self

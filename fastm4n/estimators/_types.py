@@ -23,6 +23,7 @@ SolverLike: TypeAlias = Union[
 PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], L2, ElasticNet, Group]
 CostScale: TypeAlias = Literal["sum", "mean"]
 Alpha: TypeAlias = float | Literal["auto"]
+Tol: TypeAlias = float | Literal["auto"]
 Decoding: TypeAlias = Literal["auto", "map", "min_risk"]
 Kernel: TypeAlias = Union[str, Callable[..., Any]]
 Gamma: TypeAlias = Union[Literal["scale", "auto"], float, None]

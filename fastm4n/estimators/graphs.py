@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PenaltyLike,
         SolverLike,
         SurrogateLike,
+        Tol,
     )
     from fastm4n.tasks.graph_weights import GraphExplanation
 
@@ -106,9 +107,10 @@ default="auto"
         for single labels and dense features, `QuasiNewton` for few and long outputs,
         `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
         for data that do not fit in memory.
-    tol : float, default=1e-3
+    tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
-        the objective at zero weights. At least 0 and below 1.
+        the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for
+        the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="map"
@@ -238,6 +240,7 @@ default="auto"
     integrality_gap_: float | None
 
     _task = "graphs"
+    _has_auto_tol = True
     _part = "node"
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
@@ -255,7 +258,7 @@ default="auto"
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
         label_features: bool = False, fit_intercept: bool | float = True,
-        penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: float = 1e-3,
+        penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: Tol = "auto",
         max_iter: int = 1000, decode: Decoding = "map", warm_start: bool = False,
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,

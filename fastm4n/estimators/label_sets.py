@@ -55,7 +55,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
@@ -66,7 +66,7 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         columns of y.
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
-        "auto" is 1 / n, n being the sum of the sample weights. The margins divide it by the mean
+        "auto" is 2 / n, n being the sum of the sample weights. The margins divide it by the mean
         cost of a mistake.
     cost : "zero_one" or array of shape (2, 2), default="zero_one"
         Costs of mistakes at one label: cost[0, 1] for predicting a label that is off, and
@@ -237,7 +237,7 @@ default="auto"
     _task_class = LabelSetTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *,
+        self, surrogate: SurrogateLike = "log", *,
         graph: Literal["tree", "complete", "none"] | ArrayLike = "tree", alpha: Alpha = "auto",
         cost: Literal["zero_one"] | ArrayLike = "zero_one", inference: Inference = "auto",
         constraints: Factors | None = None, kernel: Kernel = "linear", gamma: Gamma = "scale",

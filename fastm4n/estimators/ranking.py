@@ -51,7 +51,7 @@ class LabelRanker(VectorEstimator):
         "auto" is 1 / n, n being the sum of the sample weights. The margins divide it by the mean
         cost of different positions.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_items, n_items), \
-default="absolute"
+default="squared"
         Costs of mistakes at one item: cost[j, k] if it is put at position k instead of j. The sums
         are the Hamming loss for "zero_one", Spearman's footrule for "absolute", and the squared
         distances in Spearman's rho for "squared". "log" uses costs for ``decode="min_risk"``, and
@@ -203,7 +203,7 @@ default="auto"
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
-        cost: Cost = "absolute", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
+        cost: Cost = "squared", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         PenaltyLike,
         SolverLike,
         SurrogateLike,
+        Tol,
     )
     from fastm4n.tasks.chain_weights import Explanation, Transitions
 
@@ -120,7 +121,7 @@ class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
@@ -171,9 +172,10 @@ default="auto"
         for single labels and dense features, `QuasiNewton` for few and long outputs,
         `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
         for data that do not fit in memory.
-    tol : float, default=1e-3
+    tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
-        the objective at zero weights. At least 0 and below 1.
+        the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for
+        the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="map"
@@ -299,6 +301,7 @@ default="auto"
     classes_: Array
 
     _task = "sequences"
+    _has_auto_tol = True
     _part = "token"
     _fitted_arrays = {
         "classes_": (("k",), LABEL_KINDS), "cost_matrix_": (("k", "k"), "f"),
@@ -309,11 +312,11 @@ default="auto"
     _task_class = SequenceTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
+        self, surrogate: SurrogateLike = "log", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum", fit_intercept: bool | float = True,
         transitions: bool | Transitions = True, constraints: str | Automaton | None = None,
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
-        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "map", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,

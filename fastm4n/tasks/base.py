@@ -54,8 +54,6 @@ class Census:
         Arrays and numbers that are added up.
     mass : ndarray or None
         The weight of each of `labels`.
-    moments : dict of label to Moments
-        Moments of the rows of each label, or of all rows at None. Empty if no alpha needs them.
     n_types, n_edge_types : int
         Types of nodes and edges of graphs.
     typed : set
@@ -66,6 +64,8 @@ class Census:
         The vectorizer that made the features.
     name : str
         Name of the piece in errors.
+    moments : dict of label to Moments
+        Moments of the rows of each label, or of all rows at None. Empty if alpha needs none.
     """
 
     n_examples: int = None
@@ -73,13 +73,13 @@ class Census:
     same: dict = field(default_factory=dict)
     sums: dict = field(default_factory=dict)
     mass: np.ndarray = None
-    moments: dict = field(default_factory=dict)
     n_types: int = 1
     n_edge_types: int = 1
     typed: set = field(default_factory=set)
     size: int = 0
     vectorizer: object = None
     name: str = "partition 0"
+    moments: dict = field(default_factory=dict)
 
     def merge(self, other):
         """Add the census of another piece. Errors name properties that differ."""

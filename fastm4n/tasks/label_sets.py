@@ -386,6 +386,7 @@ class LabelSetTask(VectorTask):
     """Sets of labels, and weights of pairs of labels."""
 
     of_what = "label sets"
+    auto_alpha = 2.0
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)

@@ -343,6 +343,8 @@ class RowChunks(Chunked):
     solver : OutOfCore
     """
 
+    _for_next = (*Chunked._for_next, "moments")
+
     def __init__(self, task, pieces, census, solver):
         X, y, sample_weight = pieces.X, pieces.y, pieces.sample_weight
         if sparse.issparse(X):
@@ -399,9 +401,7 @@ class RowChunks(Chunked):
             self.sizes[: last.sizes.size] = last.sizes
             self.moments = last.moments.times(1.0 / self.total)
         self.stream(np.arange(self.kept.size + 1), self._look)
-        is_auto = isinstance(task.alpha, str)
-        self.alpha = task.alpha_of(
-            self.total, self.cost, self.moments.variance if is_auto else None)
+        self.alpha = task.alpha_of(self.total, self.cost, self.moments.variance)
         # as of weights that are not divided by their sum: for the next call
         self.moments = self.moments.times(self.total)
         task._check_intercept(self.alpha)
@@ -423,8 +423,8 @@ class RowChunks(Chunked):
         values = self._rows(start, stop)
         first, last = self.before[[start, stop]]
         self.looked(stop, values, self.labels[first:last])
-        if isinstance(self.task.alpha, str):
-            self.moments += Moments.of(values, np.arange(last - first), self.weights[first:last])
+        # whatever alpha is: that of the next call may be another
+        self.moments += Moments.of(values, np.arange(last - first), self.weights[first:last])
         if sparse.issparse(values):
             size = values.data.itemsize + 2 * values.indices.itemsize
             self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)

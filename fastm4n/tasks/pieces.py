@@ -832,7 +832,7 @@ class Calls:
 
 def _asked(estimator):
     """Stopping criteria, which the fingerprint leaves out."""
-    return [float(estimator.tol), int(estimator.max_iter)]
+    return [estimator._gap_wanted(), int(estimator.max_iter)]
 
 
 def _is_ahead(store, digests):

@@ -209,7 +209,7 @@ class DaskEstimator:
             warnings.warn(
                 f"{after} {self.n_iter_} rounds the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={self.tol:g}.", ConvergenceWarning, stacklevel=2)
+                f"tol={self._gap_wanted():g}.", ConvergenceWarning, stacklevel=2)
         return self
 
     def _fleet(self, client, local, sources, stack):
@@ -265,7 +265,7 @@ class DaskEstimator:
     def _solved_rounds(self, fleet, alpha, scale):
         """The solution, and None or the exception that ended the rounds."""
         seed = int(check_random_state(self.random_state).randint(2**31))
-        progress = Progress(self.verbose, self.max_iter, self.tol * scale)
+        progress = Progress(self.verbose, self.max_iter, self._gap_wanted() * scale)
         by_clock = isinstance(self.local_passes, str)
         kept, file = None, claim_file(RoundsFile)
 
@@ -287,7 +287,7 @@ class DaskEstimator:
 
         try:
             return solve_rounds(
-                fleet, alpha, tol=self.tol * scale, max_rounds=self.max_iter, seed=seed,
+                fleet, alpha, tol=self._gap_wanted() * scale, max_rounds=self.max_iter, seed=seed,
                 local_passes=PASSES if by_clock else self.local_passes, callback=told,
                 checkpoint=begun), None
         except NoMember as error:
