@@ -54,6 +54,8 @@ class Case:
 
     def fit(self, *args, X=..., y=..., sample_weight=None, **parameters):
         parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
+        if not args:
+            parameters.setdefault("surrogate", "max_min")
         X, y = self.X if X is ... else X, self.y if y is ... else y
         return made(self.cls, *args, **parameters).fit(X, y, sample_weight)
 

@@ -187,21 +187,21 @@ def _models():
     pairs = rng.normal(size=(3, 3, 3, 2))
     fast = {"random_state": 0, "max_iter": 3}
     yield MulticlassClassifier("log", **fast).fit(X, ["a", "b", "c"] * 2), X
-    yield MulticlassClassifier(kernel="rbf", cost=1.0 - np.eye(3), **fast).fit(X, labels), X
-    yield MulticlassClassifier(kernel="poly", **fast).fit(sp.csr_matrix(X), labels), X
+    yield MulticlassClassifier("max_min", kernel="rbf", cost=1.0 - np.eye(3), **fast).fit(X, labels), X
+    yield MulticlassClassifier("max_min", kernel="poly", **fast).fit(sp.csr_matrix(X), labels), X
     yield OrdinalClassifier(penalty=ElasticNet(0.5), **fast).fit(X, labels), X
     yield MultiLabelClassifier("max_margin", **fast).fit(X, [[1, 0], [0, 1], [1, 1]] * 2), X
     yield LabelRanker(**fast).fit(X, ["a>b>c", "b>a>c"] * 3), X
     yield Matcher("log", **fast).fit(pairs, [[0, 1, 2], [1, 0, 2], [2, 1, 0]]), pairs
     yield SequenceTagger("log", transitions=Transitions(features=[0]), **fast).fit(rows, chains), rows
-    yield SequenceTagger(transitions=Transitions(order=2), constraints="(0|1)* 1", **fast).fit(
+    yield SequenceTagger("max_min", transitions=Transitions(order=2), constraints="(0|1)* 1", **fast).fit(
         rows, [[0, 1], [1], [0, 0, 1]]), rows
     tagger = SequenceTagger("max_margin", states="observed", **fast)
     # as many columns as there is nothing else, for claims of columns
     wide = [sp.csr_matrix(np.eye(19)[: len(row)]) for row in rows]
     yield tagger.fit(wide, chains), wide
     wide = sp.csr_matrix(np.eye(23)[:6])
-    yield MulticlassClassifier(kernel="poly", **fast).fit(wide, labels), wide
+    yield MulticlassClassifier("max_min", kernel="poly", **fast).fit(wide, labels), wide
     tagger = SequenceTagger("max_margin", states="observed", **fast)
     yield make_pipeline(SequenceVectorizer(), tagger).fit(words, [["x", "y"], ["y"]]), words
     yield GraphTagger(**fast).fit(graphs, of_nodes), graphs
@@ -350,7 +350,7 @@ class Checkpoints(Target):
             (SequenceTagger("log", solver=fastm4n.BlockFrankWolfe()), rows, chains),
             (SequenceTagger(transitions=Transitions(order=2), solver=fastm4n.BlockFrankWolfe()), rows, chains),
             (LabelRanker("max_margin", solver=fastm4n.BlockFrankWolfe()), X, rankings),
-            (GraphTagger(solver=fastm4n.BlockFrankWolfe()), graphs, of_nodes),
+            (GraphTagger("max_min", solver=fastm4n.BlockFrankWolfe()), graphs, of_nodes),
         )
         self.fits = []
         for estimator, *data in estimators:

@@ -347,21 +347,21 @@ def task(cls):
     if cls is SequenceTagger:
         X = [rng.normal(size=(T, 3)) for T in (3, 5, 2, 4, 1, 6, 3)]
         y = [np.argmax(x @ np.eye(3) + rng.normal(size=(len(x), 3)), axis=1) for x in X]
-        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
+        return cls("max_min", alpha=0.01, random_state=0, tol=0.02), X, y
     if cls is GraphTagger:
         X = [(rng.normal(size=(4, 3)), [(0, 1), (1, 2), (3, 2), (0, 3)][:m]) for m in (4, 2, 3) * 2]
         y = [np.argmax(x @ np.eye(3) + rng.normal(size=(4, 3)), axis=1) for x, _ in X]
-        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
+        return cls("max_min", alpha=0.01, random_state=0, tol=0.02), X, y
     if cls is LabelRanker:
         X = rng.normal(size=(25, 3))
         y = np.argsort(-(X @ rng.normal(size=(3, 3)) + rng.normal(size=(25, 3))), axis=1)
-        return cls(alpha=0.01, random_state=0, tol=0.02), X, np.argsort(y, axis=1)
+        return cls("max_min", alpha=0.01, random_state=0, tol=0.02), X, np.argsort(y, axis=1)
     if cls is Matcher:
         X = [rng.normal(size=(M, M, 4)) for M in (3, 4, 2, 3, 4, 3)]
         w = rng.normal(size=4)
         y = [ref.best_permutation(x @ w + rng.normal(size=x.shape[:2]))[0] for x in X]
-        return cls(alpha=0.01, random_state=0, tol=0.02), X, y
-    return cls(alpha=1e-3, random_state=0), *classes()
+        return cls("max_min", alpha=0.01, random_state=0, tol=0.02), X, y
+    return cls("max_min", alpha=1e-3, random_state=0), *classes()
 
 
 ESTIMATORS = (

@@ -221,7 +221,8 @@ def test_a_column_out_of_scale(surrogate, accelerate):
     X[:, 3] *= 1e8
     at_zero = {"max_min": 2.0 / 3.0, "max_margin": 1.0, "log": np.log(3.0)}[surrogate]
     model = made(
-        MulticlassClassifier, surrogate, max_iter=60, accelerate=accelerate, random_state=0)
+        MulticlassClassifier, surrogate, alpha=0.01, max_iter=60, accelerate=accelerate,
+        random_state=0)
     with pytest.warns(ConvergenceWarning, match="Column 3 of X is about 1e[+]08 times as large"):
         model.fit(X, y)
     assert model.primal_objective_ <= at_zero * (1 + 1e-12)

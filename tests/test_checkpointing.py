@@ -398,5 +398,6 @@ def test_a_fit_that_fails_leaves_its_file(always, tmp_path):
             raise OSError("a callback failed")
 
     with pytest.raises(OSError, match="a callback failed"), checkpointing(tmp_path / "f"):
-        MulticlassClassifier(alpha=1e-4, tol=1e-8, random_state=0, callback=stop).fit(X, y)
+        MulticlassClassifier(
+            "max_min", alpha=1e-4, tol=1e-8, random_state=0, callback=stop).fit(X, y)
     assert (tmp_path / "f").exists()

@@ -42,7 +42,7 @@ def path(**options):
 CASES = {
     # examples
     "no sequences": (lambda: SequenceTagger().fit([], []), "X has no sequences."),
-    "no graphs": (lambda: GraphTagger().fit([], []), "X has no graphs."),
+    "no graphs": (lambda: GraphTagger("max_min").fit([], []), "X has no graphs."),
     "no pairs": (lambda: Matcher().fit([], []), "X has no examples."),
     "an array of no pairs": (lambda: Matcher().fit(np.zeros((0, 2, 2, 1)), []), "X has no examples."),
     "ragged pairs": (

@@ -1,6 +1,7 @@
 """The estimators of labels: scikit-learn's contract, and what the documentation says."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def fit(X, y, *args, cls=MulticlassClassifier, sample_weight=None, **parameters)
 def dual_point(estimator, y, p):
     """mu, from the dual coefficients of a fit without merged examples."""
     truth = np.eye(estimator.classes_.size)[np.searchsorted(estimator.classes_, y)]
-    return truth - estimator.alpha * estimator.dual_coef_ / p[:, np.newaxis]
+    return truth - estimator.alpha_ * estimator.dual_coef_ / p[:, np.newaxis]
 
 
 # scikit-learn's checks
@@ -65,7 +66,8 @@ def dual_point(estimator, y, p):
 @parametrize_with_checks([  # the defaults are below, others where intercepts are free
     MulticlassClassifier("log"),
     MulticlassClassifier("max_margin", kernel="rbf"),
-    MulticlassClassifier(cost="squared", solver=BlockFrankWolfe(step="fixed"), max_iter=50),
+    MulticlassClassifier(
+        "max_min", cost="squared", alpha=0.01, solver=BlockFrankWolfe(step="fixed"), max_iter=50),
 ], expected_failed_checks=expected_failures)
 def test_common_checks(estimator, check):
     check(estimator)
@@ -106,7 +108,7 @@ def test_linear_attributes(iris, surrogate, cls):
         ref.SimplexOutputs.oracle((v,), surrogate, label, cost)[2] - v[label]
         for v, label in zip(scores, y)])
     norm = np.sum(clf.coef_**2) + np.sum((clf.intercept_ / 2.0) ** 2)
-    assert_allclose(clf.primal_objective_, loss + clf.alpha / 2 * norm, rtol=1e-12)
+    assert_allclose(clf.primal_objective_, loss + clf.alpha_ / 2 * norm, rtol=1e-12)
     assert clf.relative_gap_ <= clf.tol == 1e-3
 
 
@@ -123,7 +125,7 @@ def test_certificates_of_dual_coefficients(iris, surrogate, kernel):
     mu = dual_point(clf, y, p)
     assert np.all(mu >= -1e-12)
     assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
-    blocks = ref.SimplexBlocks(K, y, 3, surrogate, clf.alpha, p, gram=True)
+    blocks = ref.SimplexBlocks(K, y, 3, surrogate, clf.alpha_, p, gram=True)
     found = blocks.certificate(zip(np.maximum(mu, 0)))
     assert_allclose(clf.primal_objective_, found.primal, atol=1e-8)
     # another dual point may have had a better value
@@ -196,7 +198,7 @@ def test_log_against_logistic_regression(iris, binary, k):
 @pytest.mark.parametrize("cost", ["zero_one", "absolute", "squared", ASYMMETRIC])
 def test_max_min_against_the_reference(iris, cost):
     X, y = iris[0][::15], iris[1][::15]
-    clf = fit(X, y, cost=cost, alpha=0.1, tol=1e-4, max_iter=5000)
+    clf = fit(X, y, "max_min", cost=cost, alpha=0.1, tol=1e-4, max_iter=5000)
     costs = cost_matrix(cost, 3)
     assert_array_equal(clf.cost_matrix_, costs)
     Z = np.column_stack([X, np.ones(len(X))])
@@ -250,6 +252,7 @@ def test_weights_whose_sum_overflows(iris, how):
 
 def test_class_weights(iris):
     X, y = iris[0][20:], iris[1][20:]
+    fit = partial(globals()["fit"], alpha=0.01)
     given = fit(X, y, class_weight={0: 2.0, 2: 3})
     by_sample = fit(X, y, sample_weight=np.array([2.0, 1.0, 3.0])[y])
     assert_array_equal(given.coef_, by_sample.coef_)
@@ -453,16 +456,22 @@ def test_decoding_of_probabilities(iris):
     risks = clf.predict_proba(X) @ ASYMMETRIC
     careful = clf.predict(X, decode="min_risk")
     assert_array_equal(careful, np.argmin(risks, axis=1))
-    assert_array_equal(clf.predict(X), np.argmax(clf.decision_function(X), axis=1))
-    assert np.any(careful != clf.predict(X))
-    assert_array_equal(clf.set_params(decode="min_risk").predict(X), careful)
-    assert_array_equal(clf.predict(X, decode="map"), np.argmax(clf.decision_function(X), axis=1))
+    likely = clf.predict(X, decode="map")
+    assert_array_equal(likely, np.argmax(clf.decision_function(X), axis=1))
+    assert np.any(careful != likely)
+    # the default goes by the costs where the surrogate has not learnt them
+    assert_array_equal(clf.predict(X), careful)
+    assert_array_equal(clf.set_params(decode="map").predict(X), likely)
+    margin = fit(X, y, "max_min", cost=ASYMMETRIC, alpha=0.1)
+    assert_array_equal(margin.predict(X), margin.predict(X, decode="map"))
+    alike = fit(X, y, "log", alpha=0.1)
+    assert_array_equal(alike.predict(X), alike.predict(X, decode="map"))
 
 
 @pytest.mark.parametrize("cost", ["zero_one", "absolute", ASYMMETRIC])
 def test_decoding_of_the_max_min_oracle(iris, cost):
     X, y = iris
-    clf = fit(X, y, cost=cost, alpha=0.1)
+    clf = fit(X, y, "max_min", cost=cost, alpha=0.1)
     costs = cost_matrix(cost, 3)
     risks = np.array([ref.max_min_oracle(v, costs)[0] @ costs for v in clf.decision_function(X)])
     found = clf.predict(X, decode="min_risk")
@@ -616,7 +625,7 @@ def announced(*args, **options):
 for warm_start, kernel in itertools.product((False, True), ("linear", "rbf")):
     block_frank_wolfe.solve_engine = solve
     clf = MulticlassClassifier(
-        kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
+        "max_min", kernel=kernel, gamma=0.1, random_state=0, alpha=1e-4, tol=0.05).fit(X, y)
     before, scores = dict(vars(clf)), clf.decision_function(X)
     clf.set_params(warm_start=warm_start, tol=0, max_iter=10**8)
     block_frank_wolfe.solve_engine = announced

@@ -189,7 +189,7 @@ def test_columns_of_frames_are_named():
 @pytest.mark.parametrize(("model", "inputs", "labels"), [
     (MulticlassClassifier(cost="absolute"), X, Y),
     (SequenceTagger(cost="absolute"), [X[:3], X[3:]], [Y[:3], Y[3:]]),
-    (GraphTagger(cost="absolute"), [(X, [[0, 1], [1, 2]])], [Y]),
+    (GraphTagger("max_min", cost="absolute"), [(X, [[0, 1], [1, 2]])], [Y]),
 ])
 def test_distances_of_words_are_noted(model, inputs, labels):
     with pytest.warns(UserWarning, match=r"cost='absolute' takes labels.* a < b < c: pass a matrix"):

@@ -28,7 +28,7 @@ def iris():
 
 @parametrize_with_checks([
     MulticlassClassifier(fit_intercept="free"),
-    OrdinalClassifier("log", fit_intercept="free", kernel="rbf"),
+    OrdinalClassifier("log", fit_intercept="free", kernel="rbf", decode="map"),
 ], expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

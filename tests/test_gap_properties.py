@@ -128,6 +128,7 @@ def test_no_weights_are_better_by_more_than_the_gap(
         options["cost_scale"] = data.draw(st.sampled_from(["sum", "mean"]))
     if cls is MultiLabelClassifier:
         options["graph"] = data.draw(st.sampled_from(["none", "tree", "complete"]))
+        options["fit_intercept"] = True
     else:
         options["cost"] = data.draw(st.sampled_from(["zero_one", "absolute", "squared"]))
     model = cls(surrogate, tol=1e-3, max_iter=max_iter, **options).fit(X, y)

@@ -115,14 +115,14 @@ def test_damage_is_found_before_the_first_step(tmp_path):
     np.save(file, edges)
     stored, labels = Graphs.open(tmp_path / "a", return_y=True)
     with pytest.raises(ValueError, match=rf"a is damaged: .*graph {graph}\b"):
-        GraphTagger(solver=OutOfCore(memory=0.002)).fit(stored, labels)
+        GraphTagger("max_min", solver=OutOfCore(memory=0.002)).fit(stored, labels)
     file.write_bytes(content)
     values = np.load(tmp_path / "a" / "node_features.npy")
     values[90, 1] = np.nan
     np.save(tmp_path / "a" / "node_features.npy", values)
     stored, labels = Graphs.open(tmp_path / "a", return_y=True)
     with pytest.raises(ValueError, match="node_features.npy has nan in row 90, column 1"):
-        GraphTagger(solver=OutOfCore(memory=0.002)).fit(stored, labels)
+        GraphTagger("max_min", solver=OutOfCore(memory=0.002)).fit(stored, labels)
 
 
 def test_mistakes_are_named():

@@ -252,7 +252,7 @@ def test_types_of_nodes_that_would_take_the_memory_are_refused():
     assert number_of(np.array([0, 1000])) == 1001 and number_of(None) == 1
     X = Graphs(np.eye(2), [[0, 1]], [0, 2], [0, 1], edge_types=[2**31 - 2])
     with pytest.raises(ValueError, match="number them 0, 1"):
-        GraphTagger().fit(X, [[0, 1]])
+        GraphTagger("max_min").fit(X, [[0, 1]])
 
 
 # --------------------------------------------------------------------------- model files

@@ -68,7 +68,9 @@ def allowed_data(data, name):
 
 
 def fit(X, Y, surrogate="max_margin", graph="tree", **parameters):
-    parameters = {"alpha": 0.05, "tol": 1e-3, "random_state": 0, **parameters}
+    parameters = {
+        "alpha": 0.05, "fit_intercept": True, "decode": "map", "tol": 1e-3, "random_state": 0,
+        **parameters}
     return MultiLabelClassifier(surrogate, graph=graph, **parameters).fit(X, Y)
 
 

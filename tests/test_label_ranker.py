@@ -22,7 +22,8 @@ def data():
 
 
 def fit(X, y, *args, **parameters):
-    return CASES["LabelRanker"].fit(*args, X=X, y=y, **parameters)
+    return CASES["LabelRanker"].fit(
+        *args, X=X, y=y, **{"cost": "zero_one", "decode": "map", **parameters})
 
 
 @pytest.fixture(scope="module")

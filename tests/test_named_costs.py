@@ -133,7 +133,8 @@ k, X = 8000, sparse.random(24, 10, density=0.5, format="csr", random_state=0)
 y = np.arange(24) * 300
 given = (("max_margin", "squared"), ("log", "absolute"), ("max_min", "zero_one"))
 classifiers = [
-    MulticlassClassifier(surrogate, cost=cost, max_iter=2, tol=0.5, random_state=0).fit(X, y)
+    MulticlassClassifier(
+        surrogate, alpha=0.01, cost=cost, max_iter=2, tol=0.5, random_state=0).fit(X, y)
     for surrogate, cost in given]  # what a first fit imports
 pages = int(open("/proc/self/statm").read().split()[0])
 # 488 MiB are a matrix of costs

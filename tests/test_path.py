@@ -144,7 +144,7 @@ TASKS = {
     "simplex": (MulticlassClassifier, {}, labels, simplex_primal),
     "kernel": (MulticlassClassifier, dict(kernel="rbf", gamma=0.5), labels, simplex_primal),
     "chain": (SequenceTagger, {}, sequences, chain_primal),
-    "ranking": (LabelRanker, {}, rankings, ranking_primal),
+    "ranking": (LabelRanker, dict(cost="zero_one"), rankings, ranking_primal),
     "matching": (Matcher, {}, matchings, matching_primal),
 }
 

@@ -176,7 +176,7 @@ def test_predictions_of_an_estimator(fitted):
         assert_array_equal(true.ravel(), y[i] == "out")
     assert len(LabelMapDisplay.from_estimator(tagger, X, shapes=shapes).predicted) == 4
     with pytest.raises(NotFittedError):
-        LabelMapDisplay.from_estimator(GraphTagger(), X, shapes=shapes)
+        LabelMapDisplay.from_estimator(GraphTagger("max_min"), X, shapes=shapes)
     with pytest.raises(ValueError, match="y_true must have an entry for each of 6 graphs, got 2"):
         LabelMapDisplay.from_estimator(tagger, X, y[:2], shapes=shapes)
 
@@ -239,4 +239,4 @@ def test_other_estimators_have_no_edges():
     with pytest.raises(TypeError, match="must be a GraphTagger, got a MulticlassClassifier"):
         EdgeWeightDisplay.from_estimator(MulticlassClassifier())
     with pytest.raises(NotFittedError):
-        EdgeWeightDisplay.from_estimator(GraphTagger())
+        EdgeWeightDisplay.from_estimator(GraphTagger("max_min"))

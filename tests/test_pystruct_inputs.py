@@ -120,7 +120,7 @@ def test_graphs_at_alpha_of_one_over_n_times_C(joint, pairwise, n_arrays, graphs
     X = [x[:n_arrays] for x in X]
     objective, w = optimum(joint, X, y, all_labellings, hamming)
     tagger = GraphTagger(
-        alpha=1 / (C * len(X)), pairwise=pairwise, inference="exact",
+        "max_min", alpha=1 / (C * len(X)), pairwise=pairwise, inference="exact",
         penalty="l2" if n_arrays == 2 else NO_EDGE_INTERCEPT)
     solved(tagger, X, y)
     assert_allclose(C * len(X) * tagger.primal_objective_, objective, rtol=1e-7)
@@ -137,7 +137,7 @@ def test_a_constant_feature_of_edges_is_the_intercept_of_edges(graphs):
     X, y = graphs
     with_ones = [(*x[:2], np.column_stack([x[2], np.ones(len(x[1]))])) for x in X]
     objective, w = optimum(edge_features, with_ones, y, all_labellings, hamming)
-    tagger = solved(GraphTagger(alpha=1 / (C * len(X)), inference="exact"), X, y)
+    tagger = solved(GraphTagger("max_min", alpha=1 / (C * len(X)), inference="exact"), X, y)
     assert_allclose(C * len(X) * tagger.primal_objective_, objective, rtol=1e-7)
     assert_allclose(tagger.edge_intercept_.ravel(), w[-R * R :], atol=1e-4)
 
@@ -148,7 +148,7 @@ def test_undirected_graphs_have_the_same_models_and_another_norm(graphs):
     X = [x[:2] for x in X]
     objective, w = optimum(undirected, X, y, all_labellings, hamming)
     tagger = solved(GraphTagger(
-        alpha=1 / (C * len(X)), pairwise="symmetric", inference="exact"), X, y)
+        "max_min", alpha=1 / (C * len(X)), pairwise="symmetric", inference="exact"), X, y)
     table = tagger.edge_intercept_[0]
     assert_allclose(table, table.T)
     assert C * len(X) * tagger.primal_objective_ > objective * 1.001

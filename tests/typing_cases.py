@@ -127,13 +127,13 @@ def graphs() -> None:
     nodes = Graphs.from_list([(X, [[0, 1]]), (X, [[0, 1], [1, 2]])])
     assert_type(nodes, Graphs)
     assert_type(Graphs.from_grid([np.zeros((3, 3))], connectivity=8), Graphs)
-    tagger = GraphTagger(pairwise="potts", inference="min_cut").fit(nodes, [y, y])
+    tagger = GraphTagger("max_min", pairwise="potts", inference="min_cut").fit(nodes, [y, y])
     assert_type(tagger, GraphTagger)
     assert_type(tagger.predict(nodes), Sequences)
     assert_type(tagger.predict(nodes, return_bound=True), tuple[Sequences, Floats])
     assert_type(tagger.edge_coef_, Floats)
     assert_type(FactorTables.from_list([([0, 1], np.eye(2))]), FactorTables)
-    GraphTagger(pairwise="full", grid_shape="wide")  # type: ignore[arg-type]
+    GraphTagger("max_min", pairwise="full", grid_shape="wide")  # type: ignore[arg-type]
 
 
 def permutations() -> None:

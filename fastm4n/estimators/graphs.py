@@ -50,7 +50,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
@@ -113,7 +113,7 @@ default="auto"
         the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"auto", "map", "min_risk"}, default="map"
+    decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or at each node of the least expected cost under
         the marginals ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
         "log" and "map" for the margins.
@@ -253,13 +253,13 @@ default="auto"
     _task_class = GraphTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
+        self, surrogate: SurrogateLike = "log", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
         label_features: bool = False, fit_intercept: bool | float = True,
         penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: Tol = "auto",
-        max_iter: int = 1000, decode: Decoding = "map", warm_start: bool = False,
+        max_iter: int = 1000, decode: Decoding = "auto", warm_start: bool = False,
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:

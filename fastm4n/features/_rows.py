@@ -102,8 +102,10 @@ class Moments:
         of_entries = np.repeat(p, np.diff(X.indptr))
         mean = np.bincount(columns, of_entries * X.data, n)
         spread = of_entries @ np.square(X.data - mean[columns])
-        # of the entries that are zero
-        left = 1.0 - np.bincount(columns, of_entries, n)
+        # of the entries that are zero: none of columns that are full, whatever rounding says
+        left = np.where(
+            np.bincount(columns, minlength=n) < X.shape[0],
+            1.0 - np.bincount(columns, of_entries, n), 0.0)
         return cls(mass, mean, mass * float(spread + np.maximum(left, 0.0) @ np.square(mean)))
 
     def __add__(self, other: Moments) -> Moments:

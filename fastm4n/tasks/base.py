@@ -675,6 +675,8 @@ class Task:
             return float(self.alpha)
         unit = self.auto_alpha / total
         if variance is not None:
+            # to six digits, so that the form of the data and the order of sums do not matter
+            variance = float(f"{variance:.6g}")
             # features that do not vary leave nothing to learn, at any alpha
             unit *= min(1.0, SHARE_OF_VARIANCE * variance) if variance > 0.0 else 1.0
         if costs is not None and self.surrogate.name != "log":

@@ -239,9 +239,9 @@ class VectorTask(Task):
             with np.errstate(over="ignore", invalid="ignore"):
                 intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
         if self.kernel == "linear":
-            norms = norms + intercept**2
             alpha = alpha_of(lambda: Moments.of(X, samples, p).variance)
             self._check_intercept(alpha)
+            norms = norms + intercept**2
             check_norms(norms, alpha, lambda large: f"row {samples[large].min()}")
             return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept, alpha
         if self.kernel == "precomputed":
