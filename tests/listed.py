@@ -179,8 +179,8 @@ class Ranks(Labels):
     """Rankings of three items."""
 
     shape = (3, 3, 2)
-    estimator = staticmethod(functools.partial(LabelRanker, cost_scale="mean"))
-    options = {"cost_scale": "mean"}
+    estimator = staticmethod(functools.partial(LabelRanker, cost="zero_one", cost_scale="mean"))
+    options = {"cost": "zero_one", "cost_scale": "mean"}
 
     def __init__(self, surrogate):
         rng = np.random.default_rng(1)
