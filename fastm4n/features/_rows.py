@@ -12,10 +12,14 @@ from fastm4n.base.arrays import sums_of
 from fastm4n.base.memory import refuse_beyond_memory
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastm4n.base.types import CSR, Array, FloatArray
 
 # values that are worked on at a time (benchmarks/constants.py)
 AT_ONCE = 1 << 16
+# most numbers of sparse rows that are made dense (256 MiB)
+MADE_DENSE = 1 << 25
 # bytes that processors fetch at a time
 LINE = 64
 
@@ -52,6 +56,18 @@ def row_norms(X: Array | CSR, intercept: float) -> FloatArray:
         else:
             norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         return norms + float(intercept) ** 2
+
+
+def dense_rows(X: Array | CSR, rows: Any) -> FloatArray:
+    """Some rows of X, dense and in float64."""
+    found = X[rows]
+    return np.asarray(found.toarray() if sparse.issparse(X) else found, dtype=np.float64)
+
+
+def may_be_dense(features: Any) -> bool:
+    """Whether the rows of linear features are dense, or may be made dense."""
+    return not sparse.issparse(features.X) or (
+        features.n_blocks * features.n_features <= MADE_DENSE)
 
 
 class HeldPairs(tuple):
