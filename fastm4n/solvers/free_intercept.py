@@ -81,11 +81,6 @@ class FreeIntercept(Solver, register=False):
 
     def reason(self, problem):
         """As in `Solver`."""
-        if problem.modulus == 0.0:
-            return (
-                f"{problem.said('fit_intercept')} needs a quadratic term, got "
-                f"{problem.said('penalty')}. Use a large number for fit_intercept, or "
-                "l1_ratio=0.99.")
         return self.inner.refusal(self._penalised(problem))
 
     def cost(self, problem, options):
