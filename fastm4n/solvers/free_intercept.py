@@ -103,6 +103,8 @@ class FreeIntercept(Solver, register=False):
         alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
         truth = surrogate.outputs.truth().reshape(weights.size, -1)
         offset = np.zeros(truth.shape[1])
+        if start is not None and "intercepts" in start:
+            offset = np.array(start["intercepts"])
         penalised = self._penalised(problem)
         n_passes = n_calls = n_hits = 0
         slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
@@ -160,6 +162,6 @@ class FreeIntercept(Solver, register=False):
         features.set_offset(np.zeros_like(offset))
         features.restore(state)
         return Solution(
-            State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
+            State.of(alpha, mu, intercepts=intercepts), certificate, n_passes, monitor.arrays(),
             converged=certificate.gap <= tol, interrupted=monitor.interrupted,
             intercepts=intercepts)

@@ -471,6 +471,11 @@ class LabelNewton(Solver):
         if start is not None:
             # w of an earlier dual point, or what an earlier fit has left
             begin(surrogate, features, weights, alpha, start)
+            if "intercepts" in start:
+                state = features.state()
+                state["weights"][features.behind, : features.n_labels] = (
+                    start["intercepts"] / problem.free_intercept)
+                features.restore(state)
         losses = LabelLosses(surrogate, features, weights)
         k, shape = losses.k, features.state()["weights"].shape
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
