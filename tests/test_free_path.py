@@ -180,6 +180,19 @@ def test_features_that_say_nothing(surrogate, columns):
     assert path.predict(X[:1], alpha=1.0) == 0
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("scale", [1e-150, 1e100, 10.0 ** np.array([-150, -50, 50, 150])])
+def test_features_of_any_size(data, surrogate, scale):
+    X, y = data
+    path = regularization_path(
+        MulticlassClassifier(surrogate, fit_intercept="free", random_state=0), X * scale, y)
+    assert path.complete and (path.relative_gaps <= 0.1).all()
+    fit = MulticlassClassifier(
+        surrogate, fit_intercept="free", alpha=path.alphas[-1], max_iter=100, random_state=0)
+    assert np.isfinite(fit.fit(X * scale, y).coef_).all()
+
+
 def test_what_is_refused(data):
     estimator = MulticlassClassifier(fit_intercept="free")
     with pytest.raises(ValueError, match="'free' is not for method='heuristic'.*method='cert"):

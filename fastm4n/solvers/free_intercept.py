@@ -23,6 +23,9 @@ from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.monitor import Monitor
 
+# what is smaller is rounding, which may leave no label with too little
+ROUNDED = np.finfo(float).eps
+
 
 def balancing(mean, pi):
     """The smallest theta, and q, with (1 - theta) mean + theta q = pi. q is None for theta = 0.
@@ -37,7 +40,7 @@ def balancing(mean, pi):
     r = pi - mean
     r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
     ratio = np.max(-r / pi, initial=0.0)
-    if ratio <= 0.0:
+    if ratio <= ROUNDED:
         return 0.0, None
     q = np.maximum(pi + r / ratio, 0.0)
     return ratio / (1.0 + ratio), q / q.sum()
@@ -127,7 +130,9 @@ class FreeIntercept(Solver, register=False):
                 intercepts = offset + shift
                 penalty = 0.5 * features.modulus() * float(
                     np.sum((shift / problem.free_intercept) ** 2))
-                primal = solution.certificate.primal - alpha * penalty
+                primal = solution.certificate.primal
+                if primal < np.inf:  # else its scores overflowed
+                    primal -= alpha * penalty
                 balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
                 engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
                 state = features.state()

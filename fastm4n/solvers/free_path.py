@@ -174,7 +174,7 @@ class FreePathFollower(PathFollower):
                 break
             good = bad
         for _ in range(START_HALVINGS):
-            middle = sqrt(good * bad)
+            middle = sqrt(good) * sqrt(bad)
             good, bad = (good, middle) if bound(middle) < least else (middle, bad)
         dual = bound(good)
         self._move(good)

@@ -488,7 +488,7 @@ class PathFollower:
             if alpha >= sure:
                 self.converged = False
                 return point
-            alpha = sqrt(alpha * sure) if alpha < SAFETY * sure else sure
+            alpha = sqrt(alpha) * sqrt(sure) if alpha < SAFETY * sure else sure
             tol, sweep = self.kappa * self.eps, self._move(alpha, point)
         self._adapt(last, point, gap, where)
         return point
