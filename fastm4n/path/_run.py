@@ -22,6 +22,7 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.base import Options
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.block_coordinate import Driver
@@ -141,6 +142,10 @@ class Run:
                 "the bounds of penalty must contain zero for a path, which scales weights down "
                 "as alpha grows.")
         n_jobs = n_threads(template.n_jobs)
+        if problem.free_intercept is not None and type(problem.loss.outputs) is not SimplexOutputs:
+            raise ValueError(
+                f"fit_intercept='free' of {problem.taker} is not supported by paths. Use a number, "
+                "such as fit_intercept=10.")
         if problem.free_intercept is not None:
             options = Options(
                 alpha=1.0, tol=self.eps, scale=problem.scale(), max_iter=template.max_iter,

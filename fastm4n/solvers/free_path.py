@@ -24,7 +24,7 @@ from fastm4n.solvers.base import State
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import certify
 from fastm4n.solvers.choice import choose
-from fastm4n.solvers.free_intercept import balance
+from fastm4n.solvers.free_intercept import Balance
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.solvers.path import (
     FIRST_FACTOR,
@@ -152,10 +152,7 @@ class FreePathFollower(PathFollower):
     def _at_zero(self):
         """w = 0, as the breakpoint from which on it is good enough, by the last dual point."""
         problem, engine, features = self.problem, self.engine, self.features
-        outputs, p = problem.loss.outputs, problem.weights
-        truth = outputs.truth()
-        mu = balance(
-            self.mu.reshape(p.size, -1), truth.reshape(p.size, -1), np.asarray(p)).ravel()
+        mu, _ = Balance(problem).point(self.mu)
         if features.has_penalty():
             features.set_modulus(problem.modulus)
         engine.set_alpha(1.0, 1.0)
@@ -179,7 +176,7 @@ class FreePathFollower(PathFollower):
         dual = bound(good)
         self._move(good)
         features.clear()
-        self.mu, self.intercepts = truth, self.intercepts_at_rest
+        self.mu, self.intercepts = problem.loss.outputs.truth(), self.intercepts_at_rest
         self.start = State.of(good, mu, intercepts=self.intercepts)
         return self._new(self.at_rest, 0.0, 0.0, dual)
 

@@ -38,7 +38,7 @@ from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import Driver, begin
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
-from fastm4n.solvers.free_intercept import balance
+from fastm4n.solvers.free_intercept import Balance
 from fastm4n.surrogates import LogLoss
 
 # largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
@@ -68,13 +68,13 @@ class Sparse:
     penalties : dict of str to Penalty
     modulus : float, default=0.0
         m. If it is zero, weights of threshold zero have 1.
-    free_last : bool, default=False
-        Whether the last row, the intercept's, has no penalty.
+    is_free : ndarray of bool, default=None
+        The intercepts without a penalty: the last row of "weights".
     """
 
 
-    def __init__(self, penalties, modulus=0.0, free_last=False):
-        self.penalties, self.modulus, self.free_last = penalties, modulus, free_last
+    def __init__(self, penalties, modulus=0.0, is_free=None):
+        self.penalties, self.modulus, self.is_free = penalties, modulus, is_free
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
             np.isfinite(bound).any() for penalty in penalties.values()
@@ -97,9 +97,11 @@ class Sparse:
         """m_j and t_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|, and rows of the arrays, in pieces."""
         pieces = list(self.penalties[name].pieces(*arrays))
         for i, (t, *rows) in enumerate(pieces):
-            # the intercept is a piece by itself, the last
-            is_free = self.free_last and i == len(pieces) - 1
-            yield 0.0 if is_free else np.where(t == 0.0, self.free_modulus, self.modulus), t, *rows
+            m = np.where(t == 0.0, self.free_modulus, self.modulus)
+            # intercepts are a piece by themselves, the last
+            if self.is_free is not None and name == "weights" and i == len(pieces) - 1:
+                m[:, : self.is_free.size][:, self.is_free] = 0.0
+            yield m, t, *rows
 
     def smooth(self, height, z, alpha, s):
         """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
@@ -308,8 +310,8 @@ class ProximalPoints(Solver, register=False):
             with_average=False)
         driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
             **of_inner, "sampling": "permutation", "accelerate": False})
-        free = problem.free_intercept is not None
-        return _Fit(driver, start, small_modulus(problem, options), free, monitor).run()
+        balance = None if problem.free_intercept is None else Balance(problem)
+        return _Fit(driver, start, small_modulus(problem, options), balance, monitor).run()
 
 
 # of the state of a fit
@@ -321,11 +323,13 @@ class _Fit:
 
     writes_as = "proximal_points"
 
-    def __init__(self, driver, start, modulus, free, monitor):
+    def __init__(self, driver, start, modulus, balance, monitor):
         engine, self.driver, self.monitor = driver.engine, driver, monitor
         self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.certifier.n_jobs
         features = engine.features
-        self.penalty = Sparse(features.penalties(), modulus, free)
+        self.balance = balance
+        self.penalty = Sparse(
+            features.penalties(), modulus, None if balance is None else balance.is_free)
         shapes = {name: array.shape for name, array in features.state().items()}
         average = None
         if start is not None and start.average is not None and start["is_proximal"]:
@@ -375,7 +379,10 @@ class _Fit:
             return False
         value = penalty.value(engine.features.live())
         primal = float(np.sum(weights * found.block_losses)) + engine.alpha * value
-        height, z = self.balanced() if penalty.free_last else (found.height, self.points.z())
+        if self.balance is None:
+            height, z = found.height, self.points.z()
+        else:
+            height, z = self.balanced(found.concave)
         dual, _ = penalty.dual(height, z, engine.alpha)
         # phi(y) itself has a dual value of zero
         self.dual, self.concave = max(self.dual, dual), found.concave
@@ -391,14 +398,14 @@ class _Fit:
         self.primals.append((self.n_passes, self.primal))
         return rose
 
-    def balanced(self):
+    def balanced(self, concave):
         """sum_b p_b h_b, and z, of a dual point at which no free intercept has a force."""
-        engine, n = self.engine, self.engine.surrogate.n_blocks
-        truth = engine.surrogate.outputs.truth().reshape(n, -1)
-        mu = balance(np.reshape(engine.mu, truth.shape), truth, np.asarray(engine.weights)).ravel()
+        engine = self.engine
+        mu, theta = self.balance.point(engine.mu)
         with weights_restored(engine.features):
             engine.rebuild_weights(mu)
-            found = certify(engine, mu, self.n_jobs, concave=np.zeros(n))
+            # h is concave, and not negative at what is mixed in
+            found = certify(engine, mu, self.n_jobs, concave=(1.0 - theta) * concave)
             return found.height, {
                 name: np.array(z) for name, (z, _) in engine.features.live().items()}
 
