@@ -153,15 +153,15 @@ def measured(task):
 def write_page(results):
     text = [
         "# Intercepts: with a penalty and without\n",
-        "Made by `python benchmarks/intercepts.py`; the numbers behind it are in",
+        "Made by `python benchmarks/intercepts.py`. The numbers are in",
         f"`benchmarks/results/intercepts.json`.\n{wrapped(describe(results['run']))}\n",
         wrapped(
             f"Each cell has the mean loss on held-out rows over all sets and {SPLITS} splits, and "
             "the CPU seconds of a fit, one thread. Features are standardised. alpha is "
             "min(1, .02 V) / n for classes and levels, 1 / n for label sets, and 1 / (n mean cost) "
-            "for rankings, V being the total variance of X. Columns are the values of the constant "
-            "feature (`fit_intercept`). Fits have at most "
-            f"{MOST_PASSES} passes: a percentage in brackets is the share of fits above `tol`.")
+            "for rankings. V is the total variance of X. Columns are values of the constant "
+            f"feature (`fit_intercept`). Fits have at most {MOST_PASSES} passes. A percentage in "
+            "brackets is the share of fits above `tol`.")
         + "\n"]
     for task, (what, names, *_) in TASKS.items():
         rows = []
@@ -174,8 +174,8 @@ def write_page(results):
                 loss, seconds, short = by[constant]
                 cells.append(f"{loss:.2f}, {seconds:.3f} s" + f" ({100 * short:.0f} %)" * (short > 0))
             rows.append((of, *cells))
-        sets = f" n = {N[task]}; {len(names)} sets."
-        text.append(table(what[0].upper() + what[1:], ("", *CONSTANTS), rows) + f"\n{sets[1:]}\n")
+        sets = f"Of {N[task]} examples each, {len(names)} sets."
+        text.append(table(what[0].upper() + what[1:], ("", *CONSTANTS), rows) + f"\n{sets}\n")
     PAGE.write_text("\n".join(text))
 
 
