@@ -1,10 +1,13 @@
 """Intercepts that are not regularised: the proximal-point solver and its certificate."""
 
+import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -12,9 +15,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn_checks import expected_failures
 
-from fastm4n import MulticlassClassifier, OrdinalClassifier
+from fastm4n import (
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
+    regularization_path,
+)
+from fastm4n.factors import CountFactor
+from fastm4n.outputs import SimplexOutputs as outputs_of
 from fastm4n.reference import SimplexBlocks, SimplexOutputs
-from fastm4n.solvers.free_intercept import balance
+from fastm4n.solvers.free_intercept import Balance
 
 SURROGATES = ("max_min", "max_margin", "log")
 
@@ -24,6 +34,15 @@ def iris():
     X, y = load_iris(return_X_y=True)
     rows = np.random.RandomState(0).permutation(150)[:90]
     return X[rows], y[rows]
+
+
+def balance(mu, truth, p):
+    """The balanced point, of single labels."""
+    outputs = outputs_of(truth.argmax(axis=1), 1.0 - np.eye(truth.shape[1]))
+    problem = SimpleNamespace(
+        loss=SimpleNamespace(outputs=outputs), weights=p, common={},
+        features=SimpleNamespace(constant_scores=lambda: np.zeros(truth.shape[1])))
+    return Balance(problem).point(mu)[0].reshape(mu.shape)
 
 
 @parametrize_with_checks([
@@ -192,3 +211,77 @@ def test_a_dual_point_unbalanced_by_rounding_is_balanced():
     mu = truth + 2.0**-51 * truth[::-1]  # either label has too much, by as much
     with np.errstate(all="raise"):
         assert_allclose(balance(mu, truth, p), truth, atol=1e-14)
+
+
+# ------------------------------------------------------------------------ sets of labels
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Sets with a rare label, one that is in no set and one that is in all."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)) + 1.0
+    scores = X @ rng.normal(size=(3, 4)) + rng.normal(size=(80, 4))
+    scores -= np.quantile(scores, [0.5, 0.7, 0.95, 0.3], axis=0).diagonal()
+    y = np.column_stack([scores > 0.0, np.zeros(80), np.ones(80)]).astype(int)
+    return X, y
+
+
+def test_one_logistic_regression_a_label(sets):
+    X, y = sets
+    alpha = 0.05
+    model = MultiLabelClassifier(
+        "log", graph="none", alpha=alpha, fit_intercept="free", tol=1e-8, max_iter=20000,
+        random_state=0).fit(X, y)
+    total = 0.0
+    for label in range(4):
+        found = LogisticRegression(C=1 / (alpha * len(y)), tol=1e-10, max_iter=10000)
+        found.fit(X, y[:, label])
+        assert_allclose(model.coef_[label], found.coef_[0], atol=1e-3)
+        assert_allclose(model.intercept_[label], found.intercept_[0], atol=2e-3)
+        signs = np.where(y[:, label], 1.0, -1.0)
+        total += np.mean(np.logaddexp(0.0, -signs * found.decision_function(X)))
+        total += 0.5 * alpha * np.sum(found.coef_**2)
+    # labels that do not vary keep a penalty, and add what little they cost
+    assert total <= model.primal_objective_ + 1e-9
+    assert model.dual_objective_ - total <= 0.5
+    constant = model.intercept_[4:]
+    assert constant[0] < -1.0 and constant[1] > 1.0 and np.isfinite(constant).all()
+    four = MultiLabelClassifier(**{
+        **model.get_params(deep=False), "tol": 1e-6}).fit(X, y[:, :4])
+    assert_allclose(four.primal_objective_, total, rtol=1e-5)
+    assert four.dual_objective_ <= total + 1e-9
+
+
+@pytest.mark.parametrize("graph", ["none", "tree", "complete"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_sets_of_labels(sets, surrogate, graph):
+    X, y = sets
+    options = dict(graph=graph, alpha=0.05, tol=1e-3, max_iter=3000, random_state=0)
+    model = MultiLabelClassifier(surrogate, fit_intercept="free", **options).fit(X, y)
+    assert model.relative_gap_ <= 1e-3
+    same = MultiLabelClassifier(surrogate, fit_intercept="free", **options).fit(X, y[:, :4])
+    # other weights of the same optimum, which a shift does not change
+    for form in (sparse.csr_array, lambda X: X - 5.0):
+        other = MultiLabelClassifier(
+            surrogate, fit_intercept="free", **options).fit(form(X), y[:, :4])
+        assert other.dual_objective_ <= same.primal_objective_ + 1e-9
+        assert same.dual_objective_ <= other.primal_objective_ + 1e-9
+    # a large constant comes near, and costs a little
+    near = MultiLabelClassifier(surrogate, fit_intercept=30.0, **options).fit(X, y[:, :4])
+    assert same.dual_objective_ <= near.primal_objective_ + 1e-9
+    assert near.dual_objective_ <= same.primal_objective_ + 0.01
+    again = pickle.loads(pickle.dumps(model.set_params(warm_start=True).fit(X, y)))
+    passes = again.n_iter_
+    again.fit(X, y)
+    assert again.relative_gap_ <= 1e-3 and again.n_iter_ <= 3 * passes
+
+
+def test_constraints_and_paths_of_sets_are_refused(sets):
+    X, y = sets
+    model = MultiLabelClassifier(
+        fit_intercept="free", constraints=CountFactor.at_most_one([0, 3]))
+    with pytest.raises(ValueError, match="fit_intercept='free' does not support constraints"):
+        model.fit(X, np.eye(6, dtype=int)[np.arange(80) % 6])
+    with pytest.raises(ValueError, match="'free' of MultiLabelClassifier is not supported by pat"):
+        regularization_path(MultiLabelClassifier(fit_intercept="free"), X, y)

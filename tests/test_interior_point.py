@@ -227,7 +227,13 @@ def test_auto_takes_it_for_many_items_and_only_then():
     assert "interior_point" not in exact.history_["policy"]
     few = LabelRanker(alpha=0.01, random_state=0).fit(*rankings())
     assert "interior_point" not in few.history_["policy"]
-    sparse_fit = LabelRanker(alpha=0.01, random_state=0).fit(sparse.csr_matrix(X), y)
+    # CSR with few zeros as well, not with many: rows are made dense
+    same = LabelRanker(alpha=0.01, random_state=0).fit(sparse.csr_matrix(X), y)
+    assert set(same.history_["policy"]) == {"interior_point"}
+    assert_allclose(same.coef_, ranker.coef_, rtol=1e-6, atol=1e-9)
+    wide = np.zeros((300, 90))
+    wide[:, ::30] = X
+    sparse_fit = LabelRanker(alpha=0.01, random_state=0).fit(sparse.csr_array(wide), y)
     assert "interior_point" not in sparse_fit.history_["policy"]
 
 
@@ -254,13 +260,14 @@ def test_ties_constants_and_extreme_columns():
         assert ranker.relative_gap_ <= 1e-3
 
 
-def test_what_it_does_not_solve_is_refused():
+def test_what_it_does_not_solve_is_refused(monkeypatch):
     X, y = rankings(n=20)
     with pytest.raises(ValueError, match="InteriorPoint.* is for surrogate='max_min'"):
         LabelRanker("log", solver=InteriorPoint()).fit(X, y)
-    with pytest.raises(ValueError, match="InteriorPoint.* needs dense rows of X .*, got a sparse X"):
+    monkeypatch.setattr("fastm4n.features._rows.MADE_DENSE", X.size - 1)
+    with pytest.raises(ValueError, match=r"InteriorPoint.* makes sparse rows of X dense, .* 20 dif"):
         LabelRanker(solver=InteriorPoint()).fit(sparse.csr_matrix(X), y)
-    with pytest.raises(ValueError, match="InteriorPoint.* needs .*, got kernel='rbf'"):
+    with pytest.raises(ValueError, match="InteriorPoint.* needs kernel='linear', got kernel='rbf'"):
         LabelRanker(kernel="rbf", solver=InteriorPoint()).fit(X, y)
     with pytest.raises(ValueError, match="InteriorPoint.* is for LabelRanker, got Multi"):
         MulticlassClassifier(solver=InteriorPoint()).fit(X, y[:, 0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from threadpoolctl import threadpool_limits
@@ -35,11 +36,11 @@ def costs(name, k):
     return (apart > 0) * 1.0 if name == "zero_one" else apart * 1.0
 
 
-def losses_of(kind, n=40, d=3, k=4, dtype=np.float64, seed=0):
+def losses_of(kind, n=40, d=3, k=4, dtype=np.float64, seed=0, form=np.asarray):
     rng = np.random.default_rng(seed)
     surrogate, cost = KINDS[kind]
     X, y = rng.normal(size=(n, d)).astype(dtype), rng.integers(k, size=n)
-    features = LinearFeatures(X, np.arange(n), row_norms(X, 1.0), k, 2.0)
+    features = LinearFeatures(form(X), np.arange(n)[::-1], row_norms(X, 1.0)[::-1], k, 2.0)
     loss = make_surrogate(surrogate, SimplexOutputs(y, costs(cost, k)))
     p = rng.uniform(0.5, 1.5, size=n)
     return LabelLosses(loss, features, p / p.sum()), rng
@@ -74,7 +75,7 @@ def test_derivatives_are_differences(monkeypatch, kind, chunk):
 def test_losses_and_dual_points(kind):
     losses, rng = losses_of(kind)
     w = rng.normal(size=(losses.k, losses.d + 1))
-    rows = losses.X @ w[:, :-1].T + losses.constant * w[:, -1]
+    rows = losses.X[losses.rows] @ w[:, :-1].T + losses.constant * w[:, -1]
     exact = simplex_losses(rows, losses.y, surrogate=KINDS[kind][0], cost=losses.cost)[0]
     before = np.inf
     for tau in [1.0] if kind == "log" else (1.0, 0.1, 0.001):
@@ -95,10 +96,37 @@ def test_losses_and_dual_points(kind):
             concave = (mu @ losses.cost).min(axis=1)
         assert_allclose(height, losses.p @ concave, rtol=1e-9)
         truth = np.eye(losses.k)[losses.y]
-        X = np.column_stack([losses.X, np.full(losses.n, losses.constant)])
+        X = np.column_stack([losses.X[losses.rows], np.full(losses.n, losses.constant)])
         assert_allclose(gradient, ((mu - truth) * losses.p[:, np.newaxis]).T @ X, atol=1e-12)
         # Fenchel and Young
         assert losses.p @ (concave + np.sum((mu - truth) * rows, axis=1)) <= loss + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("gathered", [0, 1 << 20])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_rows(monkeypatch, kind, gathered, share, dtype):
+    """Few values stay sparse in products, and more are made dense, some rows at a time."""
+    monkeypatch.setattr("fastm4n.solvers.newton.GATHERED", gathered)
+    monkeypatch.setattr("fastm4n.solvers.newton.AT_ONCE", 1)
+    monkeypatch.setattr("fastm4n.solvers.newton.LEAST_AT_ONCE", 7)
+
+    def thinned(X):
+        return X * (np.random.default_rng(1).random(X.shape) < share)
+
+    made = [
+        losses_of(kind, d=6, dtype=dtype, form=form)[0]
+        for form in (thinned, lambda X: sparse.csr_array(thinned(X)))]
+    dense, found = made
+    assert (found.is_sparse, dense.is_sparse) == (share < 0.2, False)
+    w = np.random.default_rng(2).normal(size=(4, 7))
+    for some in zip(*(losses.evaluate(w, 0.5) for losses in made)):
+        assert_allclose(*some, rtol=1e-12, atol=1e-12)
+    for name, arguments in (
+            ("hessian", (w, 0.5)), ("moments", (20,)), ("pull_of", (np.full(4, 0.25),))):
+        values = [getattr(losses, name)(*arguments) for losses in made]
+        assert_allclose(*values, rtol=1e-12, atol=1e-12)
 
 
 def test_single_precision():
@@ -160,6 +188,34 @@ def test_scales(kind, scale):
     assert_allclose(fit.primal_objective_, losses.mean() + penalty, rtol=1e-7)
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False, 10.0, "free"])
+@pytest.mark.parametrize("share", [0.1, 0.9])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_columns_out_of_scale(kind, share, fit_intercept):
+    """CSR is solved as dense X is, by the same solver and to the same optimum."""
+    surrogate, cost = KINDS[kind]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) * (rng.random((300, 6)) < share)
+    y = np.searchsorted([-0.5, 0.5], X.sum(axis=1) + 0.3 * rng.normal(size=300))
+    X *= 10.0 ** np.array([-3, 2, 0, 3, -1, 1])
+    both = [
+        CLASSES[cost](
+            surrogate, cost=cost, alpha=1 / 300, tol=1e-4, random_state=0,
+            fit_intercept=fit_intercept).fit(form(X), y)
+        for form in (np.asarray, sparse.csr_array)]
+    for fit in both:
+        assert fit.relative_gap_ <= 1e-4
+        assert set(fit.history_["policy"]) <= {"newton", "quasi_newton"}
+    dense, found = both
+    assert dense.dual_objective_ <= found.primal_objective_ + 1e-9
+    assert found.dual_objective_ <= dense.primal_objective_ + 1e-9
+    scores = X @ found.coef_.T + found.intercept_
+    losses = simplex_losses(scores, y, surrogate=surrogate, cost=found.cost_matrix_)[0]
+    constant = np.inf if fit_intercept == "free" else fit_intercept or 1.0
+    penalty = 0.5 / 300 * (np.sum(found.coef_**2) + np.sum(found.intercept_**2) / constant**2)
+    assert_allclose(found.primal_objective_, losses.mean() + penalty, rtol=1e-7)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_auto_takes_it_where_features_are_out_of_scale(kind, tmp_path):
@@ -202,10 +258,10 @@ def test_second_derivatives_by_label(monkeypatch):
 
 def test_where_it_is_not_for(tmp_path):
     X, y = iris()
-    with pytest.raises(ValueError, match="LabelNewton.* needs dense rows of X .*, got a sparse X"):
-        from scipy import sparse
-        MulticlassClassifier("log", solver=LabelNewton()).fit(sparse.csr_matrix(X), y)
-    with pytest.raises(ValueError, match="needs dense rows .*, got kernel='rbf'"):
+    wide = sparse.csr_array((y.size, 6000))
+    with pytest.raises(ValueError, match="at most 5791 columns of a sparse X, got 6000"):
+        MulticlassClassifier("log", solver=LabelNewton()).fit(wide, y)
+    with pytest.raises(ValueError, match="needs kernel='linear', got kernel='rbf'"):
         MulticlassClassifier("log", kernel="rbf", solver=LabelNewton()).fit(X, y)
     with pytest.raises(ValueError, match="needs penalty='l2', got penalty='elasticnet'"):
         MulticlassClassifier("log", penalty="elasticnet", solver=LabelNewton()).fit(X, y)

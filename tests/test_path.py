@@ -1093,8 +1093,6 @@ def test_estimators_that_have_no_path():
     X, y = labels()
     with pytest.raises(TypeError, match="estimator must be one of fastm4n's estimators, got Pipe"):
         regularization_path(make_pipeline(StandardScaler(), MulticlassClassifier()), X, y)
-    with pytest.raises(ValueError, match="fit_intercept='free' is not supported by paths"):
-        regularization_path(MulticlassClassifier(fit_intercept="free"), X, y)
     with pytest.raises(ValueError, match="step='fixed' averages the iterates of one alpha"):
         regularization_path(MulticlassClassifier(solver=BlockFrankWolfe(step="fixed")), X, y)
     with pytest.raises(ValueError, match="surrogate must be one of"):

@@ -7,18 +7,20 @@ import pytest
 from listed import CASES
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 from fastm4n import (
     BlockFrankWolfe,
     MulticlassClassifier,
-    OrdinalClassifier,
     Sequences,
     SequenceTagger,
+    checkpointing,
     regularization_path,
 )
 from fastm4n.features._base import Penalty
+from fastm4n.losses import simplex_losses
 from fastm4n.penalties import ElasticNet, Group
 from fastm4n.solvers.proximal import Sparse
 from fastm4n.tasks import chain_input as _screening
@@ -247,6 +249,70 @@ def test_never_worse_than_zero_weights():
     assert same.n_nonzero_ == 0 and same.relative_gap_ <= 1e-3
 
 
+def best_of_program(surrogate, X, y, p, k, alpha, ratio):
+    """min sum_b p_b S_b + alpha sum |w|, intercepts free, by a linear program or by saga."""
+    n, d = X.shape
+    if surrogate == "log":
+        C = 1 / (alpha * n)
+        found = LogisticRegression(
+            l1_ratio=ratio, C=C, solver="saga", tol=1e-10, max_iter=100_000, random_state=0).fit(X, y, sample_weight=n * p)
+        scores = X @ found.coef_.T + found.intercept_
+        penalty = ratio * np.abs(found.coef_).sum() + 0.5 * (1 - ratio) * (found.coef_**2).sum()
+        return p @ simplex_losses(scores, y, surrogate="log")[0] + alpha * penalty
+    # u - v = w, b, the losses' upper values, and the adversary's mixtures under max-min
+    size = 2 * k * d + k
+    n_more = k * n if surrogate == "max_min" else 0
+    rows, right = [], []
+    for i in range(n):
+        for j in range(k):
+            row = np.zeros(size + n + n_more)
+            row[j * d : (j + 1) * d] += X[i]
+            row[y[i] * d : (y[i] + 1) * d] -= X[i]
+            row[k * d : 2 * k * d] = -row[: k * d]
+            row[2 * k * d + j] += 1.0
+            row[2 * k * d + y[i]] -= 1.0
+            row[size + i] = -1.0
+            if n_more:
+                costs = 1.0 - np.eye(k)[j]
+                row[size + n + k * i : size + n + k * (i + 1)] = costs
+            rows.append(row)
+            right.append(0.0 if n_more else -float(j != y[i]))
+    costs = np.concatenate([np.full(2 * k * d, alpha), np.zeros(k), p, np.zeros(n_more)])
+    bounds = [(0, None)] * (2 * k * d) + [(None, None)] * (k + n) + [(0, None)] * n_more
+    sums = dict(A_eq=np.hstack([np.zeros((n, size + n)), np.kron(np.eye(n), np.ones(k))]),
+                b_eq=np.ones(n)) if n_more else {}
+    return linprog(costs, np.array(rows), right, bounds=bounds, **sums).fun
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(("surrogate", "ratio"), [*((s, 1.0) for s in SURROGATES), ("log", 0.98)])
+def test_intercepts_without_penalty(surrogate, ratio, form, tmp_path):
+    """The gap is a bound on what is missing to the optimum of another solver."""
+    X, y = data(n=60)
+    X, y = np.concatenate([X + 2.0, X[:5]]), np.concatenate([y, y[:5]])
+    weights = np.where(y == 0, 0.2, 1.0)  # intercepts that are far from equal
+    p, alpha = weights / weights.sum(), 0.03
+    estimator = MulticlassClassifier(
+        surrogate, alpha=alpha, penalty=ElasticNet(ratio), fit_intercept="free", tol=1e-3,
+        max_iter=5000, random_state=0)
+    model = estimator.fit(form(X), y, sample_weight=weights)
+    scores = X @ model.coef_.T + model.intercept_
+    penalty = ratio * np.abs(model.coef_).sum() + 0.5 * (1 - ratio) * np.sum(model.coef_**2)
+    value = p @ simplex_losses(scores, y, surrogate=surrogate)[0] + alpha * penalty
+    assert_allclose(model.primal_objective_, value, rtol=1e-9)
+    best = best_of_program(surrogate, X, y, p, 3, alpha, ratio)
+    assert value - best <= min(model.duality_gap_, 3e-3)
+    assert model.dual_objective_ <= best + 1e-9
+    assert model.relative_gap_ <= 2e-2 and 0 < model.n_nonzero_ < model.coef_.size
+    with checkpointing(tmp_path / "fit"):
+        kept = MulticlassClassifier(**estimator.get_params(deep=False)).fit(
+            form(X), y, sample_weight=weights)
+    assert_array_equal(kept.coef_, model.coef_)
+    for _ in range(2):
+        model.set_params(warm_start=True).fit(form(X), y, sample_weight=weights)
+        assert -1e-9 <= model.primal_objective_ - best <= min(model.duality_gap_, 3e-3)
+
+
 def test_deterministic():
     X, y = sentences(2)
     made = dict(surrogate="log", alpha=0.02, penalty="l1", random_state=3, tol=1e-4)
@@ -257,7 +323,6 @@ def test_deterministic():
 def test_what_is_refused(tmp_path):
     X, y = data()
     for estimator, message in (
-        (OrdinalClassifier("log", penalty="l1", fit_intercept="free"), "fit_intercept='free'"),
         (MulticlassClassifier("max_margin", penalty="l1", solver=BlockFrankWolfe(step="fixed")),
          "step='fixed' needs a quadratic term, which penalty="),
         (MulticlassClassifier(penalty=Group(1.0)), "which Group needs"),

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from covering import covering
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, MulticlassClassifier, OrdinalClassifier
@@ -19,6 +20,13 @@ def data(n, d, k, seed=0, noise=2.0):
     rng = np.random.RandomState(seed)
     X = rng.randn(n, d)
     return X, np.argmax(X @ rng.randn(d, k) + noise * rng.randn(n, k), axis=1)
+
+
+def long_csr(X):
+    """CSR with indices of 64 bits."""
+    X = sparse.csr_array(X)
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
 
 
 def engine_of(X, y, alpha, **options):
@@ -35,6 +43,7 @@ class Dense:
     def __init__(self, engine):
         X, rows, _, k, intercept = engine.features.arguments()
         truth = engine.surrogate.outputs.truth().reshape(rows.size, k)
+        X = X.toarray() if sparse.issparse(X) else X
         self.X = np.column_stack([X[rows].astype(float), np.full(rows.size, intercept)])
         self.y, self.p, self.alpha = truth.argmax(axis=1), np.asarray(engine.weights), engine.alpha
         self.truth, self.k = truth, k
@@ -73,14 +82,18 @@ class Dense:
 
 
 @pytest.mark.parametrize(
-    "n, d, k, intercept, dtype",
-    [(60, 3, 3, True, np.float64), (12, 30, 5, True, np.float64), (40, 5, 2, False, np.float64),
-     (25, 9, 12, 2.0, np.float32), (9, 11, 17, False, np.float32), (3, 1, 3, True, np.float64)],
+    "n, d, k, intercept, dtype, form",
+    [(60, 3, 3, True, np.float64, np.asarray), (12, 30, 5, True, np.float64, np.asarray),
+     (40, 5, 2, False, np.float64, sparse.csr_array), (25, 9, 12, 2.0, np.float32, np.asarray),
+     (9, 11, 17, False, np.float32, sparse.csr_array), (3, 1, 3, True, np.float64, np.asarray),
+     (30, 9, 4, 2.0, np.float64, long_csr)],
 )
-def test_passes_and_directions_are_those_of_the_formulas(n, d, k, intercept, dtype):
+def test_passes_and_directions_are_those_of_the_formulas(n, d, k, intercept, dtype, form):
     X, y = data(n, d, k, seed=n)
     y[:k if n >= k else n] = np.arange(min(n, k))
-    engine = engine_of(X.astype(dtype), y, 0.02, fit_intercept=intercept)
+    if form is not np.asarray:
+        X[np.random.default_rng(0).random(X.shape) < 0.4] = 0.0
+    engine = engine_of(form(X.astype(dtype)), y, 0.02, fit_intercept=intercept)
     dense, k = Dense(engine), engine.surrogate.max_size
     newton = SemismoothNewton(engine)
     blocks, sigma = newton.blocks, newton.blocks.sigma
@@ -213,11 +226,12 @@ def test_columns_whose_products_overflow_are_left_to_steps_of_blocks(scale):
     assert np.isfinite(model.coef_).all() and model.relative_gap_ <= 1.0
 
 
-def test_where_they_do_not_pay():
+def test_where_they_do_not_pay(monkeypatch):
     X, y = data(60, 5, 3)
     assert newton_pays(engine_of(X, y, 0.01))
-    from scipy import sparse
-
+    assert newton_pays(engine_of(sparse.csr_matrix(X), y, 0.01))
+    monkeypatch.setattr("fastm4n.features._rows.MADE_DENSE", X.size - 1)
+    assert newton_pays(engine_of(X, y, 0.01))
     assert not newton_pays(engine_of(sparse.csr_matrix(X), y, 0.01))
     wide, many = data(2000, 500, 20)
     assert not newton_pays(engine_of(wide, many, 0.01))

@@ -83,12 +83,14 @@ _VECTORS = {
     "dense": {}, "csr": {"_csr": True}, "no intercept": {"fit_intercept": False},
     "rbf": {"kernel": "rbf", "gamma": 0.5}, "precomputed": {"kernel": "precomputed"},
 }
+_FREE = {
+    "free": {"fit_intercept": "free"}, "csr, free": {"fit_intercept": "free", "_csr": True},
+    "rbf, free": {"fit_intercept": "free", "kernel": "rbf", "gamma": 0.5},
+}
 _SINGLE = Kind(
     {"zero_one": {"cost": "zero_one"}, "absolute": {"cost": "absolute"},
      "matrix": {"cost": _MATRIX}},
-    {**_VECTORS, "free": {"fit_intercept": "free"},
-     "csr, free": {"fit_intercept": "free", "_csr": True},
-     "rbf, free": {"fit_intercept": "free", "kernel": "rbf", "gamma": 0.5}})
+    {**_VECTORS, **_FREE})
 KINDS = {
     "classes": _SINGLE,
     "ordered": _SINGLE,
@@ -99,7 +101,7 @@ KINDS = {
          "lp": {"graph": "complete", "inference": "lp"},
          "min_cut": {"graph": "tree", "inference": "min_cut"},
          "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])}},
-        _VECTORS, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
+        {**_VECTORS, **_FREE}, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
     "rankings": Kind(
         {"zero_one": {"cost": "zero_one"}, "squared": {"cost": "squared", "cost_scale": "mean"},
          "matrix": {"cost": _MATRIX}}, _VECTORS),

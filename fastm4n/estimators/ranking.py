@@ -86,9 +86,9 @@ default="squared"
 default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels and dense features, `QuasiNewton` for few and long outputs,
-        `InteriorPoint` for rankings under "max_min". `history_` records the choice. `OutOfCore` is
-        for data that do not fit in memory.
+        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
+        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
+        memory.
     tol : float, default=1e-3
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1.

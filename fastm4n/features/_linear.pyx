@@ -564,7 +564,11 @@ cdef class LinearFeatures(LinearMap):
         if self.is_sparse and self.n_blocks:
             ends = np.asarray(self.indptr)
             n_values = np.mean(ends[rows + 1] - ends[rows])
-        self.visit_cost = 2.0 * (n_values + 10) * self.stride
+        self.visit_cost = self.visit_cost_of(n_values)
+
+    def visit_cost_of(self, double n_values):
+        """`visit_cost` of rows of so many values."""
+        return 2.0 * (n_values + 10) * self.stride
 
     def arguments(self):
         return (

@@ -303,7 +303,8 @@ cdef class LabelSetFeatures(FeatureMap):
         return self.labels, self.layout, self.pairs.n_pairs
 
     def __getstate__(self):
-        return {**super().__getstate__(), "pair_penalty": self.pairs.penalty}
+        offset = np.asarray(self.labels.offset)[:self.n]
+        return {**super().__getstate__(), "offset": offset, "pair_penalty": self.pairs.penalty}
 
     def __setstate__(self, state):
         if state["pair_penalty"] is not None:
@@ -427,6 +428,13 @@ cdef class LabelSetFeatures(FeatureMap):
 
     def constant_scores(self):
         return self.labels.constant_scores()
+
+    def set_offset(self, const double[::1] offset):
+        """Add fixed numbers to the scores of the labels."""
+        self.labels.set_offset(offset)
+        whole = np.zeros(max(self.size, self.stride))
+        whole[1 : self.n * self.row : self.row] = offset
+        self.offset, self.has_offset = whole, self.labels.has_offset
 
     def coef(self):
         """Weights of the features for each label, (n_labels, n_features), a new array."""

@@ -13,10 +13,14 @@ from fastm4n.base.arrays import sums_of
 from fastm4n.base.memory import refuse_beyond_memory
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastm4n.base.types import CSR, Array, FloatArray
 
 # values that are worked on at a time (benchmarks/constants.py)
 AT_ONCE = 1 << 16
+# most numbers of sparse rows that are made dense (256 MiB)
+MADE_DENSE = 1 << 25
 # bytes that processors fetch at a time
 LINE = 64
 
@@ -81,7 +85,8 @@ class Moments:
         """
         step = max(1, AT_ONCE // max(1, X.shape[1]))
         if sparse.issparse(X):
-            step = max(1, int(AT_ONCE * X.shape[0] / max(1, X.nnz)))
+            # not less than columns, whose means take as long
+            step = max(1, int(max(AT_ONCE, X.shape[1]) * X.shape[0] / max(1, X.nnz)))
         found = cls(0.0, np.zeros(X.shape[1]), 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, rows.size, step):
@@ -127,6 +132,18 @@ class Moments:
         found = self.squares / self.mass
         rounding = float(np.sum(np.square(16.0 * np.finfo(np.float64).eps * self.mean)))
         return found if found > rounding else 0.0
+
+
+def dense_rows(X: Array | CSR, rows: Any) -> FloatArray:
+    """Some rows of X, dense and in float64."""
+    found = X[rows]
+    return np.asarray(found.toarray() if sparse.issparse(X) else found, dtype=np.float64)
+
+
+def may_be_dense(features: Any) -> bool:
+    """Whether the rows of linear features are dense, or may be made dense."""
+    return not sparse.issparse(features.X) or (
+        features.n_blocks * features.n_features <= MADE_DENSE)
 
 
 class HeldPairs(tuple):

@@ -72,7 +72,8 @@ def regularization_path(
     eps : float, default=0.1
         Maximum gap at any alpha, relative to the objective at w = 0 like the `tol` of the
         estimators. It must be below 1, the gap that w = 0 has without any fit. (The objective at
-        w = 0 is 1 for max-margin under the 0-1 or the mean Hamming cost.)
+        w = 0 is 1 for max-margin under the 0-1 or the mean Hamming cost. With
+        ``fit_intercept="free"`` it is that of the best intercepts.)
     kappa : float in (0, 1), default=None
         Each breakpoint is solved to a relative gap of at most kappa * eps. A smaller kappa makes
         fewer and more expensive breakpoints. By default 0.9, and 0.7 for the heuristic path.
@@ -121,7 +122,7 @@ def regularization_path(
     ------
     ValueError
         For invalid parameters or data, a checkpoint of another problem, or a parameter of the
-        estimator that paths do not support (``fit_intercept="free"``, ``step="fixed"``, bounds of
+        estimator that paths do not support (``step="fixed"``, ``penalty="l1"``, bounds of
         `penalty` without zero).
     ModelFileError
         If a file of the checkpoint is damaged.
@@ -182,7 +183,8 @@ class RegularizationPath:
 
     Made by :func:`regularization_path`. Between two breakpoints the path takes the weights of the
     one with the lower objective at that alpha. Above the first breakpoint it scales the first
-    weights by ``alphas[0] / alpha``, and below the last it keeps the last weights.
+    weights by ``alphas[0] / alpha``, and below the last it keeps the last weights. Intercepts
+    without a penalty are not scaled: they move to the best ones of w = 0.
 
     Attributes
     ----------
@@ -201,7 +203,8 @@ class RegularizationPath:
     passes, seconds, oracle_calls, cache_hits : ndarray of shape (n_breakpoints,)
         Totals from the start of the path to each breakpoint.
     objective_at_zero : float
-        Upper bound of the objective of w = 0, which is the same for every alpha.
+        Upper bound of the objective of w = 0, which is the same for every alpha. Intercepts
+        without a penalty are the best ones.
     relative_gaps : ndarray of shape (n_breakpoints,)
         `gaps` divided by `objective_at_zero`.
     eps : float
@@ -238,12 +241,15 @@ class RegularizationPath:
         self, template: Any, common: dict[str, Any], points: list[Breakpoint],
         weights: list[dict[str, Array]], seconds: list[float], *, eps: float, method: str,
         complete: bool, certified: bool, at_rest: Any, policy: str,
+        rest: dict[str, Array] | None = None,
     ) -> None:
         self._template = template
         self._common, self._points, self._weights = dict(common), list(points), list(weights)
         # the objective of w = 0, and the gap of the first weights, scaled, at an infinite alpha
         self._loss_at_rest, self._gap_at_rest = map(float, at_rest)
         self._certified, self._policy = certified, policy
+        # the fitted arrays under an infinite alpha that are not zero
+        self._rest = {} if rest is None else rest
         self.seconds = np.array(seconds, dtype=np.float64)
         self.eps, self.method, self.complete = float(eps), method, bool(complete)
         for name, of in (
@@ -347,7 +353,10 @@ class RegularizationPath:
     def _fitted(self, alpha):
         """New fitted arrays at alpha, in float64."""
         j, factor = self._piece(alpha)
-        return {name: factor * array.astype(np.float64) for name, array in self._weights[j].items()}
+        return {
+            name: factor * array.astype(np.float64) + (
+                (1.0 - factor) * self._rest[name] if name in self._rest else 0.0)
+            for name, array in self._weights[j].items()}
 
     def coef(self, alpha: float) -> FloatArray:
         """`coef_`, or `dual_coef_` for kernels, of the estimator at alpha.
@@ -509,6 +518,7 @@ class RegularizationPath:
         arrays = {f"estimator/{name}": array for name, array in arrays.items()}
         arrays["points"] = np.array([point.numbers() for point in self._points])
         arrays["seconds"] = self.seconds
+        arrays.update({f"rest/{name}": array for name, array in self._rest.items()})
         for j, weights in enumerate(self._weights):
             arrays.update({f"{j}/{name}": weights[name] for name in sorted(weights)})
         write_arrays(path, "regularization path", header, arrays)
@@ -556,6 +566,10 @@ def _from_file(header, arrays):
         for name, array in of_point.items():
             if array.dtype.kind != "f" or array.shape != getattr(model, name).shape:
                 raise ValueError(f"{name} of breakpoint {j} does not fit the estimator")
+    rest = part("rest", arrays)
+    for name, array in rest.items():
+        if name not in names or array.shape != weights[0][name].shape or array.dtype.kind != "f":
+            raise ValueError(f"{name} at an infinite alpha does not fit the estimator")
     left_out = {
         *model.get_params(deep=False), *_OF_ALPHA, *names, "_packed", "_packed_edges"}
     eps, at_rest = header["eps"], header["at_rest"]
@@ -571,7 +585,7 @@ def _from_file(header, arrays):
     return RegularizationPath(
         clone(model), {key: value for key, value in vars(model).items() if key not in left_out},
         [Breakpoint.of_numbers(row) for row in numbers.tolist()], weights, seconds, eps=eps,
-        at_rest=at_rest, **{key: header[key] for key in (
+        at_rest=at_rest, rest=rest, **{key: header[key] for key in (
             "method", "complete", "certified", "policy")})
 
 

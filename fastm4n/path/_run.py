@@ -22,11 +22,14 @@ from fastm4n.base.checks import (
 )
 from fastm4n.base.threads import n_threads
 from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.outputs import SimplexOutputs
+from fastm4n.solvers.base import Options
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.certificates import certify as certificate_of
 from fastm4n.solvers.choice import as_solver
+from fastm4n.solvers.free_path import FreePathFollower
 from fastm4n.solvers.monitor import IDLE, fingerprint, tqdm_bar
 from fastm4n.solvers.path import PathFollower
 from fastm4n.tasks.base import Memory
@@ -138,7 +141,21 @@ class Run:
             raise ValueError(
                 "the bounds of penalty must contain zero for a path, which scales weights down "
                 "as alpha grows.")
-        options = {**solver.options(), "n_jobs": n_threads(template.n_jobs)}
+        n_jobs = n_threads(template.n_jobs)
+        if problem.free_intercept is not None and type(problem.loss.outputs) is not SimplexOutputs:
+            raise ValueError(
+                f"fit_intercept='free' of {problem.taker} is not supported by paths. Use a number, "
+                "such as fit_intercept=10.")
+        if problem.free_intercept is not None:
+            options = Options(
+                alpha=1.0, tol=self.eps, scale=problem.scale(), max_iter=template.max_iter,
+                seed=template._seed(), n_jobs=n_jobs, verbose=0, callback=None,
+                solver=template.solver, keep_dual=True)
+            self.follower = FreePathFollower(
+                problem, options, self.eps, self.kappa, alphas=self.alphas,
+                alpha_max=self.alpha_max, alpha_min=self.alpha_min, warm_start=self.warm_start)
+            return X
+        options = {**solver.options(), "n_jobs": n_jobs}
         if self.method == "heuristic":
             options["accelerate"] = False  # stale gaps would be those of another objective
         engine = BlockCoordinateEngine(
@@ -158,10 +175,10 @@ class Run:
     def _check_estimator(self):
         """Refuse parameters of the estimator that paths do not support."""
         template = self.template
-        if isinstance(getattr(template, "fit_intercept", False), str):
+        if self.method == "heuristic" and isinstance(getattr(template, "fit_intercept", 0), str):
             raise ValueError(
-                "fit_intercept='free' is not supported by paths, whose bounds need a penalty on "
-                "every weight. Use a large number.")
+                "fit_intercept='free' is not for method='heuristic', which goes by gaps of single "
+                "examples. Use method='certified'.")
         if template._is_pure_l1():
             raise ValueError(
                 "l1_ratio=1 is not supported by paths, whose bounds need a quadratic term. Use "
@@ -279,8 +296,8 @@ class Run:
         with follower.stored_weights():
             weights = {
                 name: _copy(array, follower.rounded)
-                for name, array in self.problem.task.fitted(
-                    self.problem, engine.alpha, engine.mu).items() if not name.startswith("_")}
+                for name, array in follower.fitted(self.problem.task, self.problem).items()
+                if not name.startswith("_")}
         if self.checkpoint is not None:
             self.checkpoint.add(len(self.points), point, weights, seconds)
             self.checkpoint.write_state(len(self.points) + 1, follower.state)
@@ -306,7 +323,7 @@ class Run:
             method=self.method,
             complete=follower.complete and follower.converged, certified=self.certifies,
             at_rest=(follower.at_rest, follower.gap_at_rest(self.points[0])),
-            policy=follower.driver.schedule.name,
+            policy=follower.policy, rest=follower.rest(),
         )
 
 

@@ -1,5 +1,5 @@
 # cython: binding=False
-"""Passes over all blocks at one w, and Newton directions in w, for single labels and dense rows.
+"""Passes over all blocks at one w, and Newton directions in w, for single labels.
 
 For a centre m and sigma > 0 the loss of a block is smoothed to
 
@@ -40,10 +40,9 @@ cdef enum:
     PADDED = 8
 
 
-def is_plain_dense(LinearMap features):
-    """Whether rows are dense and all weights free, under ||w||^2 / 2 alone."""
-    return not (
-        features.is_sparse or features.penalised or features.has_offset or features.on != NULL)
+def is_plain(LinearMap features):
+    """Whether all weights are free, under ||w||^2 / 2 alone."""
+    return not (features.penalised or features.has_offset or features.on != NULL)
 
 
 cdef class SmoothedBlocks:
@@ -57,7 +56,7 @@ cdef class SmoothedBlocks:
     engine : BlockCoordinateEngine
         Max-margin over single labels, holding w(mu).
     features : LinearMap
-        Its feature map: one dense row a block, without a penalty.
+        Its feature map: one row a block, without a penalty.
     rows : ndarray of shape (n_blocks,)
         The row of each block.
 
@@ -259,16 +258,18 @@ cdef class SmoothedBlocks:
 
     def gathered(self):
         """Rows of the mixed blocks with the constant feature, padded."""
-        cdef Py_ssize_t i, f, start, d = self.features.n_features
+        cdef Py_ssize_t i, f, j, start, nnz, d = self.features.n_features
+        cdef const int* idx
         found = np.zeros((max(1, self.n_mixed), self.padded))
         cdef double[:, ::1] x = found
         cdef LinearMap features = self.features
         for i in range(self.n_mixed):
-            start = self.rows[self.mixed[i]] * d
-            for f in range(d):
+            features.row(self.rows[self.mixed[i]], &start, &nnz, &idx)
+            for j in range(nnz):
+                f = features.feature(start + j) if features.is_sparse else j
                 x[i, f] = (
-                    features.data64[start + f] if features.data64 != NULL
-                    else features.data32[start + f])
+                    features.data64[start + j] if features.data64 != NULL
+                    else features.data32[start + j])
             if self.depth > d:
                 x[i, d] = features.intercept
         return found

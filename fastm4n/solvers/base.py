@@ -30,6 +30,7 @@ class State(dict[str, Any]):
     - ``average/NAME``: weights other than w(mu), by the names of the feature map's state.
     - ``curvature``: the mean curvature of the blocks that goes with these weights. If
       ``is_proximal`` is true, it is the strength of the centre of proximal points.
+    - ``intercepts``: those without a penalty, if they are not among the weights.
     - ``surrogate/NAME``: arrays of the oracles, opaque to solvers.
 
     Checkpoints store an unfinished run in the same form, under names of the solver's
@@ -40,7 +41,7 @@ class State(dict[str, Any]):
     def of(
         cls, alpha: float, mu: FloatArray | None = None, *, concave: FloatArray | None = None,
         average: dict[str, FloatArray] | None = None, curvature: float = 0.0,
-        is_proximal: bool = False,
+        is_proximal: bool = False, intercepts: FloatArray | None = None,
     ) -> State:
         """The state with these entries, without those that are None."""
         state = cls(alpha=np.asarray(float(alpha)))
@@ -48,7 +49,7 @@ class State(dict[str, Any]):
             state.update(
                 flat("average", average), curvature=np.asarray(float(curvature)),
                 is_proximal=np.asarray(is_proximal))
-        given = {"mu": mu, "concave": concave}
+        given = {"mu": mu, "concave": concave, "intercepts": intercepts}
         state.update({name: array for name, array in given.items() if array is not None})
         return state
 

@@ -40,11 +40,9 @@ def _adapted(solver, problem, options):
     """The solver, inside of another one if the intercept or the penalty needs that."""
     if not isinstance(solver, BlockFrankWolfe):
         return solver
-    if problem.free_intercept is not None:
-        return FreeIntercept(solver)
-    if problem.modulus == 1.0 or small_modulus(problem, options) is None:
-        return solver
-    return ProximalPoints(solver)
+    if problem.modulus != 1.0 and small_modulus(problem, options) is not None:
+        return ProximalPoints(solver)
+    return solver if problem.free_intercept is None else FreeIntercept(solver)
 
 
 def choose(problem, options):

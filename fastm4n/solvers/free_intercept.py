@@ -23,6 +23,9 @@ from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
 from fastm4n.solvers.monitor import Monitor
 
+# what is smaller is rounding, which may leave no label with too little
+ROUNDED = np.finfo(float).eps
+
 
 def balancing(mean, pi):
     """The smallest theta, and q, with (1 - theta) mean + theta q = pi. q is None for theta = 0.
@@ -31,44 +34,79 @@ def balancing(mean, pi):
 
     Parameters
     ----------
-    mean, pi : ndarray of shape (n_labels,)
-        Points of the simplex, with pi > 0.
+    mean, pi : ndarray of shape (..., n_labels)
+        Points of simplices. Those with some pi = 0 are not balanced, and q = pi there.
     """
     r = pi - mean
-    r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
-    ratio = np.max(-r / pi, initial=0.0)
-    if ratio <= 0.0:
+    # rounding, without which some entry is positive where another is negative
+    r -= pi * r.sum(axis=-1, keepdims=True)
+    r = np.where((pi > 0.0).all(axis=-1, keepdims=True), r, 0.0)
+    ratio = np.max(np.divide(-r, pi, out=np.zeros(r.shape), where=pi > 0.0), initial=0.0)
+    if ratio <= ROUNDED:
         return 0.0, None
     q = np.maximum(pi + r / ratio, 0.0)
-    return ratio / (1.0 + ratio), q / q.sum()
+    return ratio / (1.0 + ratio), q / q.sum(axis=-1, keepdims=True)
 
 
-def balance(mu, truth, p):
-    """The balanced dual point (1 - theta) mu + theta q, for the smallest such theta.
+class Balance:
+    """Dual points at which intercepts without a penalty have no force.
 
-    Balanced means sum_b p_b mu_b = pi = sum_b p_b truth_b: the intercept has no
-    force on it. See `balancing`.
+    They satisfy sum_b p_b mu_b = pi = sum_b p_b phi(y_b) in the numbers of single labels.
 
     Parameters
     ----------
-    mu, truth : ndarray of shape (n_blocks, n_labels)
-        Points of the simplex. Every label occurs in truth.
-    p : ndarray of shape (n_blocks,)
-        Weights summing to one.
+    problem : Problem
+        Of single labels, or of sets of labels: an intercept for each label, or for each part.
 
-    Returns
-    -------
-    balanced : ndarray of shape (n_blocks, n_labels)
+    Attributes
+    ----------
+    is_free : ndarray of bool
+        The intercepts without a penalty: those of labels that occur, and are not in every set.
     """
-    theta, q = balancing(p @ mu, p @ truth)
-    return mu if q is None else (1.0 - theta) * mu + theta * q
+
+    def __init__(self, problem):
+        outputs, self.p = problem.loss.outputs, np.asarray(problem.weights)
+        layout, self.edges = outputs.layout, problem.common.get("edges_", ())
+        self.row = layout.stride
+        places = self.row * np.arange(layout.max_parts)[:, np.newaxis]
+        self.places = places + np.arange(layout.n_labels)
+        self.pi = (self.p @ outputs.truth().reshape(self.p.size, -1))[self.places]
+        occur = self.pi > 0.0
+        is_single = problem.features.constant_scores().size == layout.n_labels
+        self.is_free = occur[0] if is_single else occur.all(axis=1)
+
+    def point(self, mu):
+        """The balanced dual point (1 - theta) mu + theta q, for the smallest such theta.
+
+        q is one point for all blocks, of independent labels.
+
+        Returns
+        -------
+        balanced : ndarray
+        theta : float
+        """
+        mu = np.reshape(mu, (self.p.size, -1))
+        theta, q = balancing((self.p @ mu)[self.places], self.pi)
+        if q is None:
+            return mu.ravel(), theta
+        whole = np.zeros(mu.shape[1])
+        whole[self.places] = q
+        if len(self.edges):
+            behind = whole[self.places.shape[0] * self.row :].reshape(len(self.edges), -1)
+            tables = np.einsum("ei,ej->eij", q[self.edges[:, 0]], q[self.edges[:, 1]])
+            if behind.shape[1] == 2 * self.row:
+                behind.reshape(len(self.edges), 2, -1)[:, :, :2] = tables
+            else:  # both are on
+                behind[:, 0] = tables[:, 1, 1]
+        return ((1.0 - theta) * mu + theta * whole).ravel(), theta
 
 
 class FreeIntercept(Solver, register=False):
     """Proximal steps in the intercept around another solver, for an intercept without a penalty.
 
     The features have a constant feature of value ``problem.free_intercept``. Outputs are labels,
-    each of which occurs. The larger the value, the longer the proximal steps.
+    each of which occurs, or sets of labels. Intercepts of labels that are in no set or in every set
+    have no minimum, and keep the penalty. The larger the value, the longer the proximal steps.
 
     Parameters
     ----------
@@ -81,11 +119,6 @@ class FreeIntercept(Solver, register=False):
 
     def reason(self, problem):
         """As in `Solver`."""
-        if problem.modulus == 0.0:
-            return (
-                f"{problem.said('fit_intercept')} needs a quadratic term, got "
-                f"{problem.said('penalty')}. Use a large number for fit_intercept, or "
-                "l1_ratio=0.99.")
         return self.inner.refusal(self._penalised(problem))
 
     def cost(self, problem, options):
@@ -106,8 +139,11 @@ class FreeIntercept(Solver, register=False):
                 "instead, or fit without checkpoints.")
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
-        truth = surrogate.outputs.truth().reshape(weights.size, -1)
-        offset = np.zeros(truth.shape[1])
+        balance = Balance(problem)
+        is_free = balance.is_free
+        offset = np.zeros(is_free.size)
+        if start is not None and "intercepts" in start:
+            offset = np.array(start["intercepts"])
         penalised = self._penalised(problem)
         n_passes = n_calls = n_hits = 0
         slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
@@ -129,17 +165,23 @@ class FreeIntercept(Solver, register=False):
                 shift = features.constant_scores()
                 intercepts = offset + shift
                 penalty = 0.5 * features.modulus() * float(
-                    np.sum((shift / problem.free_intercept) ** 2))
-                primal = solution.certificate.primal - alpha * penalty
-                balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
+                    np.sum((shift[is_free] / problem.free_intercept) ** 2))
+                primal = solution.certificate.primal
+                if primal < np.inf:  # else its scores overflowed
+                    primal -= alpha * penalty
+                balanced, theta = balance.point(solution.mu)
+                concave = solution.certificate.concave
+                if concave is not None:  # h is concave, and not negative at q
+                    concave = (1.0 - theta) * concave
                 engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
                 state = features.state()
                 features.set_offset(np.zeros_like(offset))
-                found = certify_elsewhere(engine, balanced, n_jobs)
+                found = certify_elsewhere(engine, balanced, n_jobs, concave)
                 slack = max(slack, found.slack, solution.certificate.slack)
                 best_dual = max(best_dual, found.bound)
                 if primal <= best_primal:
-                    best_primal, best = primal, (solution.mu, intercepts, state)
+                    best_primal, best = primal, (
+                        solution.mu, solution.certificate.concave, intercepts, state)
                 certificate = Certificate(
                     best_primal, best_dual, checked_gap(best_primal, best_dual, slack),
                     solution.certificate.block_gaps
@@ -158,13 +200,15 @@ class FreeIntercept(Solver, register=False):
                 inner_tol = min(inner_tol, max(0.25 * certificate.gap, 0.25 * tol))
                 if solution.n_iter == 0:
                     inner_tol *= 0.25
-                offset = intercepts
+                offset = np.where(is_free, intercepts, 0.0)
         if best is None:
             raise KeyboardInterrupt
-        mu, intercepts, state = best
+        mu, concave, intercepts, state = best
         features.set_offset(np.zeros_like(offset))
         features.restore(state)
+        state = State.of(
+            alpha, mu, concave=concave, intercepts=np.where(is_free, intercepts, 0.0))
         return Solution(
-            State.of(alpha, mu), certificate, n_passes, monitor.arrays(),
+            state, certificate, n_passes, monitor.arrays(),
             converged=certificate.gap <= tol, interrupted=monitor.interrupted,
             intercepts=intercepts)

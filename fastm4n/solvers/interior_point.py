@@ -33,16 +33,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 from fastm4n.base.arrays import checked
 from fastm4n.base.checks import check_number
 from fastm4n.base.threads import one_blas_thread
 from fastm4n.features import LinearFeatures
+from fastm4n.features._rows import MADE_DENSE, dense_rows, may_be_dense
 from fastm4n.inference._permutation_games import PermutationGames
 from fastm4n.outputs import PermutationOutputs
-from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
+from fastm4n.solvers.base import PASSES, Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
 from fastm4n.solvers.certificates import (
@@ -100,7 +100,7 @@ LEAST_TOL, TINY = 3e-4, 2e-6
 class InteriorPoint(Solver):
     """An interior-point method for rankings under the max-min surrogate.
 
-    A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"``, dense X and
+    A `solver` of `LabelRanker` with ``surrogate="max_min"``, ``kernel="linear"`` and
     ``penalty="l2"``. ``solver="auto"`` takes it for more than a few items and examples. Each pass
     is a step of Newton's method on the weights and on the games of all examples at once, several
     games in each vector of the processor. About 10 to 30 passes reach the tolerance. A fit always
@@ -144,9 +144,12 @@ class InteriorPoint(Solver):
             return self.refused(
                 "is for surrogate='max_min' with exact oracles, got "
                 f"{said('surrogate', 'solver__oracle')}")
-        if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
+        if type(features) is not LinearFeatures:
+            return self.refused(f"needs kernel='linear', got {problem.features_in_words()}")
+        if not may_be_dense(features):
             return self.refused(
-                f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
+                f"makes sparse rows of X dense, at most {MADE_DENSE} numbers, got "
+                f"{features.n_blocks} different rows of {features.n_features}")
         if not features.has_plain_state():
             return self.refused(f"needs penalty='l2', got {said('penalty')}")
         counts = outputs.layout.counts()
@@ -181,7 +184,12 @@ class InteriorPoint(Solver):
         if outputs.mean_cost:
             unit /= counts[0]
         is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
-        return np.inf if is_ill else SHARE * block_work(problem)
+        if is_ill:
+            return np.inf
+        # rows are made dense
+        features = problem.features
+        more = features.visit_cost_of(features.n_features) - features.visit_cost
+        return SHARE * (block_work(problem) + PASSES * problem.weights.size * more)
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
@@ -241,7 +249,7 @@ class _Run:
         self.p, self.max_iter = np.asarray(weights), max_iter
         self.max_products, self.monitor = max_products, monitor
         table = np.column_stack([
-            np.asarray(X[rows], dtype=np.float64), np.full(len(rows), float(constant))])
+            dense_rows(X, rows), np.full(len(rows), float(constant))])
         self.cost = cost / unit
         self.at_zero = float(np.sum(self.p) * self.cost.mean() * M)
         products = FIRST * max(self.at_zero, 1.0)

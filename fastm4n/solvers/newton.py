@@ -1,4 +1,4 @@
-"""Newton and quasi-Newton steps for linear models of single labels over dense features.
+"""Newton and quasi-Newton steps for linear models of single labels.
 
 Steps of blocks use one example at a time. A column out of scale, or a mean far from
 zero, makes their problem as ill-conditioned as a tiny alpha does. Steps on the weights of all
@@ -36,6 +36,7 @@ from fastm4n.base.arrays import checked, flat, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import dearest_of
 from fastm4n.features import LinearFeatures
+from fastm4n.features._rows import MADE_DENSE, dense_rows
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.outputs._simplex import closed_form
 from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
@@ -58,6 +59,9 @@ AT_ONCE, LEAST_AT_ONCE = 1 << 14, 64
 GATHERED = 1 << 21
 # approximate numbers of rows times their scores in a chunk (2 MiB)
 SPREAD = 1 << 18
+# share of numbers that are not zero below which products with CSR are cheaper than those with dense
+# rows (benchmarks/scales.py)
+SPARSE = 0.2
 # rows with smaller second derivatives are left out (rounding)
 INTEGRAL = 1e-12
 
@@ -108,7 +112,6 @@ class LabelLosses:
     surrogate : LogLoss, MaxMarginLoss or MaxMinLoss
         With a `kind_of`.
     features : LinearFeatures
-        Over dense X.
     weights : ndarray of shape (n_blocks,)
         p_b.
     """
@@ -124,34 +127,40 @@ class LabelLosses:
             self.cost = np.ascontiguousarray(self.cost)
         self.levels = np.arange(self.k, dtype=np.float64)[:, np.newaxis]
         self.step = max(LEAST_AT_ONCE, AT_ONCE // self.k)
+        # rows of X with few values stay sparse in products of rows with weights
+        self.is_sparse = sparse.issparse(X) and X.nnz < SPARSE * X.shape[0] * self.d
         # copies of the rows in the order of the blocks where they are not many
         self.gathered = None
-        if self.n * self.d <= GATHERED:
-            self.gathered = self._rows(slice(None))
+        if self.n * self.d <= GATHERED and not self.is_sparse:
+            self.gathered = dense_rows(X, self.rows)
 
     def chunks(self):
-        """Ranges of blocks, with their rows in double precision."""
+        """Ranges of blocks, with their rows in double precision, which may be CSR."""
         for start in range(0, self.n, self.step):
-            stop = min(self.n, start + self.step)
+            some = slice(start, min(self.n, start + self.step))
             if self.gathered is not None:
-                yield start, stop, self.gathered[start:stop]
+                rows = self.gathered[some]
+            elif self.is_sparse:
+                rows = self.X[self.rows[some]].astype(np.float64, copy=False)
             else:
-                yield start, stop, self._rows(slice(start, stop))
-
-    def _rows(self, some):
-        return np.asarray(self.X[self.rows[some]], dtype=np.float64)
+                rows = dense_rows(self.X, self.rows[some])
+            yield start, some.stop, rows
 
     def _some(self, most_rows, at_once):
         """Rows, weights and labels of every so many blocks, of all by default, some at a time."""
         every = 1 if most_rows is None else -(-self.n // most_rows)
         for start in range(0, self.n, at_once * every):
             some = slice(start, start + at_once * every, every)
-            rows = self._rows(some) if self.gathered is None else self.gathered[some]
+            rows = self.gathered[some] if self.gathered is not None else (
+                dense_rows(self.X, self.rows[some]))
             yield rows, self.p[some], self.y[some]
 
     def scores(self, weights, rows):
         """One column for each row."""
-        scores = weights[:, : self.d] @ rows.T
+        if sparse.issparse(rows):
+            scores = np.ascontiguousarray((rows @ weights[:, : self.d].T).T)
+        else:
+            scores = weights[:, : self.d] @ rows.T
         scores += self.constant * weights[:, self.d :]
         return scores
 
@@ -187,8 +196,14 @@ class LabelLosses:
         for start, stop, rows in self.chunks():
             apart = np.repeat(point[:, np.newaxis], stop - start, axis=1)
             apart[self.y[start:stop], np.arange(stop - start)] -= 1.0
-            total += (apart * self.p[start:stop]) @ rows
+            total += self._pulled(apart * self.p[start:stop], rows)
         return total
+
+    def _pulled(self, coefficients, rows):
+        """Sums of rows, by the coefficients of each label."""
+        if sparse.issparse(rows):
+            return (rows.T @ coefficients.T).T
+        return coefficients @ rows
 
     def evaluate(self, weights, tau=1.0, mu=None):
         """Means over the blocks at weights.
@@ -223,7 +238,7 @@ class LabelLosses:
                 mu[start:stop] = point.T
             point[at] -= 1.0
             point *= p
-            gradient[:, : self.d] += point @ rows
+            gradient[:, : self.d] += self._pulled(point, rows)
             gradient[:, self.d] += point.sum(axis=1)
         gradient[:, self.d] *= self.constant
         if self.kind == "log":
@@ -364,7 +379,7 @@ LITTLE, MUCH = 0.5, 3.0
 
 
 class LabelNewton(Solver):
-    """Newton and quasi-Newton steps for linear models of single labels over dense features.
+    """Newton and quasi-Newton steps for linear models of single labels.
 
     A `solver` of `MulticlassClassifier` and `OrdinalClassifier` with ``kernel="linear"`` and
     ``penalty="l2"``. ``solver="auto"`` takes it when it is faster: under
@@ -377,7 +392,7 @@ class LabelNewton(Solver):
     Parameters
     ----------
     quasi_steps : int, default=80
-        Most quasi-Newton steps of "log", before Newton steps follow.
+        Most quasi-Newton steps of "log" before Newton steps, if there are at most 2,000 weights.
 
     Examples
     --------
@@ -411,15 +426,18 @@ class LabelNewton(Solver):
                 "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
                 "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
                 f"{said('surrogate', 'cost', 'solver__oracle')}")
-        if type(features) is not LinearFeatures or sparse.issparse(features.arguments()[0]):
-            return self.refused(
-                f"needs dense rows of X and kernel='linear', got {problem.features_in_words()}")
+        if type(features) is not LinearFeatures:
+            return self.refused(f"needs kernel='linear', got {problem.features_in_words()}")
         if not features.has_plain_state():
             return self.refused(f"needs penalty='l2', got {said('penalty')}")
         n_weights = features.n_labels * (features.n_features + 1)
         if n_weights > MOST_WEIGHTS and kind != "log":
             return self.refused(
                 f"is for at most {MOST_WEIGHTS} weights under {said('surrogate')}, got {n_weights}")
+        if sparse.issparse(features.X) and (features.n_features + 1) ** 2 > MADE_DENSE:
+            return self.refused(
+                f"is for at most {int(MADE_DENSE**0.5) - 1} columns of a sparse X, got "
+                f"{features.n_features}")
         if features.arguments()[2].max(initial=0.0) > LONGEST:
             return self.refused(
                 f"is for rows of X of length at most {LONGEST**0.5:g}", "scale the features")
@@ -453,6 +471,11 @@ class LabelNewton(Solver):
         if start is not None:
             # w of an earlier dual point, or what an earlier fit has left
             begin(surrogate, features, weights, alpha, start)
+            if "intercepts" in start:
+                state = features.state()
+                state["weights"][features.behind, : features.n_labels] = (
+                    start["intercepts"] / problem.free_intercept)
+                features.restore(state)
         losses = LabelLosses(surrogate, features, weights)
         k, shape = losses.k, features.state()["weights"].shape
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
@@ -708,7 +731,7 @@ class _Run:
 
     def quasi_newton(self):
         """A step of L-BFGS in the metric of second moments, and later of second derivatives."""
-        if self.number == self.quasi_steps:
+        if self.number == self.quasi_steps and self.at.weights.size <= MOST_WEIGHTS:
             return self.go_over()
         if self.multiplied is None:
             # the first approximation of the Hessian, of each label

@@ -254,6 +254,23 @@ class PathFollower:
         self._found = []
         return point
 
+    def _is_running(self):
+        """Whether a state was restored that was taken within a breakpoint."""
+        return self.driver.is_running
+
+    @property
+    def policy(self):
+        """Name of the last passes."""
+        return self.driver.schedule.name
+
+    def fitted(self, task, problem):
+        """The fitted arrays of the last breakpoint."""
+        return task.fitted(problem, self.engine.alpha, self.engine.mu)
+
+    def rest(self):
+        """The fitted arrays under an infinite alpha that are not zero."""
+        return {}
+
     def _next_of_grid(self):
         n = len(self.points)
         if n == self.alphas.size:
@@ -444,7 +461,7 @@ class PathFollower:
         last, tol = self.points[-1], self.kappa * self.eps
         # down to here the last weights are good enough by themselves
         sure = max(self.alpha_min, smallest_alpha(last, self.eps))
-        if self.driver.is_running:
+        if self._is_running():
             alpha, tol, sweep = self.engine.alpha, self._tol, False
         else:
             alpha = max(self.alpha_min, last.alpha * exp(-self.log_step))
@@ -471,7 +488,7 @@ class PathFollower:
             if alpha >= sure:
                 self.converged = False
                 return point
-            alpha = sqrt(alpha * sure) if alpha < SAFETY * sure else sure
+            alpha = sqrt(alpha) * sqrt(sure) if alpha < SAFETY * sure else sure
             tol, sweep = self.kappa * self.eps, self._move(alpha, point)
         self._adapt(last, point, gap, where)
         return point

@@ -10,7 +10,8 @@ Nesterov's momentum [1]_.  Under that term the weights of a dual point are w = s
 The engine runs as for any other penalty, with z shifted.
 
 Weights of t_j = 0 have Omega_j = w_j^2 / 2. Without it the dual would have a constraint for
-each of them that no point meets exactly.
+each of them that no point meets exactly. An intercept without a penalty is the exception: the
+centre's term is all that it has, and `balance` finds a dual point that meets its constraint.
 
 The dual of the problem itself requires |z_j(mu)| <= t_j for t_j > 0.  Mixing mu with the truth,
 s mu + (1 - s) phi(y), scales z by s, and as h_b is concave and >= 0 at phi(y_b)
@@ -37,6 +38,7 @@ from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.solvers.base import Solution, Solver, State, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import Driver, begin
 from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weights_restored
+from fastm4n.solvers.free_intercept import Balance
 from fastm4n.surrogates import LogLoss
 
 # largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
@@ -66,11 +68,13 @@ class Sparse:
     penalties : dict of str to Penalty
     modulus : float, default=0.0
         m. If it is zero, weights of threshold zero have 1.
+    is_free : ndarray of bool, default=None
+        The intercepts without a penalty: the last row of "weights".
     """
 
 
-    def __init__(self, penalties, modulus=0.0):
-        self.penalties, self.modulus = penalties, modulus
+    def __init__(self, penalties, modulus=0.0, is_free=None):
+        self.penalties, self.modulus, self.is_free = penalties, modulus, is_free
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
             np.isfinite(bound).any() for penalty in penalties.values()
@@ -84,14 +88,20 @@ class Sparse:
         """Omega(w), of pairs (z, w) by name."""
         total = 0.0
         for name, penalty in self.penalties.items():
-            for t, w in penalty.pieces(points[name][1]):
+            for m, t, w in self.pieces(name, points[name][1]):
                 total += float(np.sum(t * np.abs(w)))
-                total += 0.5 * float(np.sum(self.quadratic(t) * w * w))
+                total += 0.5 * float(np.sum(m * w * w))
         return total
 
-    def quadratic(self, t):
-        """m_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|."""
-        return np.where(t == 0.0, self.free_modulus, self.modulus)
+    def pieces(self, name, *arrays):
+        """m_j and t_j in Omega_j(w) = m_j / 2 w^2 + t_j |w|, and rows of the arrays, in pieces."""
+        pieces = list(self.penalties[name].pieces(*arrays))
+        for i, (t, *rows) in enumerate(pieces):
+            m = np.where(t == 0.0, self.free_modulus, self.modulus)
+            # intercepts are a piece by themselves, the last
+            if self.is_free is not None and name == "weights" and i == len(pieces) - 1:
+                m[:, : self.is_free.size][:, self.is_free] = 0.0
+            yield m, t, *rows
 
     def smooth(self, height, z, alpha, s):
         """The dual at phi(y) + s (mu - phi(y)), from below, for m > 0, and its slope in s."""
@@ -208,16 +218,16 @@ class Centre:
         The quadratic term of free weights counts as part of a.
         """
         for name, (raw, _) in self.engine.features.live().items():
-            for t, z, c in self.penalty.penalties[name].pieces(raw, self.centre[name]):
-                z += sign * (a - self.penalty.quadratic(t)) * c
+            for m, _, z, c in self.penalty.pieces(name, raw, self.centre[name]):
+                z += sign * (a - m) * c
 
     def z(self):
         """z(mu), in arrays that the next call changes."""
         out = self.room = self.room or {name: np.empty_like(c) for name, c in self.centre.items()}
         for name, (raw, _) in self.engine.features.live().items():
             out[name][...] = raw
-            for t, z, c in self.penalty.penalties[name].pieces(out[name], self.centre[name]):
-                z -= (self.a - self.penalty.quadratic(t)) * c
+            for m, _, z, c in self.penalty.pieces(name, out[name], self.centre[name]):
+                z -= (self.a - m) * c
         return out
 
     def move(self, a, restart=False):
@@ -232,13 +242,13 @@ class Centre:
         beyond = min(beyond, (1.0 - root) / (1.0 + root))
         for name, (raw, weights) in self.engine.features.live().items():
             arrays = raw, weights, self.centre[name], self.last[name]
-            for t, z, w, centre, last in self.penalty.penalties[name].pieces(*arrays):
-                z -= (self.a - self.penalty.quadratic(t)) * centre
+            for m, _, z, w, centre, last in self.penalty.pieces(name, *arrays):
+                z -= (self.a - m) * centre
                 np.subtract(w, last, out=centre)
                 centre *= beyond
                 centre += w
                 last[...] = w
-                z += (a - self.penalty.quadratic(t)) * centre
+                z += (a - m) * centre
         self.a = a
         self.engine.features.set_modulus(a)
 
@@ -300,7 +310,8 @@ class ProximalPoints(Solver, register=False):
             with_average=False)
         driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
             **of_inner, "sampling": "permutation", "accelerate": False})
-        return _Fit(driver, start, small_modulus(problem, options), monitor).run()
+        balance = None if problem.free_intercept is None else Balance(problem)
+        return _Fit(driver, start, small_modulus(problem, options), balance, monitor).run()
 
 
 # of the state of a fit
@@ -312,11 +323,13 @@ class _Fit:
 
     writes_as = "proximal_points"
 
-    def __init__(self, driver, start, modulus, monitor):
+    def __init__(self, driver, start, modulus, balance, monitor):
         engine, self.driver, self.monitor = driver.engine, driver, monitor
         self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.certifier.n_jobs
         features = engine.features
-        self.penalty = Sparse(features.penalties(), modulus)
+        self.balance = balance
+        self.penalty = Sparse(
+            features.penalties(), modulus, None if balance is None else balance.is_free)
         shapes = {name: array.shape for name, array in features.state().items()}
         average = None
         if start is not None and start.average is not None and start["is_proximal"]:
@@ -366,7 +379,11 @@ class _Fit:
             return False
         value = penalty.value(engine.features.live())
         primal = float(np.sum(weights * found.block_losses)) + engine.alpha * value
-        dual, _ = penalty.dual(found.height, self.points.z(), engine.alpha)
+        if self.balance is None:
+            height, z = found.height, self.points.z()
+        else:
+            height, z = self.balanced(found.concave)
+        dual, _ = penalty.dual(height, z, engine.alpha)
         # phi(y) itself has a dual value of zero
         self.dual, self.concave = max(self.dual, dual), found.concave
         if primal < self.primal:
@@ -380,6 +397,17 @@ class _Fit:
         rose, self.last = primal > self.last, primal
         self.primals.append((self.n_passes, self.primal))
         return rose
+
+    def balanced(self, concave):
+        """sum_b p_b h_b, and z, of a dual point at which no free intercept has a force."""
+        engine = self.engine
+        mu, theta = self.balance.point(engine.mu)
+        with weights_restored(engine.features):
+            engine.rebuild_weights(mu)
+            # h is concave, and not negative at what is mixed in
+            found = certify(engine, mu, self.n_jobs, concave=(1.0 - theta) * concave)
+            return found.height, {
+                name: np.array(z) for name, (z, _) in engine.features.live().items()}
 
     def certificate(self):
         return Certificate(

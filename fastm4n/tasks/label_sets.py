@@ -435,6 +435,10 @@ class LabelSetTask(VectorTask):
         X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)
         cost = cost_matrix(self.cost, 2, "values, 0 and 1")
         constraints = self.constraint_factors(Y.shape[1])
+        if constraints is not None and self._has_free_intercept():
+            raise ValueError(
+                "fit_intercept='free' does not support constraints: use a number, such as "
+                "fit_intercept=10.")
         check_sets(Y, kept, constraints)
         counts = None if census is None else census.sums["pairs"]
         edges = label_edges(self.graph, Y[kept], weights, counts)

@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from fastm4n.features._linear import LinearFeatures
+from fastm4n.features._rows import may_be_dense
 from fastm4n.outputs._simplex import SimplexOutputs
-from fastm4n.solvers._semismooth import is_plain_dense
+from fastm4n.solvers._semismooth import is_plain
 from fastm4n.solvers.base import packed, unpack
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling, Step
 from fastm4n.solvers.blocks.momentum import best_kappa, cost_of_vectors, whole_kappa
@@ -274,7 +275,7 @@ def newton_pays(engine):
     if not (
         type(engine) is BlockCoordinateEngine and type(surrogate) is MaxMarginLoss
         and type(surrogate.outputs) is SimplexOutputs and type(features) is LinearFeatures
-        and is_plain_dense(features)
+        and is_plain(features) and may_be_dense(features)
     ):
         return False
     if features.arguments()[2].max(initial=0.0) > LONGEST:
