@@ -65,10 +65,7 @@ class Steps:
         self.sample_weight = None if weights is None else np.asarray(weights)
 
     def fit_before(self, X, y, part):
-        """The steps before the last, fitted to a part, and what this leaves to the last one.
-
-        The latter are X, y and weights of the part.
-        """
+        """The steps before the last, fitted to a part, and X, y and weights for the last one."""
         params, weights = self.before_params, self.sample_weight
         if part is not None:
             params = rows_of_each(params, X, part)

@@ -650,8 +650,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     path_ : RegularizationPath
-        Path of all data, within `eps`. For a pipeline that of its last step, whose X is what the
-        other steps of `best_estimator_` return.
+        Path of all data, within `eps`. Of a pipeline it is the path of the last step, for X as
+        transformed by the other steps.
     alphas_ : ndarray of shape (n_alphas,)
         Breakpoints of all paths, decreasing.
     scores_ : ndarray of shape (n_alphas, n_folds)
@@ -663,8 +663,8 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         The alpha with the best mean score, the largest of equal ones.
     alpha_1se_ : float
         The largest alpha whose mean score is at most one standard error below the best. The
-        standard error is that of the scores at `alpha_`: their standard deviation, with one degree
-        of freedom less than folds, divided by the root of the number of folds.
+        standard error belongs to the best mean score: the standard deviation of its scores (with
+        ``ddof=1``) divided by the root of the number of folds.
     best_score_ : float
         Mean score at `alpha_`.
     best_estimator_ : estimator or Pipeline
