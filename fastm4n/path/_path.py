@@ -592,13 +592,6 @@ def _coef(fitted):
     return fitted["coef_" if "coef_" in fitted else "dual_coef_"]
 
 
-def _accepts_weights(scorer, estimator):
-    """Whether a scorer takes sample_weight, by the signature of what it calls."""
-    called = getattr(scorer, "_score_func", estimator.score if hasattr(scorer, "_estimator")
-                     else scorer)
-    return "sample_weight" in signature(called).parameters
-
-
 def _of_best(name: str) -> Any:
     """The method of that name of `best_estimator_`, if the estimator has it."""
     def has(search):
@@ -868,19 +861,23 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
             raise TypeError(
                 f"fit has no parameter {unknown[0]!r} without "
                 "sklearn.set_config(enable_metadata_routing=True).")
-        weights = {name: value for name, value in given.items() if name == "sample_weight"}
-        scored = weights
-        if weights and not _accepts_weights(scorer, self.estimator):
-            scored = {}
-            warnings.warn(
-                f"scoring={self.scoring!r:.80} takes no sample_weight: the paths are weighted, and "
-                "their scores are not.", stacklevel=3)
-        fit = weights
-        if weights and isinstance(self.estimator, Pipeline):
-            fit = {f"{self.estimator.steps[-1][0]}__sample_weight": sample_weight
-                   for sample_weight in weights.values()}
+        fitted, scored = {}, {}
+        if "sample_weight" in given:
+            name = "sample_weight"
+            if isinstance(self.estimator, Pipeline):
+                name = f"{self.estimator.steps[-1][0]}__sample_weight"
+            fitted = {name: given["sample_weight"]}
+            # of scikit-learn's scorers what they call
+            called = self.estimator.score if self.scoring is None else getattr(
+                scorer, "_score_func", scorer)
+            if "sample_weight" in signature(called).parameters:
+                scored = {"sample_weight": given["sample_weight"]}
+            else:
+                warnings.warn(
+                    f"scoring={self.scoring!r:.80} takes no sample_weight: the paths are weighted, "
+                    "and their scores are not.", stacklevel=3)
         return Bunch(
-            estimator=Bunch(fit=fit), scorer=Bunch(score=scored),
+            estimator=Bunch(fit=fitted), scorer=Bunch(score=scored),
             splitter=Bunch(split={"groups": given.get("groups")}))
 
     def get_metadata_routing(self) -> MetadataRouter:
