@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from fastm4n import OrdinalClassifier, RegularizationPathCV, regularization_path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "regularization_path.md"
+EPS = 0.1
 SETS = ("wisconsin", "stocks", "machine", "abalone", "auto")
 HEAD = (
     "| set | surrogate | first end | best alpha | score | CPU s | last end | best alpha | score "
@@ -29,7 +30,7 @@ def searched(estimator, X, y, **options):
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        search = RegularizationPathCV(estimator, **options).fit(X, y)
+        search = RegularizationPathCV(estimator, eps=EPS, **options).fit(X, y)
     return search, time.process_time() - start
 
 
@@ -40,7 +41,7 @@ def main():
         X = StandardScaler().fit_transform(X)
         for surrogate in ("max_min", "max_margin", "log"):
             estimator = OrdinalClassifier(surrogate, random_state=0)
-            end = regularization_path(estimator, X, y).alphas[-1]
+            end = regularization_path(estimator, X, y, eps=EPS).alphas[-1]
             cells = [name, surrogate]
             for options in ({"alpha_min": end}, {}):
                 search, seconds = searched(estimator, X, y, **options)

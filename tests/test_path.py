@@ -1149,7 +1149,13 @@ def test_cross_validation():
         assert_array_equal(
             search.scores_[:, j],
             [path.estimator(alpha).score(X[test], y[test]) for alpha in search.alphas_])
-    assert_array_equal(search.predict(X), search.path_.predict(X, search.alpha_))
+    # the best is fitted anew, to the estimator's own tol
+    best = clone(estimator).set_params(alpha=search.alpha_).fit(X, y)
+    assert_array_equal(search.best_estimator_.coef_, best.coef_)
+    assert_array_equal(search.predict(X), best.predict(X))
+    assert search.best_estimator_.relative_gap_ <= estimator.tol
+    assert search.best_estimator_.alpha_ == search.alpha_
+    assert search.best_estimator_.history_["gap"].size and search.best_estimator_.n_iter_ > 0
     assert search.score(X, y) == search.best_estimator_.score(X, y) > 0.9
     assert_array_equal(search.classes_, [0, 1, 2])
     assert search.decision_function(X).shape == (150, 3)

@@ -157,7 +157,8 @@ def test_parts_with_repeats_and_masks(name, threads):
     numbers = RegularizationPathCV(
         estimator, cv=[(np.flatnonzero(kept)[::-1], np.flatnonzero(left))], n_jobs=2).fit(X, y)
     same(masks, numbers)
-    twice = RegularizationPathCV(estimator, cv=[(np.repeat(every, 1 + kept), every)]).fit(X, y)
+    twice = RegularizationPathCV(
+        estimator, eps=0.1, cv=[(np.repeat(every, 1 + kept), every)]).fit(X, y)
     weighted = regularization_path(estimator, X, y, sample_weight=1.0 + kept)
     # the search may have gone on below
     both = twice.alphas_ >= weighted.alphas[-1]
@@ -182,9 +183,10 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
     X, y = faint()
     estimator = MulticlassClassifier("log", random_state=0)
     first = regularization_path(estimator, X, y)
-    given = RegularizationPathCV(estimator, cv=3, alpha_min=first.alphas[-1]).fit(X, y)
+    given = RegularizationPathCV(
+        estimator, eps=0.1, cv=3, alpha_min=first.alphas[-1]).fit(X, y)
     assert given.is_at_end_ and given.path_.alphas[-1] == first.alphas[-1]
-    search = RegularizationPathCV(estimator, cv=3).fit(X, y)
+    search = RegularizationPathCV(estimator, eps=0.1, cv=3).fit(X, y)
     assert search.path_.alphas[-1] < 0.2 * first.alphas[-1]
     assert search.alpha_ < given.alpha_ and search.best_score_ > given.best_score_
     # what was there stays, and the whole is a path
@@ -193,11 +195,11 @@ def test_paths_go_on_where_the_best_is_at_their_end(threads, monkeypatch):
     assert (path.relative_gaps <= 0.1).all()
     between = np.sqrt(path.alphas[1:] * path.alphas[:-1])
     assert all(path.relative_gap(alpha) <= 0.1 for alpha in between)
-    same(search, RegularizationPathCV(estimator, cv=3, n_jobs=3).fit(X, y))
+    same(search, RegularizationPathCV(estimator, eps=0.1, cv=3, n_jobs=3).fit(X, y))
     # a search that may not go on says so
     monkeypatch.setattr(_path, "MOST_DECADES", 0)
     with pytest.warns(UserWarning, match="at the end of the paths.*a smaller alpha_min=") as caught:
-        short = RegularizationPathCV(estimator, cv=3).fit(X, y)
+        short = RegularizationPathCV(estimator, eps=0.1, cv=3).fit(X, y)
     assert caught[0].filename == __file__ and short.is_at_end_
     # the order of a grid's ends is the caller's own
     with warnings.catch_warnings():
@@ -211,7 +213,7 @@ def test_an_end_that_is_given_is_gone_to_and_told_of():
     X, y = load_digits(return_X_y=True)
     X, y = X[:400] / 16, y[:400]
     estimator = MulticlassClassifier("log", random_state=0)
-    options = dict(cv=3, scoring="neg_log_loss")
+    options = dict(cv=3, scoring="neg_log_loss", eps=0.1)
     # where the loss would end the path
     end = regularization_path(estimator, X, y).alphas[-1]
     with pytest.warns(UserWarning, match="at the end of the paths.*a smaller alpha_min=.*eps="):
@@ -282,12 +284,13 @@ def test_one_matrix_for_all_folds(monkeypatch, threads):
     RegularizationPathCV(SequenceTagger(random_state=0), cv=4, n_jobs=2).fit(X, y)
     assert len(seen) == 5
     assert len({id(features.arguments()[0]) for features in seen}) == 1
-    # and the fitted estimators of a kernel have one, which is not the caller's
+    # and the estimators of a kernel's path have one, which is not the caller's
     X, y = vectors()
     search = RegularizationPathCV(
         MulticlassClassifier(kernel="rbf", random_state=0), cv=3, n_jobs=2).fit(X, y)
+    of_path = search.path_.estimator(search.alpha_)
+    assert not np.shares_memory(of_path.X_fit_, X) and not of_path.X_fit_.flags.writeable
     assert not np.shares_memory(search.best_estimator_.X_fit_, X)
-    assert not search.best_estimator_.X_fit_.flags.writeable
 
 
 def test_small_folds_stay_in_one_thread(monkeypatch):
@@ -306,10 +309,11 @@ def test_threads_in_threads(threads, monkeypatch):
 
     monkeypatch.setattr(_folds.Run, "follow", follow)
     RegularizationPathCV(
-        MulticlassClassifier(n_jobs=3, random_state=0), cv=3, n_jobs=2).fit(X, y)
+        MulticlassClassifier(n_jobs=3, random_state=0), cv=3, alpha_min=1e-3, n_jobs=2).fit(X, y)
     assert found == 4 * [(1, 1)]
     del found[:]
-    RegularizationPathCV(MulticlassClassifier(n_jobs=3, random_state=0), cv=3).fit(X, y)
+    RegularizationPathCV(
+        MulticlassClassifier(n_jobs=3, random_state=0), cv=3, alpha_min=1e-3).fit(X, y)
     assert [threads for _, threads in found] == 4 * [3]
 
 

@@ -17,6 +17,7 @@ import pytest  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from numpy.testing import assert_allclose, assert_array_equal  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
+from sklearn.decomposition import PCA  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.naive_bayes import GaussianNB  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
@@ -697,6 +698,21 @@ def test_cross_validation_of_one_split_has_no_error():
     display = drawn(RegularizationPathDisplay.from_estimator(search))
     vertices = display.score_band_.get_paths()[0].vertices
     assert set(vertices[:, 1]) == set(search.mean_score_)
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_cross_validation_with_a_pipeline(around):
+    model, options = MulticlassClassifier("log", random_state=0), {"cv": 3, "eps": 0.1}
+    steps = StandardScaler(), PCA(3)
+    if around:
+        search = RegularizationPathCV(make_pipeline(*steps, model), **options).fit(X, Y)
+        path, before = search.path_, search.best_estimator_[:-1]
+    else:
+        search = make_pipeline(*steps, RegularizationPathCV(model, **options)).fit(X, Y)
+        path, before = search[-1].path_, search[:-1]
+    display = drawn(RegularizationPathDisplay.from_estimator(search, X, Y))
+    assert_array_equal(
+        display.score_lines_["given data"].get_ydata()[:-1], path.score(before.transform(X), Y))
 
 
 def test_cross_validation_must_be_one_that_is_fitted(fits):

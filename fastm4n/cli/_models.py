@@ -135,12 +135,18 @@ def vectorizer(model):
 
 def transformed(before, data, X=None):
     """Fit the steps before an estimator, and transform all examples, or the examples X."""
+    X = data.X if X is None else X
+    check_scale(before, data, X)
+    return before.fit_transform(X)
+
+
+def check_scale(before, data, X):
+    """Refuse columns that steps before an estimator cannot scale."""
     import numpy as np
     from scipy import sparse
     from sklearn.preprocessing import StandardScaler
 
-    X = data.X if X is None else X
-    if isinstance(before[0], StandardScaler):
+    if before is not None and isinstance(before[0], StandardScaler):
         largest = abs(getattr(X, "values", X)).max(axis=0)  # of sequences all rows
         largest = np.ravel(largest.toarray() if sparse.issparse(largest) else largest)
         wrong = np.flatnonzero(largest > LARGEST)
@@ -150,7 +156,6 @@ def transformed(before, data, X=None):
             raise ValueError(
                 f"column {name} has values up to {largest[place]:.2g}, whose variance overflows: "
                 "divide the column by a constant, or leave it out.")
-    return before.fit_transform(X)
 
 
 def features(model, X):

@@ -36,6 +36,7 @@ examples:
 """
 
 import math
+import warnings
 
 from fastm4n.base._version import __version__
 from fastm4n.cli import _arguments, _data, _fit, _models, _plots, _scores, _summary
@@ -65,7 +66,7 @@ def add(parser):
     split.add_argument(
         "--cv", type=_arguments.count, metavar="K",
         help="cross-validate in K folds instead, each with its own path. Features are scaled, or "
-        "attributes collected, on all examples")
+        "attributes collected, in each fold")
     split.add_argument(
         "--one-standard-error", action="store_true",
         help="with --cv take the largest alpha whose mean loss is within one standard error of the "
@@ -282,14 +283,18 @@ def _cross_validated(args, report, data):
             "needs one", 2)
     model, before, estimator, loss_name = _planned(args, report, data, f"{args.cv} folds")
     try:
-        X = data.X if before is None else _models.transformed(before, data)
-        search = RegularizationPathCV(
-            estimator, cv=_splitter(args, data), scoring=_scorer(),
-            one_standard_error=args.one_standard_error, n_jobs=args.jobs,
-            verbose=shown_progress(args), **_options(args)).fit(X, data.y)
+        _models.check_scale(before, data, data.X)
+        with warnings.catch_warnings():
+            # `_tell` says it
+            warnings.filterwarnings("ignore", ".*is at the end of the paths", UserWarning)
+            search = RegularizationPathCV(
+                model, cv=_splitter(args, data), scoring=_scorer(),
+                one_standard_error=args.one_standard_error, n_jobs=args.jobs,
+                verbose=shown_progress(args), **_options(args)).fit(data.X, data.y)
     except ValueError as error:
         raise CommandError(f"{data.name}: {error}") from error
-    found = _Found(data, model, search.path_, loss_name=loss_name, n_train=data.n_examples)
+    found = _Found(
+        data, search.best_estimator_, search.path_, loss_name=loss_name, n_train=data.n_examples)
     found.search = search
     errors = search.scores_.std(axis=1, ddof=1) / search.n_splits_**0.5
     found.points = [
@@ -310,9 +315,10 @@ def _scorer():
 
     def score(estimator, X, y):
         nonlocal last, made
+        _, fitted = _models.split(estimator)
         if X is not last:
             last, made = X, _models.features(estimator, X)
-        return -_scores.loss(estimator, made, y)
+        return -_scores.loss(fitted, made, y)
 
     return score
 
@@ -375,6 +381,8 @@ def _write(args, found, plot):
     before, _ = _models.split(found.model)
 
     def save_model():
+        if found.search is not None:
+            return _fit.save(found.model, found.data, args.model)
         fitted = found.path.estimator(found.best["alpha"])
         if before is not None:
             found.model.steps[-1] = (found.model.steps[-1][0], fitted)

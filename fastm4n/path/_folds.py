@@ -6,8 +6,13 @@ from contextlib import closing
 
 import numpy as np
 from joblib import parallel_config
+from sklearn import get_config
 from sklearn.base import clone
-from sklearn.utils.validation import _num_samples
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metadata_routing import get_routing_for_object, process_routing
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params, _num_samples
 
 from fastm4n.base.threads import n_threads
 from fastm4n.path._run import Run
@@ -21,16 +26,84 @@ class _Stopped(Exception):
     """Another path has failed, or was interrupted."""
 
 
+def rows_of_each(params, X, rows):
+    """Parameters with the rows of those that have as many as X."""
+    return _check_method_params(X, params, indices=rows)
+
+
+class Steps:
+    """An estimator with parameters of its `fit`, or the steps of a pipeline with theirs.
+
+    Attributes
+    ----------
+    last : estimator
+        The one that has paths.
+    before : Pipeline or None
+        The steps before it.
+    sample_weight : ndarray or None
+        Weights of the examples for `last`.
+    """
+
+    def __init__(self, estimator, params):
+        self.whole, self.params = estimator, params
+        self.before, self.before_params, self.prefix = None, {}, ""
+        if not isinstance(estimator, Pipeline):
+            self.last, of_last = estimator, params
+        else:
+            name, self.last = estimator.steps[-1]
+            self.prefix = f"{name}__"
+            if len(estimator) > 1:
+                self.before = estimator[:-1]
+            if get_config()["enable_metadata_routing"]:
+                of_last = process_routing(estimator, "fit", **params)[name].fit
+                if self.before is not None:
+                    consumed = get_routing_for_object(self.before).consumes("fit_transform", params)
+                    self.before_params = {name: params[name] for name in consumed}
+            else:
+                of_last = {key.removeprefix(self.prefix): params[key] for key in params}
+        weights = of_last.get("sample_weight")
+        self.sample_weight = None if weights is None else np.asarray(weights)
+
+    def fit_before(self, X, y, part):
+        """The steps before the last, fitted to a part, and X, y and weights for the last one."""
+        params, weights = self.before_params, self.sample_weight
+        if part is not None:
+            params = rows_of_each(params, X, part)
+            if weights is not None:
+                weights = weights[part]
+            X, y = _safe_split(self.whole, X, y, part)
+        before = clone(self.before)
+        return before, (before.fit_transform(X, y, **params), y, weights)
+
+    def held_out(self, X, y, train, test):
+        """X and y of the examples `test`."""
+        if self.before is None:
+            # of kernel values all columns: the examples held out have coefficients of zero
+            return _safe_indexing(X, test), _safe_indexing(y, test)
+        return _safe_split(self.whole, X, y, test, train)
+
+    def joined(self, before, model):
+        """A fitted pipeline."""
+        return Pipeline([*before.steps, (self.prefix[:-2], model)])
+
+    def fitted(self, alpha, X, y):
+        """The whole with this alpha, fitted."""
+        model = clone(self.whole).set_params(**{f"{self.prefix}alpha": alpha})
+        return model.fit(X, y, **self.params)
+
+
 class PathsOfParts:
     """Paths of parts of one data set, which may later go on below their ends.
 
     The paths come in the order of the parts and do not depend on n_jobs. X is checked and
-    converted once. A part gives all other examples a weight of zero, and takes no copy of X.
+    converted once. A part gives all other examples a weight of zero, and takes no copy of X. Only
+    if there are steps before the last one, each part has an X that they have transformed.
 
     Parameters
     ----------
-    make_path, estimator, X, y, sample_weight, **options
+    make_path, X, y, **options
         As in `Run` and its `prepare`.
+    steps : Steps
     parts : list of ndarray or None
         Numbers of examples, or a mask. The first is None, for all of them.
     n_jobs : int or None
@@ -43,12 +116,13 @@ class PathsOfParts:
     """
 
     def __init__(
-        self, make_path, estimator, X, y, sample_weight, parts, n_jobs, verbose, *, keeps,
-        **options,
+        self, make_path, steps, X, y, parts, n_jobs, verbose, *, keeps, **options,
     ):
         self.n_jobs = min(n_threads(n_jobs), len(parts))
+        # of each part the fitted steps before the last one, or None
+        self.before = []
         self.runs = _prepared(
-            make_path, estimator, X, y, sample_weight, parts, self.n_jobs, verbose, options)
+            make_path, steps, X, y, parts, self.n_jobs, verbose, self.before, options)
         self.kept = [] if keeps else None
 
     def followed(self):
@@ -74,26 +148,31 @@ class PathsOfParts:
         return _one_by_one(runs) if self.n_jobs == 1 else _in_threads(runs, self.n_jobs)
 
 
-def _prepared(make_path, estimator, X, y, sample_weight, parts, n_jobs, verbose, options):
+def _prepared(make_path, steps, X, y, parts, n_jobs, verbose, befores, options):
     """Yield a `Run` of each part, prepared in the calling thread.
 
     Checks of data and of parameters may warn, which is not safe in several threads.
     """
-    shared, noted, n = None, {}, _num_samples(X)
-    weights = None if sample_weight is None else np.asarray(sample_weight)
+    shared, noted, n, weights = None, {}, _num_samples(X), steps.sample_weight
     for k, part in enumerate(parts):
-        run = Run(make_path, estimator, verbose=0 if part is not None else verbose, **options)
+        run = Run(make_path, steps.last, verbose=0 if part is not None else verbose, **options)
         with _alone(n_jobs > 1):
-            if shared is None:
-                template = clone(estimator)
+            if k == 0:
+                template = clone(steps.last)
                 template._check_parameters()
-                shared, noted = template._task_class(template).shared(X)
+                if steps.before is None:
+                    shared, noted = template._task_class(template).shared(X)
             try:
-                run.prepare(shared, y, _weights_of(part, weights, n), None)
+                if steps.before is None:
+                    before, data = None, (shared, y, _weights_of(part, weights, n))
+                else:
+                    before, data = steps.fit_before(X, y, part)
+                run.prepare(*data, None)
             except ValueError as error:
                 if part is None:
                     raise
                 raise ValueError(f"Training part of fold {k - 1}: {error}") from error
+        befores.append(before)
         run.noted = noted
         yield run
         del run

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import warnings
 from contextlib import closing
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import get_scorer
+from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
+from sklearn.pipeline import Pipeline
+from sklearn.utils import Bunch, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,11 +27,12 @@ from fastm4n.base.arrays import part
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.path._checkpoint import Checkpoint
-from fastm4n.path._folds import PathsOfParts
+from fastm4n.path._folds import PathsOfParts, Steps, rows_of_each
 from fastm4n.path._run import KAPPA, Run
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.monitor import HISTORY_KEYS
 from fastm4n.solvers.path import N_NUMBERS, Breakpoint, smallest_alpha
+from fastm4n.surrogates import surrogate_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +50,8 @@ _OF_ALPHA = (
 # how often RegularizationPathCV lowers the default end of paths to a tenth
 # (benchmarks/path_ends.py)
 MOST_DECADES = 3
+# means of scores that differ by less are equal, up to rounding
+ROUNDED = 1e-12
 
 
 def regularization_path(
@@ -444,14 +451,20 @@ class RegularizationPath:
         scores : ndarray of shape (n_alphas,)
         """
         alphas = self.alphas if alphas is None else np.atleast_1d(alphas)
-        return self._scores(X, y, alphas, scoring, {}, options)
+        if not callable(scoring):
+            X = self._features(X)  # once for all
+        return self._scores(
+            X, y, alphas, check_scoring(self._template, scoring=scoring), {}, options)
 
-    def _scores(self, X, y, alphas, scoring, known, options):
+    def _features(self, X):
+        """Features of attributes, if the estimators make them, otherwise X."""
+        if self._common.get("vectorizer_") is None:
+            return X
+        return self.estimator(self.alphas[0])._fitted_task().features_of(X)
+
+    def _scores(self, X, y, alphas, scorer, known, options):
         """Scores at these alphas. `known` keeps one score for alphas with the same weights."""
-        scorer, blank = _scorer(scoring), clone(self._template)
-        if not callable(scoring) and self._common.get("vectorizer_") is not None:
-            X = self.estimator(float(alphas[0]))._fitted_task().features_of(X)  # once for all
-        scores = []
+        blank, scores = clone(self._template), []
         for alpha in alphas.tolist():
             piece = self._piece(alpha)
             if piece not in known:
@@ -593,13 +606,6 @@ def _coef(fitted):
     return fitted["coef_" if "coef_" in fitted else "dual_coef_"]
 
 
-def _scorer(scoring):
-    """scorer(estimator, X, y, **options)."""
-    if scoring is None:
-        return lambda estimator, X, y, **options: estimator.score(X, y, **options)
-    return get_scorer(scoring) if isinstance(scoring, str) else scoring
-
-
 def _of_best(name: str) -> Any:
     """The method of that name of `best_estimator_`, if the estimator has it."""
     def has(search):
@@ -618,17 +624,21 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     """The alpha with the best cross-validated score, from one path for each fold.
 
     The path of each fold has weights for every alpha. The folds are therefore compared at the same
-    alphas, the breakpoints of all paths, though each path chose its own breakpoints.
+    alphas, the breakpoints of all paths, though each path chose its own breakpoints. The estimator
+    is then fitted to all data at the best alpha.
 
     Parameters
     ----------
-    estimator : estimator
-        An unfitted estimator of fastm4n.
-    eps, kappa, alpha_min, alpha_max, method, alphas
+    estimator : estimator or Pipeline
+        An unfitted estimator of fastm4n, or a pipeline that ends with one. The steps before it are
+        fitted to the training part of each fold.
+    eps : float, default=None
+        As in :func:`regularization_path`. The default depends on the estimator's surrogate. For
+        "log" it is 0.05 and `kappa` 0.2, so that breakpoints are within 0.01: log losses of
+        probabilities need that. For a grid under "log" it is 0.01, and otherwise 0.03.
+    kappa, alpha_min, alpha_max, method, alphas
         As in :func:`regularization_path`. If the best mean score is at the default end of the
-        paths, they go on to a tenth of that alpha, up to three times. Scores of probabilities rise
-        for longer than errors fall and need a smaller `eps`, as weights may lie anywhere within
-        that gap.
+        paths, they go on to a tenth of that alpha, up to three times.
     cv : int, splitter or iterable, default=None
         How to split the data, as in `sklearn.model_selection.GridSearchCV`. By default five folds,
         stratified for classifiers.
@@ -647,22 +657,25 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     path_ : RegularizationPath
-        Path of all data.
+        Path of all data, within `eps`. Of a pipeline it is the path of the last step, for X as
+        transformed by the other steps.
     alphas_ : ndarray of shape (n_alphas,)
         Breakpoints of all paths, decreasing.
     scores_ : ndarray of shape (n_alphas, n_folds)
         Scores of each fold's path on its held-out data.
     mean_score_, std_score_ : ndarray of shape (n_alphas,)
-        Mean and standard deviation over the folds.
+        Mean and standard deviation over the folds. Each fold counts the same, whatever its
+        weights.
     alpha_ : float
         The alpha with the best mean score, the largest of equal ones.
     alpha_1se_ : float
         The largest alpha whose mean score is at most one standard error below the best. The
-        standard error belongs to the best mean score.
+        standard error belongs to the best mean score: the standard deviation of its scores (with
+        ``ddof=1``) divided by the root of the number of folds.
     best_score_ : float
         Mean score at `alpha_`.
-    best_estimator_ : estimator
-        Estimator of `path_` at `alpha_`, or at `alpha_1se_`.
+    best_estimator_ : estimator or Pipeline
+        Fitted to all data at `alpha_`, or at `alpha_1se_`, to its own `tol`.
     is_at_end_ : bool
         Whether `alpha_` is at the end of the paths, and a smaller one may be better.
     n_splits_ : int
@@ -670,6 +683,14 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     See Also
     --------
     regularization_path : One path.
+
+    Notes
+    -----
+    With ``sklearn.set_config(enable_metadata_routing=True)``, `fit` sends `sample_weight`, `groups`
+    and other metadata to the estimator or the steps of a pipeline, to the splitter and to the
+    scorer that request them, as `GridSearchCV` does. Without it `sample_weight` goes to the
+    estimator, or the last step of a pipeline, and to scorers that take it, and `groups` to the
+    splitter.
 
     Examples
     --------
@@ -679,6 +700,15 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     >>> search = RegularizationPathCV(MulticlassClassifier(random_state=0), cv=3).fit(X, y)
     >>> bool(search.best_score_ > 0.9), bool(search.alpha_1se_ >= search.alpha_)
     (True, True)
+
+    Scaling within the folds:
+
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> model = make_pipeline(StandardScaler(), MulticlassClassifier("log", random_state=0))
+    >>> search = RegularizationPathCV(model, scoring="neg_log_loss").fit(X, y)
+    >>> search.predict_proba(X[:1]).shape
+    (1, 3)
     """
 
     path_: RegularizationPath
@@ -696,7 +726,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
     feature_names_in_: Array
 
     def __init__(
-        self, estimator: Any, *, eps: float = 0.1, kappa: float | None = None,
+        self, estimator: Any, *, eps: float | None = None, kappa: float | None = None,
         alpha_min: float | None = None, alpha_max: float | None = None, method: str = "certified",
         alphas: ArrayLike | None = None, cv: Any = None,
         scoring: str | Callable[..., Any] | None = None, one_standard_error: bool = False,
@@ -723,7 +753,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
 
     def fit(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | None = None, **params: Any,
     ) -> Self:
         """Compute the paths of all data and of all folds, and choose alpha.
 
@@ -732,9 +762,11 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         X, y : as in the estimator's `fit`
             Sequences as a list or as `Sequences`.
         sample_weight : array-like of shape (n_examples,), default=None
-            Weights of the examples, in paths and, without `scoring`, in scores.
+            Weights of the examples, in fits and in scores.
         groups : array-like of shape (n_examples,), default=None
             Groups, for splitters that keep them together.
+        **params : dict
+            Further metadata, if metadata routing is enabled.
 
         Returns
         -------
@@ -745,30 +777,38 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
         ConvergenceWarning
             As in `regularization_path`, for all data and then fold by fold.
         UserWarning
-            If the best alpha is at the end of the paths, except for a grid.
+            If the score still rises at an end of the paths, except for a grid, or if the scorer
+            takes no `sample_weight` and there is one.
         """
         check_flag("one_standard_error", self.one_standard_error)
-        splitter = check_cv(
-            5 if self.cv is None else self.cv, y, classifier=is_classifier(self.estimator))
-        splits = list(splitter.split(X, y, groups))
-        weights = None if sample_weight is None else np.asarray(sample_weight)
+        X, y = indexable(X, y)
+        scorer = self._scorer()
+        given = {"sample_weight": sample_weight, "groups": groups, **params}
+        routed = self._routed(
+            scorer, {name: value for name, value in given.items() if value is not None})
+        steps = Steps(self.estimator, routed.estimator.fit)
+        eps, kappa = self._precision(steps.last)
+        splitter = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
+        splits = list(splitter.split(X, y, **routed.splitter.split))
         chooses_end = self.alpha_min is None and self.method != "grid"
         computed = PathsOfParts(
-            RegularizationPath, self.estimator, X, y, sample_weight,
-            [None, *(train for train, _ in splits)], self.n_jobs, self.verbose, keeps=chooses_end,
-            eps=self.eps, kappa=self.kappa, alpha_min=self.alpha_min, alpha_max=self.alpha_max,
-            method=self.method, alphas=self.alphas)
-        known = [{} for _ in splits]
+            RegularizationPath, steps, X, y, [None, *(train for train, _ in splits)], self.n_jobs,
+            self.verbose, keeps=chooses_end, eps=eps, kappa=kappa, alpha_min=self.alpha_min,
+            alpha_max=self.alpha_max, method=self.method, alphas=self.alphas)
+        known, befores = [{} for _ in splits], computed.before
 
         def scores(path, k, alphas):
             """Scores of the path of fold k on its held-out data."""
-            test, options = splits[k][1], {}
-            if weights is not None and self.scoring is None:
-                options["sample_weight"] = weights[test]
-            # of kernel values all columns: the examples held out have coefficients of zero
-            return path._scores(
-                _safe_indexing(X, test), _safe_indexing(y, test), alphas, self.scoring, known[k],
-                options)
+            train, test = splits[k]
+            options = rows_of_each(routed.scorer.score, X, test)
+            model_scorer, (X_test, y_test) = scorer, steps.held_out(X, y, train, test)
+            before = befores[k + 1]
+            if not callable(self.scoring):  # it goes by X only to predict
+                X_test = path._features(X_test if before is None else before.transform(X_test))
+            elif before is not None:
+                def model_scorer(model, *args, **options):
+                    return scorer(steps.joined(before, model), *args, **options)
+            return path._scores(X_test, y_test, alphas, model_scorer, known[k], options)
 
         def take(followed):
             """Take and score the paths, and set the attributes of the comparison."""
@@ -786,7 +826,7 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
             self.scores_ = np.stack(
                 [scores(path, k, self.alphas_) for k, path in enumerate(folds)], axis=1)
             self.mean_score_ = self.scores_.mean(axis=1)
-            self.alpha_ = float(self.alphas_[np.argmax(self.mean_score_)])
+            self.alpha_ = float(self.alphas_[self._as_good_as_best(0.0)[0]])
             self.is_at_end_ = bool(self.alpha_ <= max(path.alphas[-1] for path in paths))
 
         take(computed.followed())
@@ -794,24 +834,110 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
             if not (self.is_at_end_ and computed.are_solved()):
                 break
             take(computed.extended(0.1))
-        if self.is_at_end_ and self.method != "grid":
-            warnings.warn(
-                f"the best alpha, {self.alpha_:.3g}, is at the end of the paths, and a smaller "
-                "one may be better. Pass a smaller alpha_min=, and a smaller eps= than "
-                f"{self.eps:g} for weights nearer to their optimum.", stacklevel=2)
+        del computed  # matrices, before there is another fit
+        self._warn_of_ends(eps)
         self.std_score_ = self.scores_.std(axis=1)
         self.n_splits_ = len(splits)
-        best = int(np.argmax(self.mean_score_))
+        best = int(np.flatnonzero(self.alphas_ == self.alpha_)[0])
         error = self.scores_[best].std(ddof=1) / np.sqrt(len(splits)) if len(splits) > 1 else 0.0
         self.best_score_ = float(self.mean_score_[best])
-        enough = np.flatnonzero(self.mean_score_ >= self.mean_score_[best] - error)
-        self.alpha_1se_ = float(self.alphas_[enough[0]])
-        self.best_estimator_ = self.path_.estimator(
-            self.alpha_1se_ if self.one_standard_error else self.alpha_)
+        self.alpha_1se_ = float(self.alphas_[self._as_good_as_best(error)[0]])
+        self.best_estimator_ = steps.fitted(
+            self.alpha_1se_ if self.one_standard_error else self.alpha_, X, y)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
         return self
+
+    def _precision(self, estimator):
+        """`eps` and `kappa`, or what they are by default (benchmarks/path_cv.py)."""
+        if self.eps is not None:
+            return self.eps, self.kappa
+        if surrogate_name(getattr(estimator, "surrogate", "")) != "log":
+            return 0.03, self.kappa
+        if self.method == "grid":
+            return 0.01, self.kappa
+        return 0.05, 0.2 if self.kappa is None else self.kappa
+
+    def _scorer(self):
+        if isinstance(self.scoring, (list, tuple, set, dict)):
+            raise ValueError(
+                f"scoring must be one scorer or None, got {self.scoring!r:.80}: alpha is chosen by "
+                "one score.")
+        return check_scoring(self.estimator, scoring=self.scoring)
+
+    def _routed(self, scorer, given):
+        """What of the metadata goes to `fit` of the estimator, to the splitter and the scorer."""
+        if get_config()["enable_metadata_routing"]:
+            return process_routing(self, "fit", **given)
+        unknown = sorted(given.keys() - {"sample_weight", "groups"})
+        if unknown:
+            raise TypeError(
+                f"fit has no parameter {unknown[0]!r} without "
+                "sklearn.set_config(enable_metadata_routing=True).")
+        fitted, scored = {}, {}
+        if "sample_weight" in given:
+            name = "sample_weight"
+            if isinstance(self.estimator, Pipeline):
+                name = f"{self.estimator.steps[-1][0]}__sample_weight"
+            fitted = {name: given["sample_weight"]}
+            # of scikit-learn's scorers what they call
+            called = self.estimator.score if self.scoring is None else getattr(
+                scorer, "_score_func", scorer)
+            if "sample_weight" in signature(called).parameters:
+                scored = {"sample_weight": given["sample_weight"]}
+            else:
+                warnings.warn(
+                    f"scoring={self.scoring!r:.80} takes no sample_weight: the paths are weighted, "
+                    "and their scores are not.", stacklevel=3)
+        return Bunch(
+            estimator=Bunch(fit=fitted), scorer=Bunch(score=scored),
+            splitter=Bunch(split={"groups": given.get("groups")}))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where `fit` sends its metadata: see scikit-learn's guide to metadata routing.
+
+        Returns
+        -------
+        routing : MetadataRouter
+        """
+        mapping = MethodMapping
+        return (
+            MetadataRouter(owner=self).add_self_request(self)
+            .add(estimator=self.estimator,
+                 method_mapping=mapping().add(caller="fit", callee="fit"))
+            .add(splitter=self.cv, method_mapping=mapping().add(caller="fit", callee="split"))
+            .add(scorer=self._scorer(), method_mapping=mapping()
+                 .add(caller="fit", callee="score").add(caller="score", callee="score")))
+
+    def _as_good_as_best(self, less):
+        """Places in `alphas_` whose mean score is at most `less` below the best."""
+        known = np.isfinite(self.mean_score_)
+        if not known.any():
+            fold = int(np.flatnonzero(~np.isfinite(self.scores_).all(axis=0))[0])
+            raise ValueError(
+                f"No alpha has a finite mean score: those of fold {fold} are "
+                f"{self.scores_[0, fold]}. Pass another scoring= or cv=.")
+        best = self.mean_score_[known].max()
+        least = best - less - ROUNDED * abs(best)
+        return np.flatnonzero(known & (self.mean_score_ >= least))
+
+    def _warn_of_ends(self, eps):
+        """Warn if scores still rise at an end of the paths. Those of a grid are the caller's."""
+        if self.method == "grid":
+            return
+        message, mean = None, self.mean_score_
+        if self.is_at_end_:
+            message = (
+                f"at the end of the paths. A smaller one may be better: pass a smaller alpha_min=, "
+                f"and eps= below {eps:g} for weights nearer to their optimum.")
+        elif self.alpha_ == self.alphas_[0] and len(mean) > 1 and not mean[1] == mean[0]:
+            message = "the largest of the paths. " + (
+                "Under it hardly anything is learned: X may not predict y."
+                if self.alpha_max is None else
+                "A larger one may be better: pass a larger alpha_max=.")
+        if message is not None:
+            warnings.warn(f"the best alpha, {self.alpha_:.3g}, is {message}", stacklevel=3)
 
     @property
     def classes_(self) -> Array:
@@ -828,7 +954,9 @@ class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
             Further arguments of the scorer.
         """
         check_is_fitted(self)
-        return _scorer(self.scoring)(self.best_estimator_, X, y, **options)
+        if get_config()["enable_metadata_routing"]:
+            options = process_routing(self, "score", **options).scorer.score
+        return self._scorer()(self.best_estimator_, X, y, **options)
 
     predict: Any = _of_best("predict")
     decision_function: Any = _of_best("decision_function")

@@ -82,7 +82,8 @@ class Run:
         if not isinstance(estimator, CertifiedEstimator):
             raise TypeError(
                 f"estimator must be one of fastm4n's estimators, got {type(estimator).__name__}. "
-                "Of a pipeline, pass the last step and the X that the others return.")
+                "Of a pipeline, pass the last step and the X that the others return, or use "
+                "RegularizationPathCV.")
         check_choice("method", method, KAPPA)
         check_relative_gap("eps", eps)
         if eps < ROUNDING:

@@ -25,6 +25,13 @@ def last_step(estimator):
     return estimator[-1] if isinstance(estimator, Pipeline) else estimator
 
 
+def as_last_step_takes(estimator, X):
+    """X transformed by the steps before the last one, if there are any."""
+    if isinstance(estimator, Pipeline) and len(estimator) > 1:
+        return estimator[:-1].transform(X)
+    return X
+
+
 def as_curves(given, names, noun):
     """A list of the curves in a list, a dict by name or a single one, and their names."""
     if isinstance(given, dict):

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting import _axes
-from fastm4n.plotting._axes import check_matplotlib, last_step, of_length
+from fastm4n.plotting._axes import as_last_step_takes, check_matplotlib, last_step, of_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -237,8 +237,8 @@ class RegularizationPathDisplay:
 
         Parameters
         ----------
-        estimator : RegularizationPathCV
-            A fitted search.
+        estimator : RegularizationPathCV or Pipeline
+            A fitted search, which may be the last step of a pipeline.
         X, y : default=None
             More data to score the path on, such as a test set.
         negate_score : bool, default=False
@@ -251,7 +251,7 @@ class RegularizationPathDisplay:
         display : RegularizationPathDisplay
         """
         check_matplotlib(f"{cls.__name__}.from_estimator")
-        estimator = last_step(estimator)
+        whole, estimator = estimator, last_step(estimator)
         check_is_fitted(estimator)
         if not hasattr(estimator, "path_"):
             raise TypeError(
@@ -262,6 +262,8 @@ class RegularizationPathDisplay:
         sign = -1 if negate_score else 1
         scores = above = None
         if X is not None:
+            for model in (whole, estimator.best_estimator_):
+                X = as_last_step_takes(model, X)
             given, top = _scores(path, X, y, scoring, data)
             scores, above = {"given data": sign * given}, {"given data": sign * top}
         if negate_score and isinstance(scoring, str):
