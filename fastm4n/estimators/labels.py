@@ -271,7 +271,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log", which learns no costs, and "map" for the margins, which do.
+        "log", which learns no costs, and "map" for surrogates that do.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -423,7 +423,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log", which learns no costs, and "map" for the margins, which do.
+        "log", which learns no costs, and "map" for surrogates that do.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
