@@ -249,6 +249,17 @@ def test_newton_steps_of_log():
     assert fits[0].n_iter_ < fits[1].n_iter_
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_objectives_that_differ_by_rounding(form):
+    """Columns that add up to the constant, and so small that alpha is below rounding."""
+    rng = np.random.default_rng(0)
+    group, y = rng.integers(3, size=300), rng.integers(3, size=300)
+    X = np.column_stack([np.eye(3)[group], 0.05 * rng.normal(size=(300, 4)) + 0.1]) * 1e-6
+    alpha = 0.02 * X.var(axis=0).sum() / 300
+    fit = MulticlassClassifier("log", alpha=alpha, tol=1e-6, random_state=0).fit(form(X), y)
+    assert alpha < 1e-15 and fit.relative_gap_ <= 1e-6
+
+
 def test_second_derivatives_by_label(monkeypatch):
     X, y = load_wine(return_X_y=True)
     monkeypatch.setattr("fastm4n.solvers.newton.MOST_EVALUATIONS", 0)

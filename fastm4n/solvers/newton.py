@@ -42,7 +42,7 @@ from fastm4n.outputs._simplex import closed_form
 from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.schedule import LONGEST
-from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, scaled_dual
+from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap, scaled_dual
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
@@ -678,6 +678,10 @@ class _Run:
     def search(self, at, step):
         """`at` moved by step, or by a share of it. None if only rounding remains."""
         slope, size = float(np.sum(at.gradient * step)), 1.0
+        if -slope <= ROUNDING * abs(at.smooth):
+            # objectives do not tell the points apart, and gradients, of which dual values are, do
+            to = self.point(at.weights + step, at.tau)
+            return to if np.sum(to.gradient**2) < np.sum(at.gradient**2) else None
         for tries in range(MOST_TRIES):
             to = self.point(at.weights + size * step, at.tau)
             if to.smooth < at.smooth and to.smooth <= at.smooth + SUFFICIENT * size * slope:

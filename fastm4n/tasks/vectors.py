@@ -236,9 +236,9 @@ class VectorTask(Task):
             norms = np.ones(samples.size)  # most kernels are normed
         if self._has_free_intercept():
             # proximal steps as long as the features are, and not short beside alpha
-            least = 1.0 if isinstance(self.alpha, str) else max(1.0, self.alpha)
+            least = 0.0 if isinstance(self.alpha, str) else self.alpha
             with np.errstate(over="ignore", invalid="ignore"):
-                intercept *= np.sqrt(np.maximum(least, np.sum(p * norms)))
+                intercept *= np.sqrt(np.maximum(least, np.sum(p * norms))) or 1.0
         if self.kernel == "linear":
             alpha = alpha_of(lambda: Moments.of(X, samples, p).variance)
             self._check_intercept(alpha)
