@@ -82,7 +82,8 @@ OWN = {
     "classes_", "cost_matrix_", "X_fit_", "constraints", "inference", "exact_", "integrality_gap_",
     "oracle_", "n_features_in_",
 }
-OF_ONE = {("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept")}
+OF_ONE = {("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept"),
+          ("OrdinalClassifier", "form")}
 FREE = "fit_intercept"
 
 

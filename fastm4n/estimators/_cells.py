@@ -91,7 +91,9 @@ _SINGLE = Kind(
      "rbf, free": {"fit_intercept": "free", "kernel": "rbf", "gamma": 0.5}})
 KINDS = {
     "classes": _SINGLE,
-    "ordered": _SINGLE,
+    "ordered": Kind(
+        {**_SINGLE.outputs, "absolute, classes": {"cost": "absolute", "form": "classes"},
+         "thresholds": {"form": "thresholds"}}, _SINGLE.features),
     "multilabel": Kind(
         {"none": {"graph": "none"}, "one label": {"_labels": 1}, "tree": {"graph": "tree"},
          "complete": {"graph": "complete"},

@@ -9,11 +9,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n.base.checks import extended
+from fastm4n.base.checks import check_choice, extended
+from fastm4n.base.label_costs import name_of
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.tasks.labels import LabelTask, LevelTask
+from fastm4n.tasks.labels import LabelTask, LevelTask, has_thresholds
 from fastm4n.tasks.parameters import (
     LABEL_KINDS,
     check_lengths,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
         SolverLike,
         SurrogateLike,
     )
+
+
+FORMS = ("auto", "thresholds", "classes")
 
 
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
@@ -360,8 +364,11 @@ default="auto"
 class OrdinalClassifier(_SimplexClassifier):
     """Classification into ordered levels, with a certified gap.
 
-    `MulticlassClassifier` with a cost that grows with the distance between levels. The default cost
-    is ``|i - j|``, for which the max-min oracle has a closed form.
+    The default is the all-threshold model of [3]_. It minimises mean_i sum_t S(w' x_i + b_t,
+    [y_i > t]) + alpha / 2 (||w||^2 + ||b / c||^2) over one vector w of weights and a threshold b_t
+    between each two levels. S is the surrogate of a binary label, and c is `fit_intercept`. The
+    absolute error of a level is the number of thresholds on whose other side it lies. Other costs
+    have weights for each level, as `MulticlassClassifier`.
 
     Parameters
     ----------
@@ -372,14 +379,14 @@ class OrdinalClassifier(_SimplexClassifier):
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float, default=0.01
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
-        For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
-        1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
-        alpha, or 2 / (C n) for two classes.
+        For n examples ``mord.LogisticAT(alpha=a)`` is "log" with ``fit_intercept="free"`` and
+        alpha = a / n.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
 default="absolute"
         Costs of mistakes: cost[i, j] if ``classes_[j]`` is predicted and ``classes_[i]`` is
         true. "absolute" and "squared" use the positions in `classes_`. "log" uses costs
-        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+        for ``decode="min_risk"``, and in the fit if it is cost-augmented. Thresholds are for
+        "absolute".
     kernel : str or callable, default="linear"
         "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
         callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
@@ -394,7 +401,8 @@ default="absolute"
         the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``. "free" fits an
         intercept without a penalty by a few warm-started fits (the proximal-point method), and the
         gap is certified for that problem. Linear models centre a copy of dense features for it, and
-        take sparse ones as they are.
+        take sparse ones as they are. Each threshold has a constant feature of its own, and False is
+        for classes.
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -414,7 +422,8 @@ default="auto"
         Maximum number of passes over the examples.
     decode : {"map", "min_risk"}, default="map"
         Prediction of the highest score, or of the least expected cost under the probabilities
-        ("log") or the oracle's distribution ("max_min").
+        ("log") or the oracle's distribution ("max_min"). Both are the same for thresholds: the
+        median of the levels. For classes under "max_min", "map" is the better one.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -434,17 +443,22 @@ default="auto"
         default is all ordered categories of y in their order (pandas, ``polars.Enum``, ordered
         dictionaries of Arrow), or else the sorted labels of y, with a warning if they are not
         numbers.
+    form : {"auto", "thresholds", "classes"}, default="auto"
+        "thresholds" is one vector of weights, and a threshold between each two levels. "classes" is
+        a vector of weights and an intercept for each level. "auto" is "thresholds" if `cost` is
+        "absolute" and `fit_intercept` is not False, else "classes".
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights, for ``kernel="linear"``.
-    dual_coef_ : ndarray of shape (n_samples, n_classes)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of thresholds or of classes, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, 1) or (n_samples, n_classes)
         Coefficients of the training examples, for other kernels.
     X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
         The training examples, for kernels other than "linear" and "precomputed".
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts.
+    intercept_ : ndarray of shape (n_classes - 1,) or (n_classes,)
+        The numbers b_t that are added to the score for each threshold, or intercepts of the
+        classes.
     classes_ : ndarray of shape (n_classes,)
         Sorted labels. If y is an ordered categorical and costs are not "zero_one", all its
         categories in their order.
@@ -493,6 +507,8 @@ default="auto"
        max-min margin Markov networks. ICML.
     .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
        Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+    .. [3] J. Rennie, N. Srebro (2005). Loss functions for preference levels: regression with
+       discrete ordered labels. IJCAI multidisciplinary workshop on advances in preference handling.
 
     Examples
     --------
@@ -503,17 +519,127 @@ default="auto"
     >>> clf = OrdinalClassifier(alpha=1e-3, levels=["low", "mid", "high"], random_state=0)
     >>> clf.fit(X, y).predict([[0.2], [1.5], [2.9]]).tolist()
     ['low', 'mid', 'high']
+    >>> clf.coef_.shape, clf.intercept_.shape
+    ((1, 1), (2,))
     """
 
     _task = "ordered"
     _task_class = LevelTask
 
+    _absent_in_files = {"form": "classes"}
+
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *, cost: Cost = "absolute",
-        levels: ArrayLike | None = None, **parameters: Any,
+        levels: ArrayLike | None = None,
+        form: Literal["auto", "thresholds", "classes"] = "auto", **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, **parameters)
         self.levels = levels
+        self.form = form
 
     # the parameters of the base, and what is another here
-    __init__.__signature__ = extended(_SimplexClassifier.__init__, cost="absolute", levels=None)
+    __init__.__signature__ = extended(
+        _SimplexClassifier.__init__, cost="absolute", levels=None, form="auto")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # scikit-learn's checks have classes that do not lie along one direction
+        tags.classifier_tags.poor_score = has_thresholds(self)
+        return tags
+
+    @property
+    def _coef_dims(self):
+        return ("weights",) if has_thresholds(self) else ("k",)
+
+    def _arrays_of_fit(self):
+        found = super()._arrays_of_fit()
+        return {**found, "intercept_": (("thresholds",), "f")} if has_thresholds(self) else found
+
+    def _check_parameters(self):
+        check_choice("form", self.form, FORMS)
+        super()._check_parameters()
+        if self.form != "thresholds":
+            return
+        if not isinstance(self.cost, str) or self.cost != "absolute":
+            raise ValueError(
+                f"form='thresholds' minimises cost='absolute', got {self.cost!r:.100}: use "
+                "form='classes'.")
+        if isinstance(self.fit_intercept, bool) and not self.fit_intercept:
+            raise ValueError(
+                "form='thresholds' has thresholds as its intercepts, got fit_intercept=False: use "
+                "fit_intercept=True, or form='classes'.")
+
+    def _check_fitted(self, attributes):
+        n_levels, n_rows = attributes["classes_"].size, (
+            attributes["coef_"].shape[0] if "coef_" in attributes
+            else attributes["dual_coef_"].shape[1])
+        if has_thresholds(self) and (attributes["intercept_"].size, n_rows) != (n_levels - 1, 1):
+            raise ValueError("intercept_ or the weights are not those of thresholds of classes_")
+
+    def decision_function(self, X: Matrix) -> FloatArray:
+        """Scores of the levels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples, or kernel values with the training examples for
+            ``kernel="precomputed"``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes)
+            For thresholds, the sum of ``X @ coef_.T + intercept_`` over the thresholds below each
+            level. For classes ``X @ coef_.T + intercept_``. For kernels ``K(X, X_fit_) @
+            dual_coef_`` replaces the product. For two levels an array of shape (n_samples,), the
+            score of ``classes_[1]`` minus the score of ``classes_[0]``.
+        """
+        return super().decision_function(X)
+
+    @needs_log
+    def predict_proba(self, X: Matrix) -> FloatArray:
+        """Probabilities of the levels, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns as in `classes_`. For thresholds, differences of the probabilities of being
+            above each. If those are not in order, the smallest so far replaces each. `predict` is
+            the median of the levels, which need not be the most probable one. For classes, the
+            softmax of the scores over the temperature.
+        """
+        return self._decoder(X).marginals()
+
+    def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Minus the mean cost of `predict`, or the accuracy if the cost is "zero_one".
+
+        The higher, the better. Under the default cost it is minus the mean absolute error, in
+        levels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        y : array-like of shape (n_samples,)
+            True levels. One that is not in `classes_` counts as the worst mistake, with a warning.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        score : float
+        """
+        check_is_fitted(self)
+        if name_of(self._cost_table) == "zero_one":
+            return super().score(X, y, sample_weight)
+        check_lengths(X, np.asarray(y))
+        labels = column_or_1d(y, warn=True)
+        check_present(labels)
+        warn_of_unknown(labels.tolist(), self.classes_)
+        truth, found = (places(each, self.classes_) for each in (labels, self.predict(X)))
+        costs = np.where(truth >= 0, self.cost_matrix_[truth, found], self.cost_matrix_.max())
+        return 0.0 - float(np.average(costs, weights=sample_weight))

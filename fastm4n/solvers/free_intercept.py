@@ -31,16 +31,17 @@ def balancing(mean, pi):
 
     Parameters
     ----------
-    mean, pi : ndarray of shape (n_labels,)
-        Points of the simplex, with pi > 0.
+    mean, pi : ndarray of shape (..., n_labels)
+        Points of the simplex for each part of an output, with pi > 0.
     """
     r = pi - mean
-    r -= pi * r.sum()  # rounding, without which some entry is positive where another is negative
+    # rounding, without which some entry is positive where another is negative
+    r -= pi * r.sum(axis=-1, keepdims=True)
     ratio = np.max(-r / pi, initial=0.0)
     if ratio <= 0.0:
         return 0.0, None
     q = np.maximum(pi + r / ratio, 0.0)
-    return ratio / (1.0 + ratio), q / q.sum()
+    return ratio / (1.0 + ratio), q / q.sum(axis=-1, keepdims=True)
 
 
 def balance(mu, truth, p):
@@ -51,24 +52,25 @@ def balance(mu, truth, p):
 
     Parameters
     ----------
-    mu, truth : ndarray of shape (n_blocks, n_labels)
+    mu, truth : ndarray of shape (n_blocks, ..., n_labels)
         Points of the simplex. Every label occurs in truth.
     p : ndarray of shape (n_blocks,)
         Weights summing to one.
 
     Returns
     -------
-    balanced : ndarray of shape (n_blocks, n_labels)
+    balanced : ndarray of the shape of mu
+    theta : float
     """
-    theta, q = balancing(p @ mu, p @ truth)
-    return mu if q is None else (1.0 - theta) * mu + theta * q
+    theta, q = balancing(np.tensordot(p, mu, 1), np.tensordot(p, truth, 1))
+    return mu if q is None else (1.0 - theta) * mu + theta * q, theta
 
 
 class FreeIntercept(Solver, register=False):
     """Proximal steps in the intercept around another solver, for an intercept without a penalty.
 
-    The features have a constant feature of value ``problem.free_intercept``. Outputs are labels,
-    each of which occurs. The larger the value, the longer the proximal steps.
+    The features have a constant feature of value ``problem.free_intercept``. Every label of every
+    part occurs. The larger the value, the longer the proximal steps.
 
     Parameters
     ----------
@@ -106,8 +108,9 @@ class FreeIntercept(Solver, register=False):
                 "instead, or fit without checkpoints.")
         surrogate, features, weights = problem.loss, problem.features, problem.weights
         alpha, tol, n_jobs = options.alpha, options.gap, options.n_jobs
-        truth = surrogate.outputs.truth().reshape(weights.size, -1)
-        offset = np.zeros(truth.shape[1])
+        layout, offset = surrogate.outputs.layout, np.zeros_like(features.constant_scores())
+        shape = weights.size, layout.max_parts, layout.stride or layout.max_size
+        truth = surrogate.outputs.truth().reshape(shape)[:, :, : layout.n_labels]
         penalised = self._penalised(problem)
         n_passes = n_calls = n_hits = 0
         slack, best_dual, best_primal, best = 0.0, -np.inf, np.inf, None
@@ -131,11 +134,16 @@ class FreeIntercept(Solver, register=False):
                 penalty = 0.5 * features.modulus() * float(
                     np.sum((shift / problem.free_intercept) ** 2))
                 primal = solution.certificate.primal - alpha * penalty
-                balanced = balance(solution.mu.reshape(truth.shape), truth, weights).ravel()
+                balanced = np.array(solution.mu).reshape(shape)
+                parts = balanced[:, :, : layout.n_labels]
+                parts[...], theta = balance(parts, truth, weights)
                 engine = BlockCoordinateEngine(surrogate, features, weights, alpha, 0)
                 state = features.state()
                 features.set_offset(np.zeros_like(offset))
-                found = certify_elsewhere(engine, balanced, n_jobs)
+                concave = solution.certificate.concave
+                if concave is not None:  # by concavity, where it does not follow from mu
+                    concave = (1.0 - theta) * concave
+                found = certify_elsewhere(engine, balanced.ravel(), n_jobs, concave)
                 slack = max(slack, found.slack, solution.certificate.slack)
                 best_dual = max(best_dual, found.bound)
                 if primal <= best_primal:

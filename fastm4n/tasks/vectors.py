@@ -86,9 +86,9 @@ class VectorDecoder(Decoder):
             f"the scores of {X.shape[0]} samples, {intercept.size} each,",
             8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
         if hasattr(fitted, "coef_"):
-            scores = X @ fitted.coef_.reshape(intercept.size, -1).T
+            scores = X @ fitted.coef_.reshape(-1, X.shape[1]).T
             return np.asarray(scores, dtype=np.float64) + intercept
-        beta = fitted.dual_coef_.reshape(-1, intercept.size)
+        beta = fitted.dual_coef_.reshape(len(fitted.dual_coef_), -1)
         support = np.flatnonzero(beta.any(axis=1))
         if kernel == "precomputed":
             # a copy of columns takes longer than products with zeros, unless nearly all are zero
@@ -103,7 +103,15 @@ class VectorDecoder(Decoder):
 
 
 class VectorTask(Task):
-    """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
+    """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x).
+
+    Attributes
+    ----------
+    constant_apart : bool
+        Whether the intercepts are the weights of another map than those of x.
+    """
+
+    constant_apart = False
 
     @cached_property
     def bare(self):
@@ -215,7 +223,7 @@ class VectorTask(Task):
         """Scores of a block that depend on x."""
         return layout.max_size
 
-    def _arranged(self, features, layout, common):
+    def _arranged(self, features, layout, common, constant):
         """The map of all scores of the layout, made of a map of the scores that depend on x."""
         return features
 
@@ -232,10 +240,11 @@ class VectorTask(Task):
             # proximal steps as long as the features are
             with np.errstate(over="ignore", invalid="ignore"):
                 intercept *= np.sqrt(np.maximum(1.0, np.sum(p * norms)))
+        of_map = 0.0 if self.constant_apart else intercept
         if self.kernel == "linear":
-            norms = norms + intercept**2
+            norms = norms + of_map**2
             check_norms(norms, self.alpha, lambda large: f"row {samples[large].min()}")
-            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept
+            return LinearFeatures(X, samples, norms, n_labels, of_map), {}, intercept
         if self.kernel == "precomputed":
             whole = np.array_equal(samples, np.arange(X.shape[0]))
             points, parameters = X if whole else X[np.ix_(samples, samples)], {}
@@ -246,7 +255,7 @@ class VectorTask(Task):
                 kernel_params=self.kernel_params,
             )
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, self.alpha,
+            self.kernel, parameters, points, n_labels, of_map, self.alpha,
             as_solver(self.solver).kernel_cache_size,
             self.tol)
         return features, parameters, intercept
@@ -284,7 +293,7 @@ class VectorTask(Task):
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
         features, parameters, intercept = self._features(
             X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout))
-        features = self._arranged(features, loss.outputs.layout, common)
+        features = self._arranged(features, loss.outputs.layout, common, intercept)
         if self.kernel == "linear":
             self._penalise(features)
         else:
