@@ -1,5 +1,7 @@
 """Newton steps for single labels: smoothed losses against brute force, certificates, scales."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,7 +30,7 @@ KINDS = {
     "log": ("log", "zero_one"), "max_margin": ("max_margin", "absolute"),
     "zero_one": ("max_min", "zero_one"), "absolute": ("max_min", "absolute"),
 }
-CLASSES = {"zero_one": MulticlassClassifier, "absolute": OrdinalClassifier}
+CLASSES = {"zero_one": MulticlassClassifier, "absolute": partial(OrdinalClassifier, form="classes")}
 
 
 def costs(name, k):
@@ -332,7 +334,8 @@ def test_second_derivatives_that_overflow_are_left_to_blocks(surrogate, scale):
 def test_blocks_where_weights_are_many_and_examples_few():
     X = np.random.default_rng(0).normal(size=(150, 5))
     for n_labels, expected in ((30, True), (150, False)):
-        fit = OrdinalClassifier("max_min", alpha=1e-6, max_iter=5, random_state=0)
+        fit = OrdinalClassifier(
+            "max_min", form="classes", alpha=1e-6, max_iter=5, random_state=0)
         fit.fit(X, np.arange(150) % n_labels)
         assert ("newton" in fit.history_["policy"]) == expected
 

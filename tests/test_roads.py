@@ -77,8 +77,9 @@ FITS = [
     *((cls, data, options) for cls in (MulticlassClassifier, OrdinalClassifier)
       for data in ("dense rows", "CSR rows") for options in (
           {}, {"penalty": "elasticnet"}, {"class_weight": "balanced", "fit_intercept": 2.0},
-          {"penalty": L2(bounds=(BOUND, -BOUND))})),
+          {"penalty": L2(bounds=(BOUND, -BOUND) if cls is MulticlassClassifier else (-0.3, 0.2))})),
     (OrdinalClassifier, "dense rows", {"levels": [-1, 0, 1, 2]}),
+    (OrdinalClassifier, "CSR rows", {"form": "classes"}),
     *((SequenceTagger, "sequences", options) for options in (
         {}, {"alpha": "auto"}, {"penalty": "elasticnet"}, {"states": "observed"},
         {"transitions": Transitions(features=[0, 2])},
