@@ -571,7 +571,7 @@ default="auto"
             raise ValueError(
                 f"form='thresholds' minimises cost='absolute', got {self.cost!r:.100}: use "
                 "form='classes'.")
-        if isinstance(self.fit_intercept, bool) and not self.fit_intercept:
+        if not self.fit_intercept:
             raise ValueError(
                 "form='thresholds' has thresholds as its intercepts, got fit_intercept=False: use "
                 "fit_intercept=True, or form='classes'.")
