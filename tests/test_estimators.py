@@ -510,7 +510,7 @@ def test_ordinal_is_multiclass_under_the_absolute_cost(iris):
     X, y = iris
     for surrogate in SURROGATES:
         assert_same_fit(
-            fit(X, y, surrogate, cls=OrdinalClassifier, form="classes"),
+            fit(X, y, surrogate, cls=OrdinalClassifier, form="classes", fit_intercept=True),
             fit(X, y, surrogate, cost="absolute"))
 
 
