@@ -25,6 +25,7 @@ from fastm4n.base.checks import (
     is_number,
 )
 from fastm4n.base.label_costs import as_costs, as_kept
+from fastm4n.base.pickles import Versioned
 from fastm4n.base.threads import n_threads
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import is_pure_l1, needs_weights
@@ -60,7 +61,7 @@ def _seed_of(number):
     return int(np.random.RandomState(number).randint(2**31))
 
 
-class CertifiedEstimator(NamesParameters, BaseEstimator):
+class CertifiedEstimator(NamesParameters, Versioned, BaseEstimator):
     """Base of the estimators: a fit validates, solves and then replaces the fitted state.
 
     A subclass has `_check_parameters`, and declares what model files, the command line and displays
