@@ -10,6 +10,7 @@ split) it prints the page and leaves all files alone. The tasks:
     classes     MulticlassClassifier, linear: sets of the data folder and of scikit-learn, rare
                 labels of rcv1, and topics of made texts, as counts and as tf-idf
     kernels     MulticlassClassifier with an RBF kernel
+    costs       MulticlassClassifier with costs of mistakes, drawn or squared distances of levels
     levels      OrdinalClassifier: the sets of the folder, and diabetes in 5 and 10 levels
     rankings    LabelRanker
     label_sets  MultiLabelClassifier
@@ -81,6 +82,7 @@ class Problem:
     y: object
     X_test: object
     y_test: object
+    cost: object = None
 
 
 # ----------------------------------------------------------------------- problems
@@ -162,6 +164,28 @@ def levels(seeds):
     for k in (5, 10):
         y = np.searchsorted(np.quantile(t, np.arange(1, k) / k), t) + 1
         yield from draws(f"diabetes{k}", X, y, seeds)
+
+
+def costs(seeds):
+    """Classes with costs that are not 0-1: drawn ones, and squared distances of levels."""
+    drawn = np.exp(np.random.default_rng(0).normal(size=(100, 100)))
+    for problem in classes(seeds):
+        if problem.scaling == "standardised" and problem.n <= 1000:
+            yield with_cost(problem, drawn)
+    for problem in levels(seeds):
+        if problem.scaling == "standardised" and problem.n <= 1000:
+            numbers = np.arange(100.0)
+            yield with_cost(problem, np.square(numbers[:, np.newaxis] - numbers))
+
+
+def with_cost(problem, cost):
+    """The problem with labels 0 ... k - 1, of those that occur in training, and costs of these."""
+    known = np.unique(problem.y)
+    cost = cost[: known.size, : known.size] * (1.0 - np.eye(known.size))
+    some = np.isin(problem.y_test, known)
+    return Problem(
+        problem.name, problem.n, problem.scaling, problem.X, np.searchsorted(known, problem.y),
+        problem.X_test[some], np.searchsorted(known, problem.y_test[some]), cost)
 
 
 def rankings(seeds):
@@ -269,6 +293,12 @@ def absolute(problem, predict, _):
     return {"absolute error": np.mean(np.abs(predict(problem.X_test) - problem.y_test))}
 
 
+def mean_cost(problem, predict, _):
+    # in units of the cost of a mistake, which differs between sets
+    unit = problem.cost.sum() / (problem.cost.size - len(problem.cost))
+    return {"cost": 100 * np.mean(problem.cost[problem.y_test, predict(problem.X_test)]) / unit}
+
+
 def of_rankings(problem, predict, _):
     found = predict(problem.X_test)
     taus = [kendalltau(a, b).statistic for a, b in zip(found, problem.y_test, strict=True)]
@@ -309,6 +339,20 @@ class Median:
     def predict(self, X):
         chances = self.model.predict_proba(X).cumsum(axis=1)
         return self.model.classes_[(chances >= 0.5 - 1e-12).argmax(axis=1)]
+
+
+class LeastRisk:
+    """The class of least expected cost by what probabilities say."""
+
+    def __init__(self, model, cost):
+        self.model, self.cost = model, cost
+
+    def fit(self, X, y):
+        self.model.fit(X, y)
+        return self
+
+    def predict(self, X):
+        return np.argmin(self.model.predict_proba(X) @ self.cost, axis=1)
 
 
 class Places:
@@ -435,11 +479,14 @@ def over_n(c):
 def ours(task):
     """The default, and one for each surrogate."""
     cls, parameters = OURS[task]
-    found = {"default": lambda _: cls(random_state=0, **parameters)}
-    for surrogate in SURROGATES:
-        found[surrogate] = lambda _, surrogate=surrogate: cls(
-            surrogate, random_state=0, **parameters)
-    return found
+
+    def made(problem, *surrogate):
+        cost = {} if problem.cost is None else {"cost": problem.cost}
+        return cls(*surrogate, random_state=0, **parameters, **cost)
+
+    return {"default": made, **{
+        surrogate: lambda problem, surrogate=surrogate: made(problem, surrogate)
+        for surrogate in SURROGATES}}
 
 
 def by_rules(task):
@@ -464,6 +511,9 @@ PEERS: dict[str, dict[str, Callable]] = {
         "LogisticRegression": LogisticRegression, "LinearSVC": LinearSVC,
         "RidgeClassifier": RidgeClassifier},
     "kernels": {"SVC": SVC},
+    "costs": {
+        "LogisticRegression, least risk": lambda problem: LeastRisk(
+            LogisticRegression(), problem.cost)},
     "levels": {
         "LogisticRegression, median": lambda: Median(LogisticRegression()),
         **({f"mord {name}": lambda name=name: Mord(name)
@@ -480,6 +530,7 @@ PEERS: dict[str, dict[str, Callable]] = {
 OURS: dict[str, tuple[type, dict]] = {
     "classes": (MulticlassClassifier, {}),
     "kernels": (MulticlassClassifier, {"kernel": "rbf"}),
+    "costs": (MulticlassClassifier, {}),
     "levels": (OrdinalClassifier, {}),
     "rankings": (LabelRanker, {}),
     "label_sets": (MultiLabelClassifier, {}),
@@ -519,19 +570,20 @@ RULES: dict[str, tuple[dict[str, Callable], dict[str, dict]]] = {
     "graphs": ({f"{c:g} / n": over_n(c) for c in (0.1, 1.0, 10.0)}, {"": {}}),
 }
 LOSSES: dict[str, Callable] = {
-    "classes": error_and_log_loss, "kernels": error, "levels": absolute, "rankings": of_rankings,
+    "classes": error_and_log_loss, "kernels": error, "costs": mean_cost, "levels": absolute, "rankings": of_rankings,
     "label_sets": of_label_sets, "matchings": error, "sequences": of_positions,
     "graphs": of_positions,
 }
 PROBLEMS: dict[str, Callable[..., Iterator[Problem]]] = {
-    "classes": classes, "kernels": kernels, "levels": levels, "rankings": rankings,
+    "classes": classes, "kernels": kernels, "costs": costs, "levels": levels, "rankings": rankings,
     "label_sets": label_sets, "matchings": matchings, "sequences": sequences, "graphs": graphs,
 }
 
 
 def contestants(task, rules):
     """What makes a model for a problem, by name."""
-    peers = {name: lambda _, make=make: make() for name, make in PEERS[task].items()}
+    peers = PEERS[task] if task == "costs" else {
+        name: lambda _, make=make: make() for name, make in PEERS[task].items()}
     return {**peers, **ours(task), **(by_rules(task) if rules else {})}
 
 

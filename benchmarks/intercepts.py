@@ -172,7 +172,8 @@ def write_page(results):
                     cells.append("-")
                     continue
                 loss, seconds, short = by[constant]
-                cells.append(f"{loss:.2f}, {seconds:.3f} s" + f" ({100 * short:.0f} %)" * (short > 0))
+                above = f" ({100 * short:.0f} %)" * (short > 0)
+                cells.append(f"{loss:.2f}, {seconds:.3f} s{above}")
             rows.append((of, *cells))
         sets = f"Of {N[task]} examples each, {len(names)} sets."
         text.append(table(what[0].upper() + what[1:], ("", *CONSTANTS), rows) + f"\n{sets}\n")

@@ -1,6 +1,6 @@
 """Alpha by cross-validation: `RegularizationPathCV` beside LogisticRegressionCV and GridSearchCV.
 
-    FASTM4N_DATA=... python benchmarks/path_cv.py [SET ...] [--seeds 3] [--l1]
+    FASTM4N_DATA=... python benchmarks/path_cv.py [SET ...] [--seeds 3] [--l1 | --precision]
 
 writes benchmarks/results/path_cv.json and docs/results/path_cv.md. With SET it replaces the results
 of those sets and leaves the others. Each of 12 sets is split three times; about a third is held
@@ -11,6 +11,9 @@ alphas that are equal to them. CPU seconds of one thread.
 With --l1 it runs only sparse binary logistic regression beside celer, which must be installed: 19
 alphas from 0.79 to 0.01 of the largest one, no intercept. Each has the loosest tolerance that comes
 to within 1e-4 of the objective at zero of the best one found, at all alphas.
+
+With --precision it prints, for several `eps` and `kappa`, by how much the cross-validated score at
+the chosen alpha is below the best one of a grid of 25, of fits to the default `tol`, and seconds.
 """
 
 import argparse
@@ -20,7 +23,7 @@ import warnings
 
 import numpy as np
 from _data import MULTICLASS, load_multiclass, load_ordinal
-from _peers import RESULTS, ROOT, describe, environment, table, wrapped
+from _peers import RESULTS, ROOT, cpu, describe, environment, table, wrapped
 from multilabel import load as load_label_sets
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -112,6 +115,32 @@ def sparse_problems():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2000))
     yield "200 x 2,000, normal", X, np.sign(X[:, :20].sum(axis=1) + rng.normal(size=200)).astype(int)
+
+
+def precision(names):
+    """Excess of the cross-validated loss, and seconds, by surrogate, score, `eps` and `kappa`."""
+    alphas, numbers = np.geomspace(1e-6, 1, 25), {}
+    tried = {
+        "log": [(0.1, 0.9), (0.1, 0.1), (0.05, 0.9), (0.05, 0.2), (0.05, 0.1), (0.03, 0.9),
+                (0.01, 0.9)],
+        "max_margin": [(0.1, 0.9), (0.05, 0.9), (0.05, 0.2), (0.03, 0.9), (0.01, 0.9)]}
+    for name in names:
+        X, y, _, _ = split(*load(name), 0)
+        for surrogate, scoring in (*(("log", scoring) for scoring in SCORES),
+                                   ("max_margin", "accuracy")):
+            model = MulticlassClassifier(surrogate, max_iter=300, random_state=0)
+            grid = GridSearchCV(model, {"alpha": alphas}, scoring=scoring, refit=False).fit(X, y)
+            exact = grid.cv_results_["mean_test_score"]
+            for eps, kappa in tried[surrogate]:
+                search = RegularizationPathCV(model, eps=eps, kappa=kappa, scoring=scoring)
+                seconds, _ = cpu(lambda search=search, X=X, y=y: search.fit(X, y))
+                there = np.interp(np.log(search.alpha_), np.log(alphas), exact)
+                numbers.setdefault((surrogate, scoring, eps, kappa), []).append(
+                    [exact.max() - there, seconds])
+    print("surrogate, score, eps, kappa: mean excess, largest excess, seconds")
+    for key, of_sets in numbers.items():
+        excess, seconds = np.transpose(of_sets)
+        print(*key, f": {excess.mean():.4f} {excess.max():.4f} {seconds.sum():.2f}")
 
 
 def by_celer(X, y, alphas, tol):
@@ -235,8 +264,11 @@ def main():
     parser.add_argument("sets", nargs="*", metavar="SET", help=", ".join(SETS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--l1", action="store_true", help="only L1, beside celer")
+    parser.add_argument("--precision", action="store_true", help="only eps and kappa")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if args.precision:
+        return precision(args.sets or SETS)
     stored = json.loads(FILE.read_text()) if FILE.exists() else {"results": {}}
     about = environment("scikit-learn", "scipy", "celer")
     if args.l1:

@@ -84,6 +84,15 @@ class Case:
         return answers
 
     @property
+    def by_class(self):
+        """Parameters by which each label has weights of its own."""
+        return {"form": "classes"} if self.cls is OrdinalClassifier else {}
+
+    def least_score(self, accuracy):
+        """The score where so large a share is right, costs of other parts being one."""
+        return accuracy - (self.cls is OrdinalClassifier)
+
+    @property
     def is_single(self):
         """Whether an output is one label."""
         return self.cls in (MulticlassClassifier, OrdinalClassifier)

@@ -448,6 +448,33 @@ class Classes(Vectors):
         return self.model.cost_matrix_
 
 
+class Levels(Classes):
+    """By thresholds where there is one intercept less than levels: sets of those that are passed."""
+
+    def __init__(self, model, example):
+        self.n_thresholds = model.classes_.size - 1
+        self.by_thresholds = model.intercept_.size == self.n_thresholds
+        super().__init__(model, example)
+
+    def listed(self, i):
+        if not self.by_thresholds:
+            return super().listed(i)
+        return [np.array(one) for one in itertools.product((0, 1), repeat=self.n_thresholds)]
+
+    def true(self, i):
+        level = super().true(i)
+        return (level > np.arange(self.n_thresholds)).astype(int) if self.by_thresholds else level
+
+    def scores(self, i, outputs, w):
+        found = super().scores(i, outputs, w)
+        return np.array(outputs) @ found if self.by_thresholds else found
+
+    def costs(self, i, outputs, answers):
+        if not self.by_thresholds:
+            return super().costs(i, outputs, answers)
+        return self.part_costs(i, outputs, answers, 1.0 - np.eye(2))
+
+
 class LabelSets(Vectors):
     def fitted(self, model):
         return {**super().fitted(model), "edge_coef_": model.edge_coef_}
@@ -699,7 +726,7 @@ class GraphLabels(Task):
 
 
 TASKS = {
-    "classes": Classes, "ordered": Classes, "multilabel": LabelSets, "rankings": Rankings,
+    "classes": Classes, "ordered": Levels, "multilabel": LabelSets, "rankings": Rankings,
     "matchings": Matchings, "sequences": Chains, "graphs": GraphLabels,
 }
 

@@ -17,6 +17,7 @@ from fastm4n import (
     LabelNewton,
     LabelRanker,
     MulticlassClassifier,
+    OrdinalClassifier,
     SequenceTagger,
     checkpointing,
 )
@@ -123,6 +124,11 @@ TAKEN = {
         MulticlassClassifier("max_margin", alpha=1e-3), columns_out_of_scale, "newton"),
     "label_newton, max_min": (
         MulticlassClassifier("max_min", alpha=1e-3), columns_out_of_scale, "newton"),
+    "label_newton, thresholds": (
+        OrdinalClassifier("log", tol=1e-10, solver=LabelNewton(quasi_steps=3)), data, "newton"),
+    "label_newton, thresholds, free": (
+        OrdinalClassifier("max_min", alpha=1e-3, fit_intercept="free", solver=LabelNewton()),
+        data, "newton"),
     "label_newton, free": (
         MulticlassClassifier("log", tol=1e-8, fit_intercept="free"), data, "quasi_newton"),
     **{

@@ -466,7 +466,7 @@ def test_single_labels(cls, inner, surrogate):
     model = make_pipeline(StandardScaler(), inner(surrogate, alpha=0.1, random_state=0))
     conformal = cls(model, calibration_size=0.4, random_state=0).fit(X[::2], y[::2])
     report = conformal.set_report(X[1::2], y[1::2])
-    assert report["coverage"] > 0.8 and report["class_coverage"].shape == (3,)
+    assert report["coverage"] > 0.75 and report["class_coverage"].shape == (3,)
     sets = conformal.predict_sets(X)
     assert (sets <= conformal.predict_sets(X, confidence=0.97)).all()
     if cls is ConformalOrdinalClassifier:
@@ -492,7 +492,8 @@ CHECKED = dict(confidence=0.5, calibration_size=0.4, random_state=0)
 
 @parametrize_with_checks([
     ConformalClassifier(MulticlassClassifier("log", tol=0.1, random_state=0), **CHECKED),
-    ConformalOrdinalClassifier(OrdinalClassifier("log", tol=0.1, random_state=0), **CHECKED),
+    ConformalOrdinalClassifier(
+        OrdinalClassifier("log", form="classes", tol=0.1, random_state=0), **CHECKED),
 ])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn(estimator, check):

@@ -84,7 +84,8 @@ OWN = {
 }
 OF_ONE = {
     ("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept"),
-    ("MultiLabelClassifier", "fit_intercept"), ("SequenceTagger", "tol"), ("GraphTagger", "tol")}
+    ("MultiLabelClassifier", "fit_intercept"), ("OrdinalClassifier", "form"),
+    ("SequenceTagger", "tol"), ("GraphTagger", "tol")}
 FREE = "fit_intercept"
 
 

@@ -60,7 +60,7 @@ def test_model_selection(case):
     estimator, cv = made(case.cls, random_state=0, alpha=0.05, tol=case.tol), KFold(
         3, shuffle=True, random_state=0)
     scores = cross_val_score(estimator, case.X, case.y, cv=cv, error_score="raise")
-    assert scores.shape == (3,) and scores.min() > 0.6
+    assert scores.shape == (3,) and scores.min() > case.least_score(0.6)
     for score, (train, test) in zip(scores, cv.split(np.arange(case.n)), strict=True):
         again = clone(estimator).fit(**case.rows(train))
         assert again.score(*case.rows(test).values()) == score
@@ -77,8 +77,9 @@ def test_model_selection(case):
         error_score="raise").fit(case.X, case.y)
     if case.equal is None:  # matchings are those of any multiple of w
         assert search.best_params_["alpha"] == 0.05
-    assert search.best_score_ == search.cv_results_["mean_test_score"].max() > 0.6
-    assert search.score(case.X, case.y) > 0.7
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max() > (
+        case.least_score(0.6))
+    assert search.score(case.X, case.y) > case.least_score(0.7)
     assert_same_answers(
         {"predict": search.predict(case.X)}, {"predict": search.best_estimator_.predict(case.X)})
 
@@ -139,7 +140,7 @@ def test_attributes(case, surrogate, kernel):
     assert_allclose(
         estimator.duality_gap_, estimator.primal_objective_ - estimator.dual_objective_,
         atol=1e-12)
-    assert estimator.n_iter_ > 0 and 0 <= estimator.relative_gap_ <= estimator.tol
+    assert estimator.n_iter_ > 0 and 0 <= estimator.relative_gap_ <= estimator._gap_wanted()
     assert estimator.n_features_in_ == case.n_features
     for name, value in state(estimator).items():
         # no vectorizer, where X holds numbers
@@ -150,7 +151,7 @@ def test_attributes(case, surrogate, kernel):
     of_weights = kernel.get("kernel") != "rbf"
     assert hasattr(estimator, "coef_") == of_weights
     assert hasattr(estimator, "dual_coef_") == hasattr(estimator, "X_fit_") != of_weights
-    assert estimator.score(case.X, case.y) > 0.7
+    assert estimator.score(case.X, case.y) > case.least_score(0.7)
 
 
 # features
@@ -331,7 +332,7 @@ def test_costs(case):
             found = fit(surrogate, X=X, y=y, cost=cost).cost_matrix_
             assert_array_equal(found, expected)
     # the CRF knows of no costs until it decodes
-    assert_array_equal(fit("log", cost="squared").coef_, fit("log").coef_)
+    assert_array_equal(fit("log", cost="squared").coef_, fit("log", **case.by_class).coef_)
 
 
 @pytest.mark.parametrize(("cost", "message"), [
@@ -379,6 +380,8 @@ def test_settings_that_do_not_go_together(case, parameters, message):
             {"step": "exact"}, {"surrogate": "log", "step": "fixed"}):
         assert case.fit(cost="zero_one", **parameters).relative_gap_ <= case.tol
         return
+    if "oracle" in parameters:
+        parameters = {**parameters, **case.by_class}
     if not case.mirror_prox and "oracle" in parameters:
         message = f"{message}|{NO_MIRROR_PROX}"
     with pytest.raises(ValueError, match=message):
@@ -408,7 +411,9 @@ def test_policies_agree(case, parameters):
         with pytest.raises(ValueError, match=NO_MIRROR_PROX):
             case.fit(X=X, y=y, **parameters)
         return
-    same = {key: parameters[key] for key in ("surrogate", "cost") if key in parameters}
+    if "oracle" in parameters:
+        parameters = {**parameters, **case.by_class}
+    same = {key: parameters[key] for key in ("surrogate", "cost", "form") if key in parameters}
     plain = case.fit(X=X, y=y, **{**same, "tol": case.tol / 10})
     tol = 0.3 if case.cls.__name__ == "SequenceTagger" else 0.1
     if case.is_single and (
@@ -417,7 +422,7 @@ def test_policies_agree(case, parameters):
     other = case.fit(X=X, y=y, **{**parameters, "tol": tol, "max_iter": 300})
     assert other.relative_gap_ <= tol
     assert_one_optimum(other, plain)
-    assert other.score(X, y) > 0.6
+    assert other.score(X, y) > case.least_score(0.6)
     if "oracle" in parameters:
         assert other.history_["oracle_error"][0] > 0
 
@@ -471,7 +476,10 @@ def test_unknown_labels_at_scoring(name):
     assert caught[0].filename == __file__
     predicted, truth = map(
         np.concatenate if is_list else np.asarray, (estimator.predict(case.X), unseen))
-    assert_allclose(found, np.mean(predicted == truth))
+    if case.by_class:  # the worst mistake
+        assert_allclose(found, -np.mean(np.where(truth == 17, 2, np.abs(predicted - truth))))
+    else:
+        assert_allclose(found, np.mean(predicted == truth))
     assert found < estimator.score(case.X, case.y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -485,7 +493,7 @@ def test_warm_start_with_other_data(case, surrogate):
     """Any dual point is feasible for any features, weights, outputs and settings."""
     rng, has = np.random.default_rng(0), case.cls().get_params()
     # the tree of other labels would be another
-    graph = {"graph": "complete"} if "graph" in has else {}
+    graph = {"graph": "complete"} if "graph" in has else case.by_class
     case = dataclasses.replace(case, tol=3 * case.tol)
     estimator = case.fit(surrogate, warm_start=True, sample_weight=np.arange(case.n) % 2, **graph)
     settings = [{}] * 4 + [
@@ -543,6 +551,7 @@ def test_kernel_attributes(name, kernel, surrogate):
     X = case.changed(lambda x: x + 1e-6 * rng.normal(size=x.shape))  # no two the same
     rows = X if name in OF_ROWS else np.concatenate([x.reshape(-1, 3) for x in X])
     given = {"kernel_params": {"degree": 2, "coef0": 0.5} if kernel == "poly" else {}}
+    given.update(case.by_class)
     if "fit_intercept" in case.cls().get_params():
         given["fit_intercept"] = 2.0
     if "graph" in case.cls().get_params():
@@ -559,7 +568,7 @@ def test_kernel_attributes(name, kernel, surrogate):
             estimator.intercept_, 4 * estimator.dual_coef_.sum(axis=0), atol=1e-9)
         scores = scores + estimator.intercept_
     assert_allclose(scores_of(estimator, X), scores.ravel(), atol=1e-9)
-    assert estimator.score(X, case.y) > 0.7
+    assert estimator.score(X, case.y) > case.least_score(0.7)
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
@@ -586,21 +595,21 @@ def test_one_kernel_by_many_names(name, surrogate):
         radius = sum(np.sqrt(2 * model.duality_gap_ / 0.05) for model in (estimator, weights))
         assert_allclose(
             scores_of(estimator, X), scores_of(weights, case.X), rtol=0, atol=radius * longest)
-        assert estimator.score(X, case.y) > 0.7
+        assert estimator.score(X, case.y) > case.least_score(0.7)
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_gram_matrices(name, surrogate):
     case = CASES[name]
     X, y = case.X, case.y
-    graph = {"graph": "none"} if "graph" in case.cls().get_params() else {}
+    graph = {"graph": "none"} if "graph" in case.cls().get_params() else case.by_class
     estimator = case.fit(
         surrogate, X=X[::2] @ X[::2].T, y=y[::2], kernel="precomputed", **graph)
     assert not hasattr(estimator, "X_fit_")
     K = X[1::2] @ X[::2].T
     scores = np.tensordot(K, estimator.dual_coef_, 1) + estimator.intercept_
     assert_allclose(estimator.decision_function(K), scores, atol=1e-10)
-    assert estimator.score(K, y[1::2]) > 0.6
+    assert estimator.score(K, y[1::2]) > case.least_score(0.6)
     with pytest.raises(ValueError, match=f"X has {case.n} features"):
         estimator.predict(X @ X.T)
     options = {"X": X @ X.T, "kernel": "precomputed", "tol": 1e-3}

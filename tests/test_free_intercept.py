@@ -285,3 +285,21 @@ def test_constraints_and_paths_of_sets_are_refused(sets):
         model.fit(X, np.eye(6, dtype=int)[np.arange(80) % 6])
     with pytest.raises(ValueError, match="'free' of MultiLabelClassifier is not supported by pat"):
         regularization_path(MultiLabelClassifier(fit_intercept="free"), X, y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3])
+def test_features_of_any_scale(surrogate, scale, form):
+    """alpha in the units of the features: the problem is the same, and so are the passes, about."""
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(120, 200)) * (rng.random((120, 200)) < 0.2)
+    y = np.argmax(X @ rng.normal(size=(200, 3)) + rng.normal(size=(120, 3)), axis=1)
+    fits = [
+        MulticlassClassifier(
+            surrogate, alpha=0.02 * size**2, fit_intercept="free", random_state=0,
+        ).fit(form(size * X), y)
+        for size in (1.0, scale)]
+    for one, other in (fits, fits[::-1]):
+        assert one.relative_gap_ <= 1e-3 and one.n_iter_ <= 300
+        assert one.dual_objective_ <= other.primal_objective_ + 1e-9

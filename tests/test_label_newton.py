@@ -1,5 +1,7 @@
 """Newton steps for single labels: smoothed losses against brute force, certificates, scales."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,7 +30,7 @@ KINDS = {
     "log": ("log", "zero_one"), "max_margin": ("max_margin", "absolute"),
     "zero_one": ("max_min", "zero_one"), "absolute": ("max_min", "absolute"),
 }
-CLASSES = {"zero_one": MulticlassClassifier, "absolute": OrdinalClassifier}
+CLASSES = {"zero_one": MulticlassClassifier, "absolute": partial(OrdinalClassifier, form="classes")}
 
 
 def costs(name, k):
@@ -249,6 +251,17 @@ def test_newton_steps_of_log():
     assert fits[0].n_iter_ < fits[1].n_iter_
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_objectives_that_differ_by_rounding(form):
+    """Columns that add up to the constant, and so small that alpha is below rounding."""
+    rng = np.random.default_rng(0)
+    group, y = rng.integers(3, size=300), rng.integers(3, size=300)
+    X = np.column_stack([np.eye(3)[group], 0.05 * rng.normal(size=(300, 4)) + 0.1]) * 1e-6
+    alpha = 0.02 * X.var(axis=0).sum() / 300
+    fit = MulticlassClassifier("log", alpha=alpha, tol=1e-6, random_state=0).fit(form(X), y)
+    assert alpha < 1e-15 and fit.relative_gap_ <= 1e-6
+
+
 def test_second_derivatives_by_label(monkeypatch):
     X, y = load_wine(return_X_y=True)
     monkeypatch.setattr("fastm4n.solvers.newton.MOST_EVALUATIONS", 0)
@@ -321,7 +334,8 @@ def test_second_derivatives_that_overflow_are_left_to_blocks(surrogate, scale):
 def test_blocks_where_weights_are_many_and_examples_few():
     X = np.random.default_rng(0).normal(size=(150, 5))
     for n_labels, expected in ((30, True), (150, False)):
-        fit = OrdinalClassifier("max_min", alpha=1e-6, max_iter=5, random_state=0)
+        fit = OrdinalClassifier(
+            "max_min", form="classes", alpha=1e-6, max_iter=5, random_state=0)
         fit.fit(X, np.arange(150) % n_labels)
         assert ("newton" in fit.history_["policy"]) == expected
 

@@ -55,7 +55,8 @@ def test_fits_are_those_of_the_matrix(case, cost, surrogate, recwarn):
     X, y = case.equal or (case.X, case.y)
     n = case.fit(surrogate, X=X, y=y, max_iter=1).cost_matrix_.shape[0]
     fits = [
-        case.fit(Log(cost_augmented=True) if surrogate == "log" else surrogate, X=X, y=y, cost=given, max_iter=3)
+        case.fit(Log(cost_augmented=True) if surrogate == "log" else surrogate, X=X, y=y, cost=given, max_iter=3,
+                 **case.by_class)
         for given in (cost, np.array(named_costs(cost, n)))]
     for fit in fits:
         assert_array_equal(fit.cost_matrix_, named_costs(cost, n))

@@ -143,7 +143,8 @@ def test_blocks_at_one_label_leave_the_direction_to_the_penalty():
 def fitted(estimator, X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator("max_margin", random_state=0, **options).fit(X, y)
+        form = {"form": "classes"} if estimator is OrdinalClassifier else {}
+        return estimator("max_margin", random_state=0, **form, **options).fit(X, y)
 
 
 def is_newton(model):

@@ -160,11 +160,12 @@ def test_report_as_text_dict_and_pictures(chains):
 @pytest.mark.parametrize("surrogate", ["max_min", "max_margin", "log"])
 def test_reports_of_labels(estimator, surrogate):
     X, y = load_iris(return_X_y=True)
-    model = estimator(surrogate, random_state=0).fit(X[::2], y[::2])
+    form = {"form": "classes"} if estimator is OrdinalClassifier else {}
+    model = estimator(surrogate, random_state=0, **form).fit(X[::2], y[::2])
     report = complexity_report(
         model, X[::2], y[::2], X_test=X[1::2], y_test=y[1::2], random_state=0)
     held = report.held_out
-    assert held["zero_one"] == pytest.approx(1 - model.score(X[1::2], y[1::2]))
+    assert held["zero_one"] == pytest.approx(np.mean(model.predict(X[1::2]) != y[1::2]))
     assert held["clopper_pearson"][1] < 0.3
     assert report.summary["max_loss"] == model.cost_matrix_.max()
     theorem = report.complexities["parts"].norms["l21_labels"].theorem
@@ -183,6 +184,12 @@ def test_reports_of_labels(estimator, surrogate):
                 "max_margin": estimator is OrdinalClassifier}
     assert report.consistency.consistent is expected[surrogate]
     assert str(report)
+
+
+def test_no_reports_of_thresholds():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(NotImplementedError, match="use form='classes'"):
+        complexity_report(OrdinalClassifier(random_state=0).fit(X, y), X, y)
 
 
 @pytest.mark.parametrize("graph", ["tree", "none"])

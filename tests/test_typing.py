@@ -23,8 +23,8 @@ INTERNAL = (
     "fastm4n.base.", "fastm4n.tasks.", "fastm4n.distributed.partitions.",
     *(f"fastm4n.solvers.{name}." for name in (
         "blocks", "certificates", "choice", "chunks", "dual_store",
-        "free_intercept", "free_path", "interior_point", "limited_memory", "monitor", "newton", "path",
-        "proximal", "quasi_newton", "semismooth")),
+        "free_intercept", "free_path", "interior_point", "limited_memory", "monitor", "newton",
+        "path", "proximal", "quasi_newton", "semismooth")),
     # what the public estimators of that module are made of
     *(f"fastm4n.research._soft_estimators.{name}" for name in (
         "SoftProblem", "SoftGraphTask", "SoftLabelSetTask")),

@@ -284,7 +284,8 @@ class ConformalOrdinalClassifier(_ConformalLabels):
     Notes
     -----
     The best level has the highest score or probability. `predict` returns it with
-    ``decode="map"``.
+    ``decode="map"``. Under "log", `OrdinalClassifier` with thresholds predicts the median level
+    instead, which may lie outside of a short interval around the most probable one.
 
     References
     ----------

@@ -85,6 +85,8 @@ class CertifiedEstimator(NamesParameters, Versioned, BaseEstimator):
         kernel `dual_coef_` has those of examples in front.
     _fitted_values : tuple of str
         Further fitted attributes, each a string, an integer or None.
+    _absent_in_files : dict
+        Parameters that files of older releases do not have, with their values there.
     _fitted_marker : str
         The attribute that tells whether it is fitted.
     """
@@ -105,6 +107,7 @@ class CertifiedEstimator(NamesParameters, Versioned, BaseEstimator):
     _fitted_arrays = {}
     _coef_dims = ("k",)
     _fitted_values = ()
+    _absent_in_files = {}
     _fitted_marker = "classes_"
     # whether tol may be "auto"
     _has_auto_tol = False

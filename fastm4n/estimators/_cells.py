@@ -93,7 +93,9 @@ _SINGLE = Kind(
     {**_VECTORS, **_FREE})
 KINDS = {
     "classes": _SINGLE,
-    "ordered": _SINGLE,
+    "ordered": Kind(
+        {**_SINGLE.outputs, "absolute, classes": {"cost": "absolute", "form": "classes"},
+         "thresholds": {"form": "thresholds"}}, _SINGLE.features),
     "multilabel": Kind(
         {"none": {"graph": "none"}, "one label": {"_labels": 1}, "tree": {"graph": "tree"},
          "complete": {"graph": "complete"},

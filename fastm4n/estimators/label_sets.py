@@ -120,7 +120,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the set of highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log" and "map" for the margins.
+        "log" and "map" for surrogates that learn costs.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         labels and edges. alpha may change. Keeps about n_samples x 2 (n_labels + n_edges) numbers,

@@ -9,11 +9,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fastm4n.base.checks import extended
+from fastm4n.base.checks import check_choice, extended
+from fastm4n.base.label_costs import name_of
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.tasks.labels import LabelTask, LevelTask
+from fastm4n.tasks.labels import LabelTask, LevelTask, has_thresholds
 from fastm4n.tasks.parameters import (
     LABEL_KINDS,
     check_lengths,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
         SolverLike,
         SurrogateLike,
     )
+
+
+FORMS = ("auto", "thresholds", "classes")
 
 
 class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
@@ -271,7 +275,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log", which learns no costs, and "map" for the margins, which do.
+        "log", which learns no costs, and "map" for surrogates that do.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -365,29 +369,30 @@ default="auto"
 class OrdinalClassifier(_SimplexClassifier):
     """Classification into ordered levels, with a certified gap.
 
-    `MulticlassClassifier` with a cost that grows with the distance between levels. The default cost
-    is ``|i - j|``, for which the max-min oracle has a closed form.
+    The default is the all-threshold model of [3]_. It minimises mean_i sum_t S(w' x_i + b_t,
+    [y_i > t]) + alpha / 2 (||w||^2 + ||b / c||^2) over one vector w of weights and a threshold b_t
+    between each two levels. S is the surrogate of a binary label, and c is `fit_intercept`. The
+    absolute error of a level is the number of thresholds on whose other side it lies. Other costs
+    have weights for each level, as `MulticlassClassifier`.
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
-        "auto" is min(1, 0.02 V) / n. V is the total variance of the features, or of the kernel's
-        features, and n the sum of the sample weights. The margins divide it by the mean cost of
-        different classes.
-        For n examples ``LinearSVC(multi_class="crammer_singer", C=C)`` is "max_margin" with alpha =
-        1 / (C n). ``LogisticRegression(C=C)`` is "log" with ``fit_intercept="free"`` and the same
-        alpha, or 2 / (C n) for two classes.
+        "auto" is 0.1 / n for thresholds, n being the sum of the sample weights. For classes it is
+        as in `MulticlassClassifier`. For n examples ``mord.LogisticAT(alpha=a)`` is "log" with
+        ``fit_intercept="free"`` and alpha = a / n.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_classes, n_classes), \
 default="absolute"
         Costs of mistakes: cost[i, j] if ``classes_[j]`` is predicted and ``classes_[i]`` is
         true. "absolute" and "squared" use the positions in `classes_`. "log" uses costs
-        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+        for ``decode="min_risk"``, and in the fit if it is cost-augmented. Thresholds are for
+        "absolute".
     kernel : str or callable, default="linear"
         "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels`,
         callables and "precomputed" fit dual coefficients, and take ``penalty="l2"`` only.
@@ -396,13 +401,14 @@ default="absolute"
     kernel_params : dict, default=None
         Other arguments of the kernel, for example ``{"degree": 3, "coef0": 1.0}``, the defaults of
         the polynomial kernel.
-    fit_intercept : bool, "free" or float, default=True
+    fit_intercept : bool, "free" or float, default=10.0
         Whether to add a constant feature. Its weight is the intercept, which is penalised like
         other weights. A number is the value of the constant feature instead of 1: the larger it is,
         the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``. "free" fits an
         intercept without a penalty by a few warm-started fits (the proximal-point method), and the
         gap is certified for that problem. Linear models centre a copy of dense features for it, and
-        take sparse ones as they are.
+        take sparse ones as they are. Each threshold has a constant feature of its own, and False is
+        for classes.
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -422,8 +428,9 @@ default="auto"
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the
-        probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log", which learns no costs, and "map" for the margins, which do.
+        probabilities ("log") or the oracle's distribution ("max_min"). Both are the same for
+        thresholds: the median of the levels. For classes, "auto" is "min_risk" for "log" and "map"
+        for surrogates that learn costs. Under "max_min", "map" is the better one.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False
@@ -443,17 +450,22 @@ default="auto"
         default is all ordered categories of y in their order (pandas, ``polars.Enum``, ordered
         dictionaries of Arrow), or else the sorted labels of y, with a warning if they are not
         numbers.
+    form : {"auto", "thresholds", "classes"}, default="auto"
+        "thresholds" is one vector of weights, and a threshold between each two levels. "classes" is
+        a vector of weights and an intercept for each level. "auto" is "thresholds" if `cost` is
+        "absolute" and `fit_intercept` is not False, else "classes".
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights, for ``kernel="linear"``.
-    dual_coef_ : ndarray of shape (n_samples, n_classes)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights of thresholds or of classes, for ``kernel="linear"``.
+    dual_coef_ : ndarray of shape (n_samples, 1) or (n_samples, n_classes)
         Coefficients of the training examples, for other kernels.
     X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
         The training examples, for kernels other than "linear" and "precomputed".
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts.
+    intercept_ : ndarray of shape (n_classes - 1,) or (n_classes,)
+        The numbers b_t that are added to the score for each threshold, or intercepts of the
+        classes.
     classes_ : ndarray of shape (n_classes,)
         Sorted labels. If y is an ordered categorical and costs are not "zero_one", all its
         categories in their order.
@@ -502,6 +514,8 @@ default="auto"
        max-min margin Markov networks. ICML.
     .. [2] A. Osokin, J.-B. Alayrac, I. Lukasewitz, P. Dokania, S. Lacoste-Julien (2016).
        Minding the gaps for block Frank-Wolfe optimization of structured SVMs. ICML.
+    .. [3] J. Rennie, N. Srebro (2005). Loss functions for preference levels: regression with
+       discrete ordered labels. IJCAI multidisciplinary workshop on advances in preference handling.
 
     Examples
     --------
@@ -512,18 +526,127 @@ default="auto"
     >>> clf = OrdinalClassifier(alpha=1e-3, levels=["low", "mid", "high"], random_state=0)
     >>> clf.fit(X, y).predict([[0.2], [1.5], [2.9]]).tolist()
     ['low', 'mid', 'high']
+    >>> clf.coef_.shape, clf.intercept_.shape
+    ((1, 1), (2,))
     """
 
     _task = "ordered"
     _task_class = LevelTask
 
+    _absent_in_files = {"form": "classes"}
+
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, cost: Cost = "absolute",
-        levels: ArrayLike | None = None, **parameters: Any,
+        self, surrogate: SurrogateLike = "log", *, cost: Cost = "absolute",
+        fit_intercept: bool | Literal["free"] | float = 10.0, levels: ArrayLike | None = None,
+        form: Literal["auto", "thresholds", "classes"] = "auto", **parameters: Any,
     ) -> None:
-        super().__init__(surrogate, cost=cost, **parameters)
+        super().__init__(surrogate, cost=cost, fit_intercept=fit_intercept, **parameters)
         self.levels = levels
+        self.form = form
 
     # the parameters of the base, and what is another here
     __init__.__signature__ = extended(
-        _SimplexClassifier.__init__, surrogate="max_min", cost="absolute", levels=None)
+        _SimplexClassifier.__init__, fit_intercept=10.0, cost="absolute", levels=None, form="auto")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # scikit-learn's checks have classes that do not lie along one direction
+        tags.classifier_tags.poor_score = has_thresholds(self)
+        return tags
+
+    @property
+    def _coef_dims(self):
+        return ("weights",) if has_thresholds(self) else ("k",)
+
+    def _arrays_of_fit(self):
+        found = super()._arrays_of_fit()
+        return {**found, "intercept_": (("thresholds",), "f")} if has_thresholds(self) else found
+
+    def _check_parameters(self):
+        check_choice("form", self.form, FORMS)
+        super()._check_parameters()
+        if self.form != "thresholds":
+            return
+        if not isinstance(self.cost, str) or self.cost != "absolute":
+            raise ValueError(
+                f"form='thresholds' minimises cost='absolute', got {self.cost!r:.100}: use "
+                "form='classes'.")
+        if not self.fit_intercept:
+            raise ValueError(
+                "form='thresholds' has thresholds as its intercepts, got fit_intercept=False: use "
+                "fit_intercept=True, or form='classes'.")
+
+    def _check_fitted(self, attributes):
+        n_levels, n_rows = attributes["classes_"].size, (
+            attributes["coef_"].shape[0] if "coef_" in attributes
+            else attributes["dual_coef_"].shape[1])
+        if has_thresholds(self) and (attributes["intercept_"].size, n_rows) != (n_levels - 1, 1):
+            raise ValueError("intercept_ or the weights are not those of thresholds of classes_")
+
+    def decision_function(self, X: Matrix) -> FloatArray:
+        """Scores of the levels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples, or kernel values with the training examples for
+            ``kernel="precomputed"``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes)
+            For thresholds, the sum of ``X @ coef_.T + intercept_`` over the thresholds below each
+            level. For classes ``X @ coef_.T + intercept_``. For kernels ``K(X, X_fit_) @
+            dual_coef_`` replaces the product. For two levels an array of shape (n_samples,), the
+            score of ``classes_[1]`` minus the score of ``classes_[0]``.
+        """
+        return super().decision_function(X)
+
+    @needs_log
+    def predict_proba(self, X: Matrix) -> FloatArray:
+        """Probabilities of the levels, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            Columns as in `classes_`. For thresholds, differences of the probabilities of being
+            above each. If those are not in order, the smallest so far replaces each. `predict` is
+            the median of the levels, which need not be the most probable one. For classes, the
+            softmax of the scores over the temperature.
+        """
+        return self._decoder(X).marginals()
+
+    def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Minus the mean cost of `predict`, or the accuracy if the cost is "zero_one".
+
+        The higher, the better. Under the default cost it is minus the mean absolute error, in
+        levels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        y : array-like of shape (n_samples,)
+            True levels. One that is not in `classes_` counts as the worst mistake, with a warning.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        score : float
+        """
+        check_is_fitted(self)
+        if name_of(self._cost_table) == "zero_one":
+            return super().score(X, y, sample_weight)
+        check_lengths(X, np.asarray(y))
+        labels = column_or_1d(y, warn=True)
+        check_present(labels)
+        warn_of_unknown(labels.tolist(), self.classes_)
+        truth, found = (places(each, self.classes_) for each in (labels, self.predict(X)))
+        costs = np.where(truth >= 0, self.cost_matrix_[truth, found], self.cost_matrix_.max())
+        return 0.0 - float(np.average(costs, weights=sample_weight))

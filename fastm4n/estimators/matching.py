@@ -89,7 +89,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="map"
         Prediction of the highest score ("map"), or of the least expected cost under the marginals
         ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
-        for the margins.
+        for surrogates that learn costs.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many examples of the same
         sizes, and the same surrogate and cost_scale. alpha may change.

@@ -97,7 +97,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the marginals
         ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
-        for the margins.
+        for surrogates that learn costs.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         items and cost_scale. alpha may change. Keeps n_samples x n_items^2 numbers, twice as many

@@ -181,7 +181,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="map"
         Prediction of the highest score ("map", by Viterbi), or at each position of the least
         expected cost under the marginals ("log") or the oracle's distribution ("max_min"). "auto"
-        is "min_risk" for "log" and "map" for the margins.
+        is "min_risk" for "log" and "map" for surrogates that learn costs.
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.

@@ -198,54 +198,63 @@ cdef class PairKernelFeatures(FeatureMap):
 # the first part being that of a map of one score for each label, linear or of a kernel.
 
 cdef class PairWeights(WeightMap):
-    """One weight for each pair of labels, the same for all blocks.
+    """One weight for each pair of labels, or each threshold, the same for all blocks.
 
     Parameters
     ----------
     n_pairs : int
+    value : float, default=1.0
+        Value of each one's feature.
     """
 
     # pairs that bounds hold at zero, which count in no norm
     cdef Py_ssize_t[::1] zero
     cdef readonly Py_ssize_t n_pairs
+    cdef readonly double value
 
-    def __init__(self, Py_ssize_t n_pairs):
+    def __init__(self, Py_ssize_t n_pairs, double value=1.0):
         super().__init__(1, n_pairs)
-        self.n_pairs = n_pairs
+        self.n_pairs, self.value = n_pairs, value
         self.hold((1, n_pairs), 0)
         self.zero = np.zeros(0, dtype=np.intp)
 
     def arguments(self):
-        return (self.n_pairs,)
+        return self.n_pairs, self.value
 
     def set_penalty(self, Penalty penalty):
         super().set_penalty(penalty)
         zero = penalty.fixed_at_zero()
         self.zero = np.flatnonzero([] if zero is None else zero)
 
+    def share(self, PairWeights other):
+        """As `LinearMap.share`."""
+        self.weights, self.raw = other.weights, other.raw
+        self.penalty, self.penalised = other.penalty, other.penalised
+        self.smoothness, self.zero = other.smoothness, other.zero
+
     cdef void spread(self, double* more, Py_ssize_t step) noexcept nogil:
-        """more = the weights, `step` numbers apart. Numbers between them do not change."""
+        """more += the scores, `step` numbers apart."""
         cdef Py_ssize_t e
         for e in range(self.n_pairs):
-            more[e * step] = self.weights[0, e]
+            more[e * step] += self.value * self.weights[0, e]
 
     cdef void add(self, const double* coefficients, Py_ssize_t step) noexcept nogil:
         """w += coefficients."""
         cdef Py_ssize_t e
         for e in range(self.n_pairs):
-            self.raw[0, e] += coefficients[e * step]
+            self.raw[0, e] += self.value * coefficients[e * step]
         if self.penalised and self.n_pairs:
             self.penalty.prox_rows(&self.raw[0, 0], 0, 1, &self.weights[0, 0])
 
     cdef double squares(self, const double* direction, Py_ssize_t step) noexcept nogil:
-        """||direction||^2 over the weights that count."""
+        """The square of what `add` of a direction moves, over the weights that count."""
         cdef Py_ssize_t e
         cdef double total = 0.0
         for e in range(self.n_pairs):
             total += direction[e * step] * direction[e * step]
         for e in range(self.zero.shape[0]):
             total -= direction[self.zero[e] * step] * direction[self.zero[e] * step]
-        return self.smoothness * max(0.0, total)
+        return self.smoothness * self.value * self.value * max(0.0, total)
 
 
 def place_of_both(Py_ssize_t row, Py_ssize_t step):
@@ -443,3 +452,93 @@ cdef class LabelSetFeatures(FeatureMap):
     def pair_coef(self):
         """Weights of the pairs, (n_pairs,), a new array."""
         return np.array(self.pairs.all_weights()[0])
+
+
+# Features of ordered levels by thresholds: y > t for each t but the last level.
+#
+# A block is one row x.  Every threshold has the score of x, and a number of its own:
+#
+#     v_t1 = w' x + c theta_t,  v_t0 = 0,  ||Phi d||^2 = (sum_t d_t1)^2 ||x||^2 + c^2 sum_t d_t1^2.
+
+cdef class ThresholdFeatures(LabelSetFeatures):
+    """Scores of levels above each threshold, with the same weights of x for all thresholds.
+
+    Parameters
+    ----------
+    shared : FeatureMap
+        One score of each block: linear or of a kernel, without a constant feature.
+    layout : Layout
+        Positions of the scores of sets of labels without pairs, a label for each threshold.
+    value : float
+        Value of the constant feature, whose weights are the thresholds'.
+    """
+
+    def __init__(self, FeatureMap shared, Layout layout, double value):
+        FeatureMap.__init__(self, layout.n_blocks, layout.max_size)
+        self.labels, self.layout = shared, layout
+        self.n, self.row = layout.max_parts, layout.stride
+        self.first, self.step = 1, self.row
+        if (
+            shared.n_blocks != layout.n_blocks or shared.n_labels != 1 or layout.n_labels != 2
+            or np.any(layout.counts() != self.n) or np.any(layout.sizes() != self.n * self.row)
+        ):
+            raise ValueError("layout does not fit the thresholds.")
+        self.pairs = PairWeights(self.n, value)
+        self.size = max(self.size, shared.stride)
+        self.gathered = np.zeros((1, shared.stride))
+        self.visit_cost = shared.visit_cost + 8.0 * self.n
+
+    def arguments(self):
+        return self.labels, self.layout, self.pairs.value
+
+    def set_offset(self, offset):
+        """Add fixed numbers to the thresholds, or to all numbers of a block where so many."""
+        if len(offset) == self.n:
+            offset = np.kron(offset, np.eye(self.row)[1])
+        FeatureMap.set_offset(self, np.ascontiguousarray(offset))
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "offset": np.asarray(self.offset)}
+
+    cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
+        cdef Py_ssize_t t, j
+        cdef double score
+        self.labels.scores(b, v)
+        score = v[0]
+        for j in range(self.size):
+            v[j] = self.offset[j] if self.has_offset else 0.0
+        for t in range(self.n):
+            v[t * self.row + 1] += score
+        self.pairs.spread(&v[0] + self.first, self.step)
+        return 0
+
+    cdef void gather(self, const double* numbers) noexcept nogil:
+        cdef Py_ssize_t t, number = thread_number()
+        self.gathered[number, 0] = 0.0
+        for t in range(self.n):
+            self.gathered[number, 0] += numbers[t * self.row + 1]
+
+    cdef double direction_norm(
+        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
+        self.gather(&direction[0])
+        return (
+            self.labels.direction_norm(b, self.gathered[thread_number()], 1)
+            + self.pairs.squares(&direction[0] + self.first, self.step))
+
+    cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
+        # an upper bound, by (sum_t d_t)^2 <= n sum_t d_t^2
+        return 0.5 * (
+            self.n * self.labels.block_norm(b)
+            + self.pairs.smoothness * self.pairs.value * self.pairs.value)
+
+    def share(self, ThresholdFeatures other):
+        """As `LinearMap.share`."""
+        self.labels.share(other.labels)
+        self.pairs.share(other.pairs)
+
+    def touched(self):
+        return self.labels.touched()
+
+    def constant_scores(self):
+        """What is added to the score of x for each threshold, (n_thresholds,)."""
+        return self.pairs.value * np.asarray(self.pairs.all_weights()[0])

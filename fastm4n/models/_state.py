@@ -199,7 +199,7 @@ def estimator_from_state(state, arrays):
         if type(state[key]) is not dict:
             raise ValueError(f"its {key} are {state[key]!r:.80}")
     known = cls().get_params(deep=False)
-    parameters = {}
+    parameters = dict(cls._absent_in_files) if name in PREDICTORS else {}
     for key, value in state["parameters"].items():
         if key not in known:
             raise ValueError(f"{name} has no parameter {key!r:.80}")

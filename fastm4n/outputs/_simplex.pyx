@@ -291,7 +291,7 @@ cdef class LabelOutputs(Outputs):
         y = np.asarray(y)
         super().__init__(
             Layout(np.full(y.shape[0], y.shape[1]), 2, row_stride(2)), y.ravel(), cost, cost_scale)
-        self.has_marginals = self.has_projection = self.is_free = True
+        self.has_marginals = self.has_tangent = self.has_projection = self.is_free = True
         self.has_max_min = self.has_max_min_step = True
         self.alarm, self.miss = self.cost_matrix[0, 1], self.cost_matrix[1, 0]
         cdef double total = self.alarm + self.miss
@@ -339,6 +339,23 @@ cdef class LabelOutputs(Outputs):
                 (1.0 if difference >= 0.0 else small) / (1.0 + small),
                 (small if difference >= 0.0 else 1.0) / (1.0 + small))
         log_partition[0] = total
+        return 0
+
+    cdef int tangent(
+        self, Py_ssize_t b, const double* v, const double* d_unary, const double* d_more,
+        Workspace work, double* marginals, double* change, double* log_partition,
+        double* mean) except -1 nogil:
+        cdef Py_ssize_t t, row = self.layout.stride
+        cdef double moved
+        self.sum_product(b, v, work, marginals, log_partition)
+        mean[0] = 0.0
+        for t in range(self.layout.n_parts(b)):
+            mean[0] += (
+                marginals[t * row] * d_unary[t * row]
+                + marginals[t * row + 1] * d_unary[t * row + 1])
+            moved = marginals[t * row] * marginals[t * row + 1] * (
+                d_unary[t * row + 1] - d_unary[t * row])
+            set_label(change, row, t, moved, -moved)
         return 0
 
     cdef int project(self, Py_ssize_t b, Workspace work, double total) except -1 nogil:

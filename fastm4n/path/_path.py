@@ -869,31 +869,34 @@ class RegularizationPathCV(Versioned, MetaEstimatorMixin, BaseEstimator):
 
     def _routed(self, scorer, given):
         """What of the metadata goes to `fit` of the estimator, to the splitter and the scorer."""
+        weights = given.get("sample_weight")
         if get_config()["enable_metadata_routing"]:
-            return process_routing(self, "fit", **given)
-        unknown = sorted(given.keys() - {"sample_weight", "groups"})
-        if unknown:
-            raise TypeError(
-                f"fit has no parameter {unknown[0]!r} without "
-                "sklearn.set_config(enable_metadata_routing=True).")
-        fitted, scored = {}, {}
-        if "sample_weight" in given:
-            name = "sample_weight"
-            if isinstance(self.estimator, Pipeline):
-                name = f"{self.estimator.steps[-1][0]}__sample_weight"
-            fitted = {name: given["sample_weight"]}
+            routed = process_routing(self, "fit", **given)
+            takes_weights = hasattr(scorer, "get_metadata_routing")  # or says that it does not
+        else:
+            unknown = sorted(given.keys() - {"sample_weight", "groups"})
+            if unknown:
+                raise TypeError(
+                    f"fit has no parameter {unknown[0]!r} without "
+                    "sklearn.set_config(enable_metadata_routing=True).")
             # of scikit-learn's scorers what they call
             called = self.estimator.score if self.scoring is None else getattr(
                 scorer, "_score_func", scorer)
-            if "sample_weight" in signature(called).parameters:
-                scored = {"sample_weight": given["sample_weight"]}
-            else:
-                warnings.warn(
-                    f"scoring={self.scoring!r:.80} takes no sample_weight: the paths are weighted, "
-                    "and their scores are not.", stacklevel=3)
-        return Bunch(
-            estimator=Bunch(fit=fitted), scorer=Bunch(score=scored),
-            splitter=Bunch(split={"groups": given.get("groups")}))
+            takes_weights = "sample_weight" in signature(called).parameters
+            prefix = (
+                f"{self.estimator.steps[-1][0]}__" if isinstance(self.estimator, Pipeline) else "")
+            routed = Bunch(
+                estimator=Bunch(fit={}), scorer=Bunch(score={}),
+                splitter=Bunch(split={"groups": given.get("groups")}))
+            if weights is not None:
+                routed.estimator.fit = {f"{prefix}sample_weight": weights}
+                if takes_weights:
+                    routed.scorer.score = {"sample_weight": weights}
+        if weights is not None and not takes_weights:
+            warnings.warn(
+                f"scoring={self.scoring!r:.80} takes no sample_weight: the paths are weighted, and "
+                "their scores are not.", stacklevel=3)
+        return routed
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where `fit` sends its metadata: see scikit-learn's guide to metadata routing.

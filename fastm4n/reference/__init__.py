@@ -12,6 +12,7 @@ compare it with them.
 - `simplex`, `chain`, `permutation`: inference for one of k labels, for a sequence of labels and for
   a permutation. `simplex_block`, `chain_block`: oracles and blocks of the first two.
 - `automaton`: sequences of labels with scores of n-grams, accepted by a finite automaton.
+- `thresholds`: ordered levels as sets of thresholds that they pass.
 - `forest`: labels of the nodes of a graph without cycles, with their oracles.
 - `cut`: minimum cuts, and the oracles of attractive graphs of two labels.
 """
@@ -101,6 +102,7 @@ from fastm4n.reference.simplex_block import (
     log_line_search,
     maximize_block,
 )
+from fastm4n.reference.thresholds import passed, threshold_loss
 
 __all__ = [
     "AcceleratedPasses", "Atom", "AtomPasses", "BatchResult", "BlockPasses", "Blocks",
@@ -114,9 +116,9 @@ __all__ = [
     "max_marginals", "max_min_absolute", "max_min_attractive", "max_min_column_generation",
     "max_min_game", "max_min_mirror_prox", "max_min_mirror_prox_chain", "max_min_objective",
     "max_min_oracle", "max_min_permutation", "max_min_permutation_mirror_prox", "max_min_zero_one",
-    "max_oracle", "maximize_block", "min_cut", "ngram_counts", "optimum_radius", "permanent",
-    "permutation_entropy", "permutation_indicator", "permutation_marginals", "project_simplex",
-    "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn", "softmax",
-    "span_probability", "stochastic_subgradient", "sum_product", "vector_pairs", "viterbi",
-    "viterbi_kbest",
+    "max_oracle", "maximize_block", "min_cut", "ngram_counts", "optimum_radius", "passed",
+    "permanent", "permutation_entropy", "permutation_indicator", "permutation_marginals",
+    "project_simplex", "round_to_birkhoff", "score_labelling", "simplex_threshold", "sinkhorn",
+    "softmax", "span_probability", "stochastic_subgradient", "sum_product", "threshold_loss",
+    "vector_pairs", "viterbi", "viterbi_kbest",
 ]

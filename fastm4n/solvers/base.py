@@ -185,8 +185,8 @@ class Solver(NamesParameters, BaseEstimator):
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False
-    # whether it needs all data in memory, and the outputs that it is for: a class, or None for
-    # all, and its estimators in words
+    # whether it needs all data in memory, and the outputs that it is for: classes, or None for
+    # all, and their estimators in words
     is_whole: bool = False
     outputs: tuple[Any, str] | None = None
     # a lower bound of `cost` as a share of `block_work`
@@ -209,7 +209,7 @@ class Solver(NamesParameters, BaseEstimator):
         """
         if self.is_whole and not problem.pieces.is_whole:
             return self.refused("needs all data in memory")
-        if self.outputs is not None and type(problem.loss.outputs) is not self.outputs[0]:
+        if self.outputs is not None and type(problem.loss.outputs) not in self.outputs[0]:
             return self.refused(f"is for {self.outputs[1]}, got {problem.taker}")
         return self.reason(problem)
 

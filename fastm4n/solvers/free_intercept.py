@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.certificates import Certificate, certify_elsewhere, checked_gap
@@ -72,7 +73,8 @@ class Balance:
         self.places = places + np.arange(layout.n_labels)
         self.pi = (self.p @ outputs.truth().reshape(self.p.size, -1))[self.places]
         occur = self.pi > 0.0
-        is_single = problem.features.constant_scores().size == layout.n_labels
+        # an intercept for each label, or for each part
+        is_single = type(outputs) is SimplexOutputs
         self.is_free = occur[0] if is_single else occur.all(axis=1)
 
     def point(self, mu):

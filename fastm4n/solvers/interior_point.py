@@ -126,7 +126,7 @@ class InteriorPoint(Solver):
     """
 
     is_whole: bool = True
-    outputs: tuple[Any, str] | None = (PermutationOutputs, "LabelRanker")
+    outputs: tuple[Any, str] | None = ((PermutationOutputs,), "LabelRanker")
     least_share: float = SHARE
 
     def __init__(self, max_products: int = MOST_PRODUCTS) -> None:

@@ -26,23 +26,26 @@ References
 from __future__ import annotations
 
 from collections import deque
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.special import entr, expit
 
 from fastm4n.base.arrays import checked, flat, items_of, listed, part
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import dearest_of
 from fastm4n.features import LinearFeatures
+from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.features._rows import MADE_DENSE, dense_rows
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.outputs._simplex import closed_form
+from fastm4n.outputs._simplex import LabelOutputs, closed_form
 from fastm4n.solvers.base import Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.schedule import LONGEST
-from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, scaled_dual
+from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap, scaled_dual
 from fastm4n.solvers.free_intercept import balancing
 from fastm4n.solvers.limited_memory import direction, keep_pair
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
@@ -69,13 +72,15 @@ INTEGRAL = 1e-12
 def kind_of(surrogate):
     """Name of the loss of a surrogate in `LabelLosses`; None for others."""
     outputs = surrogate.outputs
-    if type(outputs) is not SimplexOutputs:
+    if type(outputs) not in (SimplexOutputs, LabelOutputs):
         return None
     if type(surrogate) is LogLoss:
         return "log" if surrogate.arguments()[1:] == (False, 1.0) else None
     if type(surrogate) is MaxMarginLoss:
         return "max_margin"
-    return closed_form(outputs.cost_matrix) if type(surrogate) is MaxMinLoss else None
+    if type(surrogate) is not MaxMinLoss:
+        return None
+    return "thresholds" if type(outputs) is LabelOutputs else closed_form(outputs.cost_matrix)
 
 
 def _log_partition(scores, tau):
@@ -114,8 +119,14 @@ class LabelLosses:
     features : LinearFeatures
     weights : ndarray of shape (n_blocks,)
         p_b.
-    """
 
+    Attributes
+    ----------
+    shape : tuple of int
+        The shape of the weights.
+    size : int
+        Numbers of the dual point of a block.
+    """
 
     def __init__(self, surrogate, features, weights):
         X, self.rows, self.norms, self.k, self.constant = features.arguments()
@@ -126,7 +137,13 @@ class LabelLosses:
         if self.kind == "absolute":  # of products with it
             self.cost = np.ascontiguousarray(self.cost)
         self.levels = np.arange(self.k, dtype=np.float64)[:, np.newaxis]
-        self.step = max(LEAST_AT_ONCE, AT_ONCE // self.k)
+        self.shape, self.size = (self.k, self.d + 1), self.k
+        self.gather(self.k)
+
+    def gather(self, n_scores):
+        """Set how rows are read, and the number of blocks of a chunk by the scores of a block."""
+        X = self.X
+        self.step = max(LEAST_AT_ONCE, AT_ONCE // n_scores)
         # rows of X with few values stay sparse in products of rows with weights
         self.is_sparse = sparse.issparse(X) and X.nnz < SPARSE * X.shape[0] * self.d
         # copies of the rows in the order of the blocks where they are not many
@@ -155,6 +172,16 @@ class LabelLosses:
                 dense_rows(self.X, self.rows[some]))
             yield rows, self.p[some], self.y[some]
 
+    def packed(self, state):
+        """The weights of a state of the features."""
+        return np.ascontiguousarray(state["weights"][: self.d + 1, : self.k].T)
+
+    def unpacked(self, weights, state):
+        """A state of the features with these weights, from one of them."""
+        found = np.zeros(state["weights"].shape)
+        found[: self.d + 1, : self.k] = weights.T
+        return {"weights": found}
+
     def scores(self, weights, rows):
         """One column for each row."""
         if sparse.issparse(rows):
@@ -175,6 +202,22 @@ class LabelLosses:
         total[: self.d, self.d] = total[self.d, : self.d]
         return total / mass
 
+    def balanced(self, height, pull):
+        """sum_b p_b h_b and the pull by features of the balanced dual point, by concavity of h.
+
+        On a balanced dual point the intercept has no force.
+        """
+        theta, q = balancing(*self.means(pull[:, self.d :] / self.constant))
+        pull = pull[:, : self.d]
+        if q is None:
+            return height, pull
+        return (1.0 - theta) * height + theta * self.concave(q), (
+            (1.0 - theta) * pull + theta * self.pull_of(q))
+
+    def means(self, apart):
+        """Means of mu and of phi(y), of which the difference is given."""
+        return self.share + apart[:, 0], self.share
+
     def concave(self, point):
         """sum_b p_b h_b(point), one point of the simplex for all blocks."""
         if self.kind == "log":
@@ -184,20 +227,31 @@ class LabelLosses:
             return 1.0 - float(point.max())
         if self.kind == "absolute":
             return float((self.cost.T @ point).min())
-        return float(self.share() @ (np.ascontiguousarray(self.cost) @ point))
+        return float(self.share @ (np.ascontiguousarray(self.cost) @ point))
 
+    @cached_property
     def share(self):
         """sum_b p_b phi(y_b)."""
         return np.bincount(self.y, weights=self.p, minlength=self.k)
 
+    @cached_property
+    def moment(self):
+        """sum_b p_b x_b, and sum_b p_b phi(y_b) x_b'."""
+        mean, by_label = np.zeros(self.d), np.zeros((self.k, self.d))
+        for start, stop, rows in self.chunks():
+            p, y = self.p[start:stop], self.y[start:stop]
+            mean += self._pulled(p[np.newaxis], rows)[0]
+            by_label += self._pulled(self.indicators(y).T * p, rows)
+        return mean, by_label
+
+    def indicators(self, y):
+        """A row for each label."""
+        return y[:, np.newaxis] == np.arange(self.k)
+
     def pull_of(self, point):
         """sum_b p_b (point - phi(y_b)) x_b' for one point, without the constant feature."""
-        total = np.zeros((self.k, self.d))
-        for start, stop, rows in self.chunks():
-            apart = np.repeat(point[:, np.newaxis], stop - start, axis=1)
-            apart[self.y[start:stop], np.arange(stop - start)] -= 1.0
-            total += self._pulled(apart * self.p[start:stop], rows)
-        return total
+        mean, by_label = self.moment
+        return point[:, np.newaxis] * mean - by_label
 
     def _pulled(self, coefficients, rows):
         """Sums of rows, by the coefficients of each label."""
@@ -342,6 +396,148 @@ class LabelLosses:
         return diagonal, products
 
 
+class ThresholdLosses(LabelLosses):
+    """The same for levels by thresholds, of weights (1, n_features + n_thresholds).
+
+    An example whose features score s has the score v_t = s + c theta_t of being above threshold t.
+    With the logistic function of (v - shift_j) / tau, averaged over j, as the probability p of
+    being above, the loss of a threshold is
+
+        mean_j tau log(1 + exp((v - shift_j) / tau)) - y v + a number,    y = 1 above it, else 0,
+
+    and its derivative p - y. Shifts are 0 for log, with tau = 1. They are -1 and 1 for max-min.
+    For max-margin the shift is 1 above the threshold and -1 below it.
+    """
+
+    def __init__(self, surrogate, features, weights):
+        shared, _, self.constant = features.arguments()
+        self.X, self.rows, self.norms, _, _ = shared.arguments()
+        self.kind = kind_of(surrogate)
+        outputs = surrogate.outputs
+        self.p, self.n, self.d = np.asarray(weights), self.rows.size, self.X.shape[1]
+        self.y = outputs.arguments()[0].astype(np.float64)
+        self.cost, self.stride = np.asarray(outputs.cost_matrix), outputs.layout.stride
+        self.norms = self.norms + self.constant**2
+        self.k = self.y.shape[1]
+        self.shape, self.size = (1, self.d + self.k), self.k * self.stride
+        self.gather(self.k)
+
+    @cached_property
+    def share(self):
+        return self.p @ self.y
+
+    def means(self, apart):
+        return [np.stack([1.0 - on, on], axis=1) for on in (self.share + apart[0], self.share)]
+
+    def concave(self, point):
+        off, on = point.T
+        if self.kind == "log":
+            return float(np.sum(entr(on) + entr(off)))
+        if self.kind == "max_margin":
+            return float(self.share @ off + (1.0 - self.share) @ on)
+        return float(np.sum(np.minimum(on, off)))
+
+    def indicators(self, y):
+        return y
+
+    def pull_of(self, point):
+        return super().pull_of(point[:, 1]).sum(axis=0, keepdims=True)
+
+    def packed(self, state):
+        return np.concatenate([state["weights"][: self.d, 0], state["pairs"][0]])[np.newaxis]
+
+    def unpacked(self, weights, state):
+        found = np.zeros(state["weights"].shape)
+        found[: self.d, 0] = weights[0, : self.d]
+        return {"weights": found, "pairs": np.array(weights[:, self.d :])}
+
+    def scores(self, weights, rows):
+        """One row for each row."""
+        return (rows @ weights[0, : self.d])[:, np.newaxis] + self.constant * weights[0, self.d :]
+
+    def _shifted(self, scores, y):
+        """The scores less each shift."""
+        if self.kind == "log":
+            return [scores]
+        if self.kind == "max_margin":
+            return [scores + (1.0 - 2.0 * y)]
+        return [scores - 1.0, scores + 1.0]
+
+    def evaluate(self, weights, tau=1.0, mu=None):
+        """As `LabelLosses.evaluate`."""
+        smooth = loss = height = 0.0
+        gradient, d = np.zeros(self.shape), self.d
+        for start, stop, rows in self.chunks():
+            p, y = self.p[start:stop], self.y[start:stop]
+            scores = self.scores(weights, rows)
+            shifted, above = self._shifted(scores, y), np.zeros(scores.shape)
+            for v in shifted:
+                # by numbers of at most one, whatever the temperature
+                small = np.exp(-np.abs(v) / tau)
+                hard = np.maximum(v, 0.0)
+                above += np.where(v >= 0.0, 1.0, small) / ((1.0 + small) * len(shifted))
+                smooth += float(p @ (hard + tau * np.log1p(small)).sum(axis=1)) / len(shifted)
+                loss += float(p @ hard.sum(axis=1)) / len(shifted)
+            true = float(p @ (y * (scores - (self.kind == "max_margin"))).sum(axis=1))
+            smooth, loss = smooth - true, loss - true
+            if self.kind == "max_margin":
+                height += float(p @ np.abs(y - above).sum(axis=1))
+            elif self.kind != "log":
+                height += float(p @ np.minimum(above, 1.0 - above).sum(axis=1))
+            if mu is not None:
+                to = mu[start:stop].reshape(stop - start, self.k, self.stride)
+                to[:, :, 0], to[:, :, 1], to[:, :, 2:] = 1.0 - above, above, 0.0
+            above -= y
+            above *= p[:, np.newaxis]
+            gradient[0, :d] += above.sum(axis=1) @ rows
+            gradient[0, d:] += self.constant * above.sum(axis=0)
+        if self.kind == "log":
+            loss, height = smooth, smooth - float(np.sum(gradient * weights))
+        return smooth, loss, height, gradient
+
+    def keep(self, surrogate, weights, point):
+        """Leave the scores of the dual point in the surrogate, and return its entropies by block.
+
+        They are as an evaluation at these weights gives them.
+        """
+        theta = np.zeros((self.n, self.k, self.stride))
+        for start, stop, rows in self.chunks():
+            theta[start:stop, :, 1] = self.scores(weights, rows)
+        surrogate.restore({
+            **surrogate.state(), "theta": theta.ravel(),
+            "is_first": np.zeros(self.n, dtype=np.uint8)})
+        return entr(point.reshape(self.n, -1)).sum(axis=1)
+
+    def _second(self, most_rows, bends):
+        """The mean of second derivatives by the scores of each row, `bends(rows, y)`."""
+        total, mass, d = np.zeros((self.shape[1],) * 2), 0.0, self.d
+        for rows, p, y in self._some(most_rows, self.step):
+            bent = p[:, np.newaxis] * bends(rows, y)
+            mass += float(p.sum())
+            total[:d, :d] += (rows.T * bent.sum(axis=1)) @ rows
+            total[:d, d:] += self.constant * (rows.T @ bent)
+            total[d:, d:] += np.diag(self.constant**2 * bent.sum(axis=0))
+        total[d:, :d] = total[:d, d:].T
+        return total / mass
+
+    def moments(self, most_rows):
+        """As `LabelLosses.moments`, of every threshold."""
+        return self._second(most_rows, lambda rows, y: np.ones(y.shape))
+
+    def hessian(self, weights, tau=1.0, damping=0.0, most_rows=None):
+        """As `LabelLosses.hessian`."""
+        def bends(rows, y):
+            shifted = self._shifted(self.scores(weights, rows), y)
+            above = [expit(v / tau) for v in shifted]
+            return sum(q * (1.0 - q) for q in above) / (tau * len(shifted))
+
+        return self._second(most_rows, bends)[np.newaxis, :, np.newaxis]
+
+    def label_hessian(self, weights, most_rows):
+        """As `LabelLosses.label_hessian`."""
+        return self.hessian(weights, most_rows=most_rows)[:, :, 0]
+
+
 # line search: share of the slope that a step must gain, most shorter steps, least and largest
 # factor between them (Nocedal and Wright, Numerical Optimization, chapter 3)
 SUFFICIENT, MOST_TRIES, LEAST_SHARE, MOST_SHARE = 1e-4, 40, 0.2, 0.5
@@ -376,6 +572,8 @@ MANY_WEIGHTS = 500
 # work in units of that of blocks over columns of one scale: of "log" over few columns
 # (benchmarks/logistic.py), and else (benchmarks/scales.py)
 LITTLE, MUCH = 0.5, 3.0
+# how much longer fits of margins by thresholds take than those of "log" (benchmarks/thresholds.py)
+MORE_STEPS = 8.0
 
 
 class LabelNewton(Solver):
@@ -405,7 +603,8 @@ class LabelNewton(Solver):
     """
 
     is_whole: bool = True
-    outputs: tuple[Any, str] | None = (SimplexOutputs, "MulticlassClassifier and OrdinalClassifier")
+    outputs: tuple[Any, str] | None = (
+        (SimplexOutputs, LabelOutputs), "MulticlassClassifier and OrdinalClassifier")
     least_share: float = LITTLE
 
     def __init__(self, quasi_steps: int = 80) -> None:
@@ -426,19 +625,23 @@ class LabelNewton(Solver):
                 "is for surrogate='log' without cost_augmented and temperature, 'max_margin', and "
                 "exact oracles of 'max_min' with the costs 'zero_one' or 'absolute', got "
                 f"{said('surrogate', 'cost', 'solver__oracle')}")
-        if type(features) is not LinearFeatures:
+        by_thresholds = type(features) is ThresholdFeatures
+        if type(loss.outputs) is LabelOutputs and not by_thresholds:
+            return self.refused(f"is for {self.outputs[1]}, got {problem.taker}")
+        rows = features.labels if by_thresholds else features
+        if type(rows) is not LinearFeatures:
             return self.refused(f"needs kernel='linear', got {problem.features_in_words()}")
         if not features.has_plain_state():
             return self.refused(f"needs penalty='l2', got {said('penalty')}")
-        n_weights = features.n_labels * (features.n_features + 1)
+        n_weights = _n_weights(features)
         if n_weights > MOST_WEIGHTS and kind != "log":
             return self.refused(
                 f"is for at most {MOST_WEIGHTS} weights under {said('surrogate')}, got {n_weights}")
-        if sparse.issparse(features.X) and (features.n_features + 1) ** 2 > MADE_DENSE:
+        if sparse.issparse(rows.X) and (rows.n_features + 1) ** 2 > MADE_DENSE:
             return self.refused(
                 f"is for at most {int(MADE_DENSE**0.5) - 1} columns of a sparse X, got "
-                f"{features.n_features}")
-        if features.arguments()[2].max(initial=0.0) > LONGEST:
+                f"{rows.n_features}")
+        if rows.arguments()[2].max(initial=0.0) > LONGEST:
             return self.refused(
                 f"is for rows of X of length at most {LONGEST**0.5:g}", "scale the features")
         return None
@@ -447,16 +650,20 @@ class LabelNewton(Solver):
         """As in `Solver`: `LITTLE` times the work of steps of blocks for "log" over few columns.
 
         Otherwise it is `MUCH` times that work, less than blocks need for columns out of scale or
-        means far from zero. Later calls of `partial_fit` continue with steps of blocks.
+        means far from zero. For thresholds it counts a few second derivatives, factors and
+        evaluations. Later calls of `partial_fit` continue with steps of blocks.
         """
         features, is_log = problem.features, kind_of(problem.loss) == "log"
         if options.is_warm and problem.pieces.road == "calls":
             return np.inf
+        n, n_weights = problem.weights.size, _n_weights(features)
         work = block_work(problem)
+        if type(features) is ThresholdFeatures:
+            once = n * n_weights**2 / 9 + n_weights**3 / 5 + 180.0 * n * features.pairs.n_pairs
+            return once if is_log else max(MUCH * work, MORE_STEPS * once)
         if is_log and features.n_features <= FEW_COLUMNS:
             return LITTLE * work
-        n_weights = features.n_labels * (features.n_features + 1)
-        is_large = not is_log and n_weights > max(MANY_WEIGHTS, problem.weights.size)
+        is_large = not is_log and n_weights > max(MANY_WEIGHTS, n)
         return np.inf if is_large or features.n_features > MOST_COLUMNS else MUCH * work
 
     def solve(
@@ -471,30 +678,37 @@ class LabelNewton(Solver):
         if start is not None:
             # w of an earlier dual point, or what an earlier fit has left
             begin(surrogate, features, weights, alpha, start)
-            if "intercepts" in start:
-                state = features.state()
-                state["weights"][features.behind, : features.n_labels] = (
-                    start["intercepts"] / problem.free_intercept)
-                features.restore(state)
-        losses = LabelLosses(surrogate, features, weights)
-        k, shape = losses.k, features.state()["weights"].shape
+        by_thresholds = type(features) is ThresholdFeatures
+        losses = (ThresholdLosses if by_thresholds else LabelLosses)(surrogate, features, weights)
         run = _Run(losses, options, self.quasi_steps, problem.free_intercept is not None, monitor)
         if start is not None:
             run.n_passes = -1  # to look where a fit begins is no pass of it
-        monitor.follow(run, np.ascontiguousarray(features.state()["weights"][: losses.d + 1, :k].T))
-        found = np.zeros(shape)
-        found[: losses.d + 1, :k] = run.best.weights.T
-        features.restore({"weights": found})
+        begun = losses.packed(features.state())
+        if start is not None and "intercepts" in start:
+            constants = begun[:, losses.d :]
+            constants[...] = start["intercepts"].reshape(constants.shape) / problem.free_intercept
+        monitor.follow(run, begun)
+        features.restore(losses.unpacked(run.best.weights, features.state()))
         point = None
         if options.keep_dual:
-            point = np.empty((losses.n, k))
+            point = np.empty((losses.n, losses.size))
             losses.evaluate(run.best.weights, run.best.tau, point)
             point = point.ravel()
-        certificate = run.certificate
+        certificate, concave = run.certificate, None
+        if point is not None and surrogate.has_natural_step:
+            # the dual point goes with scores, and its entropy is kept
+            concave = losses.keep(surrogate, run.best.weights, point)
         return Solution(
-            State.of(alpha, point, concave=certificate.concave, average=features.state()),
+            State.of(alpha, point, concave=concave, average=features.state()),
             certificate, run.n_passes, monitor.arrays(), converged=certificate.gap <= tol,
             interrupted=monitor.interrupted)
+
+
+def _n_weights(features):
+    """The number of weights of a linear map of classes or of thresholds."""
+    if type(features) is ThresholdFeatures:
+        return features.labels.n_features + features.pairs.n_pairs
+    return features.n_labels * (features.n_features + 1)
 
 
 def _scaled_factor(matrix):
@@ -546,8 +760,8 @@ class _Run:
         self.losses, self.quasi_steps, self.free = losses, quasi_steps, free
         self.alpha, self.tol, self.max_iter = options.alpha, options.gap, options.max_iter
         self.monitor = monitor
-        self.penalised = np.ones(losses.d + 1)
-        self.penalised[-1] = not free
+        self.penalised = np.ones(losses.shape[1])
+        self.penalised[losses.d :] = not free
         self.n_passes, self.name = 0, "quasi_newton" if losses.kind == "log" else "newton"
         # phi(y) is a dual point of value zero
         self.best_primal, self.best_dual, self.best, self.certificate = np.inf, 0.0, None, None
@@ -559,9 +773,6 @@ class _Run:
         self.at, self.is_done, self.number, self.smoothing = None, False, 0, 0.0
         self.pairs = deque(maxlen=MEMORY)
         self.multiplied = self.metric_at = self.metric_is_whole = None
-        if free:
-            self.share = losses.share()
-            self.apart = losses.pull_of(np.zeros(losses.k)), losses.pull_of(np.ones(losses.k))
 
     def point(self, weights, tau):
         self.n_passes += 1
@@ -574,16 +785,9 @@ class _Run:
 
         Without a penalty on the intercept they belong to the balanced point, by concavity of h.
         """
-        height, pull = point.height, point.pull[:, :-1]
-        constant = point.pull[:, -1]
-        if not self.free:
-            return height, float(np.sum(pull * pull)) + float(np.sum(constant * constant))
-        theta, q = balancing(self.share + constant / self.losses.constant, self.share)
-        if q is not None:
-            # sum_b p_b (q - phi_b) x_b' is linear in q
-            none, one = self.apart
-            height = (1.0 - theta) * height + theta * self.losses.concave(q)
-            pull = (1.0 - theta) * pull + theta * (none + q[:, np.newaxis] * (one - none))
+        height, pull = point.height, point.pull
+        if self.free:
+            height, pull = self.losses.balanced(height, pull)
         return float(height), float(np.sum(pull * pull))
 
     def told(self, point):
@@ -660,7 +864,7 @@ class _Run:
 
     def restore(self, state):
         """Bring back what `state` gave."""
-        shape = np.zeros((self.losses.k, self.losses.d + 1))
+        shape = np.zeros(self.losses.shape)
         is_newton, tau, best_tau, height = state["numbers"].tolist()
         self.at = _Point(self, checked(shape, "at", state), tau)
         self.best = _Point(self, checked(shape, "best", state), best_tau)
@@ -678,6 +882,10 @@ class _Run:
     def search(self, at, step):
         """`at` moved by step, or by a share of it. None if only rounding remains."""
         slope, size = float(np.sum(at.gradient * step)), 1.0
+        if -slope <= ROUNDING * abs(at.smooth):
+            # objectives do not tell the points apart, and gradients, of which dual values are, do
+            to = self.point(at.weights + step, at.tau)
+            return to if np.sum(to.gradient**2) < np.sum(at.gradient**2) else None
         for tries in range(MOST_TRIES):
             to = self.point(at.weights + size * step, at.tau)
             if to.smooth < at.smooth and to.smooth <= at.smooth + SUFFICIENT * size * slope:
@@ -713,7 +921,7 @@ class _Run:
             self.pairs.clear()
 
     def rows_of_second(self):
-        k, d = self.losses.k, self.losses.d + 1
+        k, d = self.losses.shape
         rows = int(WORTH * 4 * self.losses.n / (k * d))
         return min(self.losses.n, MOST_ROWS * d, max(LEAST_ROWS * d, rows))
 
@@ -735,7 +943,7 @@ class _Run:
             return self.go_over()
         if self.multiplied is None:
             # the first approximation of the Hessian, of each label
-            bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * (self.losses.d + 1))
+            bound = CURVATURE * self.losses.moments(ROWS_A_COLUMN * self.losses.shape[1])
             inverse = self._inverse(bound + np.diag(self.alpha * self.penalised))
             self.multiplied = lambda found: {"w": found["w"] @ inverse}
         self.look_for_second()
@@ -774,9 +982,10 @@ class _Run:
     def factor(self, hessian):
         """The factor of second derivatives of the mean loss and the penalty."""
         k, d = hessian.shape[:2]
-        # losses do not change if all labels move alike: steps have no such part, and this term
-        # keeps the matrix regular
-        hessian += np.einsum("jajb->ab", hessian)[:, np.newaxis] / k**2
+        if k > 1:
+            # losses do not change if all labels move alike: steps have no such part, and this term
+            # keeps the matrix regular
+            hessian += np.einsum("jajb->ab", hessian)[:, np.newaxis] / k**2
         hessian = hessian.reshape(k * d, k * d)
         hessian[np.diag_indices(k * d)] += np.tile(self.alpha * self.penalised, k)
         return _scaled_factor(hessian)

@@ -31,6 +31,7 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
+from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
 from fastm4n.solvers.blocks.block_coordinate import begin
@@ -134,10 +135,11 @@ class QuasiNewton(Solver):
 
         If there are many weights, fewer pairs are stored: their work is at most that of the
         evaluation. Steps of blocks are for fits that start from another or that a later one starts
-        from, and `LabelNewton` is for single labels.
+        from, and `LabelNewton` is for single labels and levels.
         """
         is_single = problem.loss.outputs.layout.max_parts == 1
-        if options.keep_dual or options.is_warm or is_single:
+        if options.keep_dual or options.is_warm or is_single or (
+                type(problem.features) is ThresholdFeatures):
             return np.inf
         pairs = PAIR_COST * FEWEST * n_weights(problem.features)
         return PASSES * (pass_work(problem) + min(pass_work(problem), pairs))

@@ -531,7 +531,9 @@ class Task:
         check_choice("decode", decode, DECODINGS)
         if decode != "auto":
             return decode
-        return "min_risk" if self.surrogate.name == "log" and not self.costs_alike() else "map"
+        surrogate = self.surrogate
+        has_chances = surrogate.name == "log" and not surrogate.cost_augmented
+        return "min_risk" if has_chances and not self.costs_alike() else "map"
 
     def costs_alike(self):
         """Whether outputs of highest score have the least expected cost under "log"."""

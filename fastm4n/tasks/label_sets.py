@@ -483,8 +483,7 @@ class LabelSetTask(VectorTask):
     def outputs(self, Y, edges, cost, attractive, factors=None):
         """The name of an oracle, and outputs over these sets with it."""
         n, n_labels = Y.shape
-        is_alone = factors is None and not len(edges)
-        if is_alone and self.surrogate.needs != "has_tangent":
+        if factors is None and not len(edges):
             return "labels", LabelOutputs(Y, cost)
         if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
             raise ValueError(
@@ -494,8 +493,6 @@ class LabelSetTask(VectorTask):
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both")
-        if is_alone:  # derivatives of marginals are those of graphs
-            return "labels", graph_outputs("auto", self.surrogate, False, **graphs)[1]
         if factors is not None:
             with named_labels():
                 return graph_outputs(
@@ -505,7 +502,7 @@ class LabelSetTask(VectorTask):
     def _n_scores(self, layout):
         return layout.max_parts
 
-    def _arranged(self, features, layout, common):
+    def _arranged(self, features, layout, common, constant):
         return LabelSetFeatures(features, layout, len(common["edges_"]))
 
     def _resolved_penalty(self, n_labels, n_features, n_edges):

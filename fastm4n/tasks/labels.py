@@ -1,17 +1,21 @@
 """Tasks of one label an example: classes, and ordered levels."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 from sklearn.utils.validation import column_or_1d
 
 from fastm4n.base.checks import check_number, not_finite
 from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
+from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.features._rows import Moments
 from fastm4n.inference import max_min_absolute, max_min_game, max_min_zero_one, softmax
 from fastm4n.outputs import SimplexOutputs
-from fastm4n.outputs._simplex import closed_form
+from fastm4n.outputs._simplex import LabelOutputs, closed_form
 from fastm4n.tasks.base import Problem
 from fastm4n.tasks.parameters import (
     as_weights,
@@ -40,6 +44,8 @@ from fastm4n.tasks.pieces import (
 )
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask, validated
 
+# for levels by thresholds alpha="auto" is 1 over this times n (benchmarks/defaults.py)
+OF_THRESHOLDS = 10.0
 # labels of these kinds of dtypes are the same ones whatever the dtype
 _KINDS = {"U": "strings", "S": "bytes", "b": "booleans", "i": "integers", "u": "integers",
           "f": "floats", "O": "objects"}
@@ -94,6 +100,42 @@ class SimplexDecoder(VectorDecoder):
     def decision(self):
         scores = self.scores
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+class ThresholdDecoder(SimplexDecoder):
+    """A fitted classifier of levels by thresholds at new data.
+
+    Attributes
+    ----------
+    above : ndarray of shape (n_samples, n_levels - 1)
+        Scores of being above each threshold. `scores` of a level are sums of them, up to the level.
+    """
+
+    def __init__(self, task, X):
+        super().__init__(task, X)
+        self.above = self.scores
+        self.scores = np.zeros((len(self.above), self.above.shape[1] + 1))
+        np.cumsum(self.above, axis=1, out=self.scores[:, 1:])
+
+    def marginals(self):
+        """Differences of the probabilities of being above each threshold."""
+        surrogate, v = self.task.surrogate, np.minimum.accumulate(self.above, axis=1)
+        if surrogate.name == "log":
+            v = v / surrogate.temperature
+            above, below = expit(v), expit(-v)
+        else:  # the oracle doubts thresholds whose score is at most the cost
+            above = 0.5 * ((v > 1.0).astype(np.float64) + (v >= -1.0))
+            below = 1.0 - above
+        # of two numbers near one, what they miss of it is exact
+        found = np.zeros(self.scores.shape)
+        found[:, 0], found[:, -1] = below[:, 0], above[:, -1]
+        found[:, 1:-1] = np.where(
+            v[:, 1:] > 0.0, below[:, 1:] - below[:, :-1], above[:, :-1] - above[:, 1:])
+        return found
+
+    def least_risk(self):
+        """The median of the levels, which is the level of the highest score."""
+        return self.best()[0]
 
 
 class LabelTask(VectorTask):
@@ -171,7 +213,7 @@ class LabelTask(VectorTask):
         if not isinstance(self.alpha, str):
             return float(self.alpha)
         if census is None or not census.moments:
-            return self.alpha_of(blocks.total, costs, variance())
+            return self.rule(blocks.total, costs, variance)
         moments = census.moments
         if self.class_weight is not None:
             labels = np.arange(census.labels.size)
@@ -180,7 +222,11 @@ class LabelTask(VectorTask):
                 label: moments[label].times(factor) for label, factor in zip(
                     census.labels.tolist(), factors.tolist(), strict=True) if label in moments}
         moments = sum(moments.values(), Moments(0.0, 0.0, 0.0))
-        return self.alpha_of(moments.mass, costs, moments.variance)
+        return self.rule(moments.mass, costs, lambda: moments.variance)
+
+    def rule(self, total, costs, variance):
+        """`alpha_of`, variance() being the total variance of the features."""
+        return self.alpha_of(total, costs, variance())
 
     def _encode(self, y, kept, census=None):
         """classes_, and the index in it of each label among the samples kept."""
@@ -254,6 +300,8 @@ class LabelTask(VectorTask):
                 f"y has one class only, {classes[labels[:1]].tolist()[0]!r} (among the samples of "
                 "non-zero weight); a classifier needs at least two."
             )
+        if self.constant_apart:
+            occurs[1:-1] = True  # both sides of every threshold need an example, no more
         if self._has_free_intercept() and not occurs.all():
             absent = classes[~occurs][:1].tolist()[0]
             raise ValueError(
@@ -273,9 +321,24 @@ class LabelTask(VectorTask):
             warn_of_order(self.cost, classes)
         blocks = self._blocks(X, kept, labels, weights)
         return self._made(
-            X, blocks, self.loss(SimplexOutputs(labels[blocks.first], cost)),
-            {"classes_": classes, "_cost_held": as_kept(cost)}, {"classes": classes}, census,
-        )
+            X, blocks, self.loss(self.outputs(labels[blocks.first], cost)),
+            {"classes_": classes, "_cost_held": as_kept(cost)}, self.same(classes), census)
+
+    def outputs(self, labels, cost):
+        """The outputs of blocks with these labels."""
+        return SimplexOutputs(labels, cost)
+
+    def same(self, classes):
+        """As in `Problem`."""
+        return {"classes": classes}
+
+
+def has_thresholds(parameters):
+    """Whether these parameters of `OrdinalClassifier` are of thresholds, or of classes."""
+    if parameters.form != "auto":
+        return parameters.form == "thresholds"
+    by_name = isinstance(parameters.cost, str) and parameters.cost == "absolute"
+    return by_name and (isinstance(parameters.fit_intercept, str) or parameters.fit_intercept != 0)
 
 
 class LevelTask(LabelTask):
@@ -283,8 +346,60 @@ class LevelTask(LabelTask):
 
     is_ordered = True
 
+    def __init__(self, estimator):
+        super().__init__(estimator)
+        self.constant_apart = has_thresholds(self)
+
+    def rule(self, total, costs, variance):
+        if not self.constant_apart:
+            return super().rule(total, costs, variance)
+        # a mistake at a threshold costs one
+        return self.alpha_of(OF_THRESHOLDS * total)
+
     def _levels_of(self, y):
         return levels_of(y) if self.levels is None else None
+
+    def decoder(self, X):
+        fitted = self.estimator
+        by_thresholds = fitted.intercept_.size < fitted.classes_.size
+        return (ThresholdDecoder if by_thresholds else SimplexDecoder)(self, X)
+
+    def outputs(self, labels, cost):
+        if not self.constant_apart:
+            return super().outputs(labels, cost)
+        above = labels[:, np.newaxis] > np.arange(len(cost) - 1)
+        return LabelOutputs(above.astype(np.uint8), 1.0 - np.eye(2))
+
+    def same(self, classes):
+        return {**super().same(classes), "thresholds": np.array(self.constant_apart)}
+
+    # thresholds have the weights of x in common
+
+    def _n_scores(self, layout):
+        return 1 if self.constant_apart else super()._n_scores(layout)
+
+    def _arranged(self, features, layout, common, constant):
+        return ThresholdFeatures(features, layout, constant) if self.constant_apart else features
+
+    def _scored(self, problem, numbers):
+        if not self.constant_apart:
+            return super()._scored(problem, numbers)
+        layout = problem.loss.outputs.layout
+        numbers = numbers.reshape(-1, layout.max_parts, layout.stride)
+        return numbers[:, :, 1].sum(axis=1, keepdims=True)
+
+    def _penalise(self, features):
+        if not self.constant_apart:
+            return super()._penalise(features)
+        labels, thresholds = features.labels, features.pairs
+        d, n = labels.n_features, thresholds.n_pairs
+        resolved = self.penalty_of({"coef": (1, d), "intercept": self._intercept_shape(n)})
+        if resolved is not None:
+            labels.set_penalty(resolved.of_rows(
+                (d + 1, labels.stride), d, lambda packed: {"coef": packed[:d, :1].T}))
+            # a threshold is a group of its own
+            thresholds.set_penalty(replace(resolved, by_rows=False).of_rows(
+                (1, n), 0, lambda packed: {"intercept": packed[0]}))
 
     def _encode(self, y, kept, census):
         if self.levels is None:
@@ -394,6 +509,7 @@ class RowChunks(Chunked):
         task, last = self.task, self.last
         self.cost = cost_matrix(task.cost, self.classes.size)
         self.constant = task._constant()
+        self.of_map = 0.0 if task.constant_apart else self.constant
         validated(task.bare, in_memory(as_rows(self.X[:1])))  # notes the number of features
         self.sizes = np.zeros(self.weights.size)
         self.moments = Moments(0.0, 0.0, 0.0)
@@ -401,19 +517,19 @@ class RowChunks(Chunked):
             self.sizes[: last.sizes.size] = last.sizes
             self.moments = last.moments.times(1.0 / self.total)
         self.stream(np.arange(self.kept.size + 1), self._look)
-        self.alpha = task.alpha_of(self.total, self.cost, self.moments.variance)
+        self.alpha = task.rule(self.total, self.cost, lambda: self.moments.variance)
         # as of weights that are not divided by their sum: for the next call
         self.moments = self.moments.times(self.total)
         task._check_intercept(self.alpha)
         row = int(np.argmax(self.kept))
-        some = self._rows(row, row + 1)
-        features = self._features(some, self._norms(some, row))
+        some, layout = self._rows(row, row + 1), self.surrogate_of([0]).outputs.layout
+        features = self._features(some, self._norms(some, row), layout)
         task._penalise(features)
-        numbers = np.full(self.weights.size, float(self.classes.size))
-        self.finish(features, self.classes.size, self.sizes, numbers)
+        numbers = np.full(self.weights.size, float(layout.n_numbers))
+        self.finish(features, layout.n_numbers, self.sizes, numbers)
         common = {**task.noted(), "classes_": self.classes, "_cost_held": as_kept(self.cost)}
         problem = Problem(
-            self.kind, features, self.kept_blocks(), common, {"classes": self.classes})
+            self.kind, features, self.kept_blocks(), common, task.same(self.classes))
         problem.alpha = self.alpha
         return problem
 
@@ -432,18 +548,19 @@ class RowChunks(Chunked):
             self.sizes[first:last] = values.shape[1] * values.itemsize
         return n_bytes(values)
 
-    def _features(self, values, norms):
-        return LinearFeatures(
-            values, np.arange(values.shape[0]), norms, self.classes.size, self.constant)
+    def _features(self, values, norms, layout):
+        features = LinearFeatures(
+            values, np.arange(values.shape[0]), norms, self.task._n_scores(layout), self.of_map)
+        return self.task._arranged(features, layout, {}, self.constant)
 
     def _norms(self, values, first):
-        norms = row_norms(values, self.constant)
+        norms = row_norms(values, self.of_map)
         check_norms(norms, self.alpha, lambda large: f"row {first + large[0]}")
         return norms
 
     def surrogate_of(self, blocks):
         first, last = blocks[0], blocks[-1] + 1
-        return self.task.loss(SimplexOutputs(self.labels[first:last], self.cost))
+        return self.task.loss(self.task.outputs(self.labels[first:last], self.cost))
 
     def open(self, c):
         start, stop = self.examples[[c, c + 1]]
@@ -458,9 +575,10 @@ class RowChunks(Chunked):
             values = from_arrays("values", kept)
             if values is None:
                 values = _as_kernel_rows(*self.X.place(start, stop))
-        features = self._features(values, kept["norms"])
+        loss = self.surrogate_of(self.blocks(c))
+        features = self._features(values, kept["norms"], loss.outputs.layout)
         features.share(self.features)
-        return self.surrogate_of(self.blocks(c)), features, n_bytes(values)
+        return loss, features, n_bytes(values)
 
 
 def _as_kernel_rows(X, start, stop):

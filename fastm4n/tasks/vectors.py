@@ -89,9 +89,9 @@ class VectorDecoder(Decoder):
             f"the scores of {X.shape[0]} samples, {intercept.size} each,",
             8 * X.shape[0] * intercept.size, "predict fewer samples at a time")
         if hasattr(fitted, "coef_"):
-            scores = X @ fitted.coef_.reshape(intercept.size, -1).T
+            scores = X @ fitted.coef_.reshape(-1, X.shape[1]).T
             return np.asarray(scores, dtype=np.float64) + intercept
-        beta = fitted.dual_coef_.reshape(-1, intercept.size)
+        beta = fitted.dual_coef_.reshape(len(fitted.dual_coef_), -1)
         support = np.flatnonzero(beta.any(axis=1))
         if kernel == "precomputed":
             # a copy of columns takes longer than products with zeros, unless nearly all are zero
@@ -106,7 +106,15 @@ class VectorDecoder(Decoder):
 
 
 class VectorTask(Task):
-    """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x)."""
+    """Base of the tasks whose outputs have a fixed number of scores, linear in Phi(x).
+
+    Attributes
+    ----------
+    constant_apart : bool
+        Whether the intercepts are the weights of another map than those of x.
+    """
+
+    constant_apart = False
 
     @cached_property
     def bare(self):
@@ -218,7 +226,7 @@ class VectorTask(Task):
         """Scores of a block that depend on x."""
         return layout.max_size
 
-    def _arranged(self, features, layout, common):
+    def _arranged(self, features, layout, common, constant):
         """The map of all scores of the layout, made of a map of the scores that depend on x."""
         return features
 
@@ -236,15 +244,16 @@ class VectorTask(Task):
             norms = np.ones(samples.size)  # most kernels are normed
         if self._has_free_intercept():
             # proximal steps as long as the features are, and not short beside alpha
-            least = 1.0 if isinstance(self.alpha, str) else max(1.0, self.alpha)
+            least = 0.0 if isinstance(self.alpha, str) else self.alpha
             with np.errstate(over="ignore", invalid="ignore"):
-                intercept *= np.sqrt(np.maximum(least, np.sum(p * norms)))
+                intercept *= np.sqrt(np.maximum(least, np.sum(p * norms))) or 1.0
+        of_map = 0.0 if self.constant_apart else intercept
         if self.kernel == "linear":
             alpha = alpha_of(lambda: Moments.of(X, samples, p).variance)
             self._check_intercept(alpha)
-            norms = norms + intercept**2
+            norms = norms + of_map**2
             check_norms(norms, alpha, lambda large: f"row {samples[large].min()}")
-            return LinearFeatures(X, samples, norms, n_labels, intercept), {}, intercept, alpha
+            return LinearFeatures(X, samples, norms, n_labels, of_map), {}, intercept, alpha
         if self.kernel == "precomputed":
             whole = np.array_equal(samples, np.arange(X.shape[0]))
             points, parameters = X if whole else X[np.ix_(samples, samples)], {}
@@ -257,7 +266,7 @@ class VectorTask(Task):
         alpha = alpha_of(lambda: kernel_variance(self.kernel, parameters, points, p))
         self._check_intercept(alpha)
         features = kernel_features(
-            self.kernel, parameters, points, n_labels, intercept, alpha,
+            self.kernel, parameters, points, n_labels, of_map, alpha,
             as_solver(self.solver).kernel_cache_size,
             self.tol)
         return features, parameters, intercept, alpha
@@ -307,7 +316,7 @@ class VectorTask(Task):
         features, parameters, intercept, alpha = self._features(
             X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout),
             partial(self._alpha, blocks, census, as_costs(common["_cost_held"])))
-        features = self._arranged(features, loss.outputs.layout, common)
+        features = self._arranged(features, loss.outputs.layout, common, intercept)
         if self.kernel == "linear":
             self._penalise(features)
         else:

@@ -159,6 +159,9 @@ def readable(model):
         raise NotImplementedError(
             f"kernel={model.kernel!r} has no weights: use kernel='linear', for example with "
             "features of sklearn.kernel_approximation.Nystroem.")
+    if kind == "labels" and model.intercept_.size < model.classes_.size:
+        raise NotImplementedError(
+            "form='thresholds' is not supported by reports: use form='classes'.")
     if kind == "sequences" and model._scored.order > 1:
         raise NotImplementedError(
             f"order={model._scored.order} is not supported by reports: use order=1.")

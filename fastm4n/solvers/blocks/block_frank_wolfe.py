@@ -9,6 +9,7 @@ from scipy import sparse
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.features import LinearFeatures
+from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.solvers.base import Solver, block_work
 from fastm4n.solvers.blocks.block_coordinate import begin, solve_engine
 from fastm4n.solvers.blocks.schedule import LONGEST, SAMPLINGS, STEPS
@@ -60,10 +61,15 @@ def rows_in_use(features):
 def is_out_of_scale(problem, alpha):
     """Whether features are so large compared with alpha that blocks undo each other's steps."""
     features, weights = problem.features, problem.weights
-    if problem.loss.outputs.layout.max_parts == 1:
-        if type(features) is not LinearFeatures:
+    layout, by_thresholds = problem.loss.outputs.layout, type(features) is ThresholdFeatures
+    if by_thresholds or layout.max_parts == 1:
+        rows = features.labels if by_thresholds else features
+        if type(rows) is not LinearFeatures:
             return False
-        norms = features.arguments()[2]
+        # all scores of a block move by its features together
+        norms = layout.max_parts * rows.arguments()[2]
+        if by_thresholds:
+            norms = norms + features.pairs.value**2
         return alpha * norms.size < OUT_OF_SCALE_SIMPLE * float(np.sum(weights * norms))
     X = rows_in_use(features)
     if X is None or not 0 < X.shape[1] <= MOST_COLUMNS or weights.size == 0:
