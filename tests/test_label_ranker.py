@@ -7,6 +7,7 @@ import pytest
 from estimator_cases import CASES, SURROGATES, rankings
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn_checks import IS_LISTED, check_failures, expected_failures
 
 from fastm4n import LabelRanker
 from fastm4n.data._rankings import as_places, places_to_orderings, places_to_strings
@@ -59,6 +60,13 @@ class Numbered(LabelRanker):
     Numbered("max_margin", kernel="rbf", tol=0.05, random_state=0, max_iter=200)])
 def test_common_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_listed_check_fails():
+    pytest.importorskip("pandas", reason="a check is of pandas")
+    model = LabelRanker()
+    assert check_failures(model)[0] == expected_failures(model).keys() or not IS_LISTED
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars"])
