@@ -361,7 +361,8 @@ def task(cls):
         w = rng.normal(size=4)
         y = [ref.best_permutation(x @ w + rng.normal(size=x.shape[:2]))[0] for x in X]
         return cls("max_min", alpha=0.01, random_state=0, tol=0.02), X, y
-    return cls("max_min", alpha=1e-3, random_state=0), *classes()
+    form = {"form": "classes"} if cls is OrdinalClassifier else {}
+    return cls("max_min", alpha=1e-3, random_state=0, **form), *classes()
 
 
 ESTIMATORS = (

@@ -145,13 +145,15 @@ def test_weights_are_repetitions_and_order_is_nothing(cls, surrogate):
 def test_margins_do_not_change_with_the_unit_of_costs(cls, surrogate):
     cost = np.array([[0.0, 1.0, 2.0], [0.5, 0.0, 1.0], [3.0, 0.75, 0.0]])
     model = cls(surrogate, cost=cost, tol=1e-6, random_state=0)
+    if cls in SINGLE:
+        model.set_params(fit_intercept=True)
     X, y = example(model)
     n = {MultiLabelClassifier: 2, GraphTagger: 2}.get(cls, 3)
     if cls is SequenceTagger:
         n = len(np.unique(np.concatenate([np.ravel(labels) for labels in y])))
     cost = cost[:n, :n]
     model.set_params(cost=cost).fit(X, y)
-    other = cls(surrogate, cost=8.0 * cost, tol=1e-6, random_state=0).fit(X, y)
+    other = clone(model).set_params(cost=8.0 * cost).fit(X, y)
     assert_allclose(other.alpha_, model.alpha_ / 8.0)
     one, two = model.decision_function(X), other.decision_function(X)
     for each, scaled in zip(one, two, strict=True):

@@ -511,8 +511,8 @@ def test_huge_numbers_are_summed_without_a_warning(capsys):
 
 
 def test_settings_that_paths_do_not_know_are_refused(capsys):
-    said = bad(capsys, "iris", "--set", "fit_intercept=free", code=1)
-    assert "iris: fit_intercept='free' is not supported by paths" in said
+    said = bad(capsys, "iris", "--set", "penalty=l1", code=1)
+    assert "iris: l1_ratio=1 is not supported by paths" in said
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])

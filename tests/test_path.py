@@ -862,7 +862,7 @@ def test_a_checkpoint_of_another_problem(tmp_path):
             clone(estimator).set_params(random_state=1), X, y, checkpoint=folder),
         "surrogate is not": lambda: regularization_path(
             clone(estimator).set_params(surrogate="log"), X, y, checkpoint=folder),
-        "estimator, form, levels are not": lambda: regularization_path(
+        "estimator, fit_intercept, form, levels are not": lambda: regularization_path(
             OrdinalClassifier("max_margin", cost="zero_one", random_state=0), X, y,
             checkpoint=folder),
     }.items():

@@ -65,7 +65,7 @@ KINDS = {
     "rbf": (MulticlassClassifier("max_margin", kernel="rbf"), vectors, StandardScaler()),
     "gram": (MulticlassClassifier("log", kernel="precomputed"), gram, KernelCenterer()),
     "ordinal": (OrdinalClassifier(), wide, StandardScaler()),
-    "label sets": (MultiLabelClassifier("max_margin"), several_labels, StandardScaler()),
+    "label sets": (MultiLabelClassifier("max_margin", fit_intercept=True), several_labels, StandardScaler()),
     "rankings": (LabelRanker("max_margin"), rankings, StandardScaler()),
     "matchings": (Matcher("max_margin"), pairs, "passthrough"),
     "chains": (SequenceTagger("max_margin"), chains, SequenceScaler()),

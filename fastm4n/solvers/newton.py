@@ -580,12 +580,12 @@ class LabelNewton(Solver):
     """Newton and quasi-Newton steps for linear models of single labels.
 
     A `solver` of `MulticlassClassifier` and `OrdinalClassifier` with ``kernel="linear"`` and
-    ``penalty="l2"``. ``solver="auto"`` takes it when it is faster: under
-    ``surrogate="log"``, and for features out of scale or with means far from zero.
-    Steps depend neither on the scale of columns nor on their correlation. Every pass evaluates the
-    objective, or its second derivatives, on all examples. "log" begins with quasi-Newton
-    steps (L-BFGS in the metric of second moments). "max_margin" and "max_min" are smoothed, less
-    and less, and the gap is certified for the problem without smoothing.
+    ``penalty="l2"``. Levels by thresholds may have sparse features. ``solver="auto"`` takes it when
+    it is faster: under ``surrogate="log"``, and for features out of scale or with means far from
+    zero. Steps depend neither on the scale of columns nor on their correlation. Every pass
+    evaluates the objective, or its second derivatives, on all examples. "log" begins with
+    quasi-Newton steps (L-BFGS in the metric of second moments). "max_margin" and "max_min" are
+    smoothed, less and less, and the gap is certified for the problem without smoothing.
 
     Parameters
     ----------
