@@ -85,6 +85,17 @@ def test_tables_of_rankings(data, module):
         assert ranker.score(X, table) == plain.score(X, y)
 
 
+def test_rankings_that_are_no_sequence(data):
+    class Buffer:
+        def __array__(self, dtype=None, copy=None):
+            return y
+
+    X, y = data
+    ranker = fit(X, Buffer())
+    assert_array_equal(ranker.coef_, fit(X, y).coef_)
+    assert ranker.score(X, Buffer()) == ranker.score(X, y)
+
+
 # certificates
 
 
