@@ -175,6 +175,8 @@ def test_parameters_and_files(client, tmp_path):
     assert same(load_model(tmp_path / "tagger").predict(X), tagger.predict(X))
     with pytest.raises(TypeError, match="alhpa"):
         DaskSequenceTagger(alhpa=1)
+    # callbacks of scikit-learn would be ignored
+    assert not hasattr(tagger, "set_callbacks")
     assert repr(DaskOrdinalClassifier(levels=[1, 2])) == "DaskOrdinalClassifier(levels=[1, 2])"
 
 

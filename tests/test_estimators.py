@@ -12,11 +12,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from processes import run_code
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris, load_svmlight_file, load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.metrics.pairwise import pairwise_kernels
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -83,6 +90,42 @@ def test_no_check_is_skipped(cls):
     assert {result["check_name"]: result["status"] for result in results} == {
         result["check_name"]: "xfail" if result["check_name"] in expected else "passed"
         for result in results}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_metrics_and_searches_of_scikit_learn(iris, cls):
+    """Columns need no copy where the order of the labels is that of sorting."""
+    X, y = iris
+    model, folds = cls(), list(StratifiedKFold(3).split(X, y))
+    p = cross_val_predict(model, X, y, cv=folds, method="predict_proba")
+    decision = cross_val_predict(model, X, y, cv=folds, method="decision_function")
+    for train, test in folds:
+        other = clone(model).fit(X[train], y[train])
+        assert_array_equal(p[test], other.predict_proba(X[test]))
+        assert_array_equal(decision[test], other.decision_function(X[test]))
+    for scoring, metric in (("neg_log_loss", lambda y, p: -log_loss(y, p)),
+                            ("roc_auc_ovr", partial(roc_auc_score, multi_class="ovr"))):
+        scores = cross_val_score(model, X, y, scoring=scoring, cv=folds)
+        assert_allclose(scores, [metric(y[test], p[test]) for _, test in folds])
+    assert log_loss(y, p) < 0.2 and roc_auc_score(y, p, multi_class="ovr") > 0.95
+    calibrated = CalibratedClassifierCV(model, cv=3).fit(X, y)
+    assert_array_equal(calibrated.classes_, [0, 1, 2])
+    assert calibrated.score(X, y) > 0.85
+
+
+def test_columns_of_levels_that_sort_otherwise(iris):
+    X, y = iris
+    levels = np.array(["low", "mid", "high"])
+    model, numbers = OrdinalClassifier(levels=levels).fit(X, levels[y]), OrdinalClassifier().fit(X, y)
+    p = model.predict_proba(X)
+    assert_array_equal(model.classes_, levels)
+    assert_allclose(p, numbers.predict_proba(X))
+    loss = log_loss(levels[y], p[:, np.argsort(model.classes_)])
+    assert loss == pytest.approx(log_loss(y, p))
+    calibrated = CalibratedClassifierCV(model, cv=3).fit(X, levels[y])
+    found = calibrated.predict_proba(X)[:, np.argsort(np.argsort(levels))]
+    assert_allclose(
+        found, CalibratedClassifierCV(numbers, cv=3).fit(X, y).predict_proba(X), atol=1e-6)
 
 
 # what a fit is

@@ -7,6 +7,7 @@ import pytest
 from estimator_cases import CASES, SURROGATES, rankings
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn_checks import check_list
 
 from fastm4n import LabelRanker
 from fastm4n.data._rankings import as_places, places_to_orderings, places_to_strings
@@ -61,6 +62,12 @@ def test_common_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_every_listed_check_fails():
+    pytest.importorskip("pandas", reason="a check is of pandas")
+    check_list(LabelRanker())
+
+
 @pytest.mark.parametrize("module", ["pandas", "polars"])
 def test_tables_of_rankings(data, module):
     frames = pytest.importorskip(module)
@@ -76,6 +83,17 @@ def test_tables_of_rankings(data, module):
         assert ranker.form_ == form
         assert_array_equal(ranker.coef_, plain.coef_)
         assert ranker.score(X, table) == plain.score(X, y)
+
+
+def test_rankings_that_are_no_sequence(data):
+    class Buffer:
+        def __array__(self, dtype=None, copy=None):
+            return y
+
+    X, y = data
+    ranker = fit(X, Buffer())
+    assert_array_equal(ranker.coef_, fit(X, y).coef_)
+    assert ranker.score(X, Buffer()) == ranker.score(X, y)
 
 
 # certificates

@@ -13,12 +13,13 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _make_indexable, _num_samples, check_is_fitted
 
 from fastm4n.base.checks import NamesParameters, is_number
+from fastm4n.base.pickles import Versioned
 
 if TYPE_CHECKING:
     from fastm4n.base.types import Array
 
 
-class HeldOutEstimator(NamesParameters, MetaEstimatorMixin, BaseEstimator):
+class HeldOutEstimator(NamesParameters, Versioned, MetaEstimatorMixin, BaseEstimator):
     """Base of the wrappers: `fit` holds out examples for `calibrate`.
 
     A subclass has `_calibrated(estimator, X, y)`, which returns the new attributes and changes

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fastm4n.base.array_files import MAGIC_OF_CRFSUITE
 from fastm4n.base.atomic import check_no_loop
 from fastm4n.base.checks import NamesParameters, check_relative_gap, is_flag, is_number
+from fastm4n.base.pickles import Versioned
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.models._files import load_model, save_model
@@ -75,7 +76,7 @@ class TrainingLog:
         self.featgen_num_features = n_weights
 
 
-class CRF(NamesParameters, BaseEstimator):
+class CRF(NamesParameters, Versioned, BaseEstimator):
     """The linear-chain CRF under the names of sklearn-crfsuite, certified.
 
     Minimises CRFsuite's objective, the sum over sequences of -log p(y | x), plus c1 ||w||_1 + c2

@@ -112,12 +112,12 @@ def read_rankings(y, form="auto", items=None, input_name="y"):
     if isinstance(y, (str, bytes)):
         raise TypeError(
             f"{input_name} must be rankings, not the string {y!r}. {_alone(input_name)}")
-    if isinstance(y, (dict, set, frozenset)) or not hasattr(y, "__len__"):
-        raise TypeError(f"{input_name} must be a list or an array, not {type(y).__name__}.")
     if hasattr(y, "__array__"):
         y = np.asarray(y)
         if y.ndim == 0:
             raise ValueError(f"{input_name} has no dimensions. {_alone(input_name)}")
+    elif isinstance(y, (dict, set, frozenset)) or not hasattr(y, "__len__"):
+        raise TypeError(f"{input_name} must be a list or an array, not {type(y).__name__}.")
     if len(y) == 0:
         raise ValueError(f"{input_name} has no rankings.")
     if items is not None:

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number
+from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
 from fastm4n.data._tokens import Names, Rows
 from fastm4n.penalties._complexities import attribute_name, family_sizes, feature_families
@@ -33,7 +34,7 @@ _MADE_OF_NAMES = ("feature_names_", "vocabulary_")
 
 
 # no set_output: sequences of rows are no data frame
-class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_output_keys=None):
     """Turn the attributes of tokens into sparse features, a column for each attribute.
 
     A sequence is a list of tokens, and a token is either
@@ -285,7 +286,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
 
 
 # no set_output: sequences of rows are no data frame
-class SequenceScaler(StandardScaler, auto_wrap_output_keys=None):
+class SequenceScaler(Versioned, StandardScaler, auto_wrap_output_keys=None):
     """Standardise the features of all tokens with scikit-learn's `StandardScaler`.
 
     Parameters

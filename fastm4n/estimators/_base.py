@@ -25,7 +25,9 @@ from fastm4n.base.checks import (
     is_number,
 )
 from fastm4n.base.label_costs import as_costs, as_kept
+from fastm4n.base.pickles import Versioned
 from fastm4n.base.threads import n_threads
+from fastm4n.estimators._callbacks import CallbackSupportMixin, fit_tasks
 from fastm4n.outputs._base import COST_SCALES
 from fastm4n.penalties._penalties import is_pure_l1, needs_weights
 from fastm4n.solvers.base import Options
@@ -60,7 +62,7 @@ def _seed_of(number):
     return int(np.random.RandomState(number).randint(2**31))
 
 
-class CertifiedEstimator(NamesParameters, BaseEstimator):
+class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseEstimator):
     """Base of the estimators: a fit validates, solves and then replaces the fitted state.
 
     A subclass has `_check_parameters`, and declares what model files, the command line and displays
@@ -214,6 +216,12 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         census : Census, default=None
             Labels and vectorizer of earlier calls.
         """
+        with fit_tasks(self, data) as callback:
+            self._fit_with(callback, data, call, census)
+        return self
+
+    def _fit_with(self, callback, data, call, census):
+        """`_fit`, with the callback of certificates."""
         self._check_parameters()
         task, pieces = self._task_class(self), Memory(*data) if call is None else call
         pieces.X = task.read(pieces.X, pieces.lengths, census)
@@ -225,7 +233,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
         options = Options(
             alpha=alpha, tol=self.tol_, scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
-            callback=self.callback, solver=self.solver, keep_dual=keep_dual,
+            callback=callback, solver=self.solver, keep_dual=keep_dual,
             is_warm=start is not None)
         with keeping(self, pieces) as checkpoint, task.naming(problem):
             solver = choose(problem, options)
@@ -256,8 +264,7 @@ class CertifiedEstimator(NamesParameters, BaseEstimator):
                 f"tol={options.tol:g}. Increase max_iter or tol, scale the features, or change "
                 f"alpha.{LOOSE if self._is_pure_l1() else ''}"
                 f"{scale_advice(self, task.columns(pieces.X))}",
-                ConvergenceWarning, stacklevel=3)
-        return self
+                ConvergenceWarning, stacklevel=4)
 
     @property
     def cost_matrix_(self) -> FloatArray:

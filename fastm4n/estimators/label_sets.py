@@ -340,7 +340,12 @@ default="auto"
     # ---------------------------------------------------------------------- predict
 
     def decision_function(self, X: Matrix) -> FloatArray:
-        """Score of the best set with a label minus the score of the best set without it.
+        """Margins of the labels, positive for the labels that `predict` sets.
+
+        For ``surrogate="log"`` they are the log-odds of `predict_proba`, in the same order. With
+        ``decode="map"`` and for the margins they are max-margins: the score of the best set with a
+        label minus the score of the best set without it. Without edges both are
+        ``X @ coef_.T + intercept_``.
 
         Parameters
         ----------
@@ -351,10 +356,12 @@ default="auto"
         Returns
         -------
         margins : ndarray of shape (n_samples, n_labels)
-            Positive for the labels that `predict` sets. Without edges
-            ``X @ coef_.T + intercept_``. If the oracle is not exact, the effect of the label on the
-            score of the predicted set, with all other labels fixed. Infinite if constraints leave a
-            label no choice.
+            Columns as in `classes_`. For asymmetric costs `predict` sets the labels with log-odds
+            above ``log(cost_matrix_[0, 1] / cost_matrix_[1, 0])``. With constraints it predicts the
+            allowed set of least expected cost, whatever the signs. Log-odds are finite.
+            Max-margins are infinite if constraints leave a label no choice. If the oracle is not
+            exact, a max-margin is the effect of the label on the score of the predicted set, with
+            all other labels fixed.
         """
         return self._decoder(X).decision()
 

@@ -234,7 +234,7 @@ def estimator_from_state(state, arrays):
     if name in _SCALERS:
         vars(estimator).update(attributes)
     else:
-        estimator.__setstate__({**vars(estimator), **attributes})
+        estimator.__setstate__({**estimator.__getstate__(), **attributes})
     return estimator
 
 

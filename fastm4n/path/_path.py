@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.array_files import read_arrays, understood, write_arrays
 from fastm4n.base.arrays import part
 from fastm4n.base.checks import check_choice, check_flag, check_number
+from fastm4n.base.pickles import Versioned
 from fastm4n.models._state import estimator_from_state, estimator_state
 from fastm4n.path._checkpoint import Checkpoint
 from fastm4n.path._folds import PathsOfParts, Steps, rows_of_each
@@ -185,7 +186,7 @@ def regularization_path(
     return path
 
 
-class RegularizationPath:
+class RegularizationPath(Versioned):
     """Weights for every alpha, with a bound on the suboptimality of each.
 
     Made by :func:`regularization_path`. Between two breakpoints the path takes the weights of the
@@ -414,7 +415,7 @@ class RegularizationPath:
             "primal_objective_": primal, "dual_objective_": primal - gap,
             "history_": {key: np.array([row[key]]) for key in HISTORY_KEYS},
         }
-        model.__setstate__({**vars(model), **attributes})
+        model.__setstate__({**model.__getstate__(), **attributes})
         return model
 
     def predict(self, X: Any, alpha: float, **options: Any) -> Array:
@@ -620,7 +621,7 @@ def _of_best(name: str) -> Any:
     return available_if(has)(method)
 
 
-class RegularizationPathCV(MetaEstimatorMixin, BaseEstimator):
+class RegularizationPathCV(Versioned, MetaEstimatorMixin, BaseEstimator):
     """The alpha with the best cross-validated score, from one path for each fold.
 
     The path of each fold has weights for every alpha. The folds are therefore compared at the same

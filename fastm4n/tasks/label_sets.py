@@ -24,6 +24,8 @@ from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix, summa
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 KINDS = ("array", "csr_matrix", "csr_array")
+# probabilities are clipped to these for finite log-odds
+LOG_ODDS_OF = np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg
 # what y has of each example
 AN_INDICATOR = "a row of zeros and ones"
 _REMEDY = (
@@ -375,6 +377,9 @@ class LabelSetDecoder(VectorDecoder):
         scores, fitted = self.scores, self.fitted
         if self.factors is None and not len(fitted.edges_):
             return scores
+        if self.task.surrogate.name == "log" and self.task.decoding() == "min_risk":
+            on = np.clip(self.marginals()[0], *LOG_ODDS_OF)
+            return np.log(on) - np.log1p(-on)
         if self.factors is not None or self.task.finds_best(fitted.oracle_):
             return self.model[1].margins(scores)
         pairs = np.zeros((fitted.classes_.size,) * 2)

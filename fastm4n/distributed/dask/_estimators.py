@@ -130,6 +130,12 @@ class DaskEstimator:
         return {**super().__getstate__(), "client": None}
 
     @property
+    def set_callbacks(self) -> Any:
+        raise AttributeError(
+            f"{type(self).__name__} has no set_callbacks: its parameter `callback` gets each "
+            "certificate.")
+
+    @property
     def client_(self) -> Client:
         """The Dask client: the parameter, or the default client."""
         return usable(self.client)
