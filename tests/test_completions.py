@@ -61,6 +61,8 @@ def problem_of(kind, surrogate, seed=0, **parameters):
     """A problem of random data of a kind."""
     name, outputs, features = KINDS[kind]
     given, form = _cells.variant(name, outputs, features)
+    if name == "OrdinalClassifier":
+        parameters.setdefault("fit_intercept", True)
     model = PREDICTORS[name](**given, surrogate=surrogate, **parameters)
     X, y = model._task_class(model).example(np.random.default_rng(seed), **form)
     return model._problem(X, y)

@@ -126,7 +126,7 @@ def test_folders_with_other_values_than_they_have_are_refused(change, tmp_path):
 def test_parameters_of_kernels_are_numbers(tmp_path):
     X, y = load_iris(return_X_y=True)
     path = tmp_path / "m.fm4n"
-    save_model(MulticlassClassifier(kernel="poly", max_iter=2).fit(X[::10], y[::10]), path)
+    save_model(MulticlassClassifier("max_min", kernel="poly", max_iter=2).fit(X[::10], y[::10]), path)
     header, arrays = read_arrays(path, "model", finite=False)
     for value in ("scale", True, [1.0], {"float": "nan"}):
         header["steps"][0]["attributes"]["_kernel_parameters"]["gamma"] = value
@@ -197,7 +197,7 @@ class Counted(str):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_names_of_arrays_are_looked_at_once_however_many_steps_there_are(monkeypatch):
     X, y = load_iris(return_X_y=True)
-    model = make_pipeline(StandardScaler(), MulticlassClassifier(max_iter=2, random_state=0))
+    model = make_pipeline(StandardScaler(), MulticlassClassifier("max_min", max_iter=2, random_state=0))
     header, arrays = model_state(model.fit(X[::10], y[::10]))
     scaler, last = header["steps"]
     n = 50
@@ -228,9 +228,9 @@ def _cases():
     chains = [[0, 1], [1], [0, 0, 1]]
     step = {"solver__step": "pairwise", "solver__cache": 4}
     return {
-        "labels": (MulticlassClassifier(solver=BlockFrankWolfe()), X, labels, step),
+        "labels": (MulticlassClassifier("max_min", solver=BlockFrankWolfe()), X, labels, step),
         "chains": (SequenceTagger("max_margin", solver=BlockFrankWolfe()), rows, chains, step),
-        "columns": (SequenceTagger(transitions=Transitions(order=2), solver=BlockFrankWolfe()), rows, chains, {}),
+        "columns": (SequenceTagger("max_min", transitions=Transitions(order=2), solver=BlockFrankWolfe()), rows, chains, {}),
         "ranks": (LabelRanker("max_margin", solver=BlockFrankWolfe()), X,
                   ["a>b>c", "b>a>c"] * 4, step),
     }

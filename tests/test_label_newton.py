@@ -30,7 +30,9 @@ KINDS = {
     "log": ("log", "zero_one"), "max_margin": ("max_margin", "absolute"),
     "zero_one": ("max_min", "zero_one"), "absolute": ("max_min", "absolute"),
 }
-CLASSES = {"zero_one": MulticlassClassifier, "absolute": partial(OrdinalClassifier, form="classes")}
+CLASSES = {
+    "zero_one": MulticlassClassifier,
+    "absolute": partial(OrdinalClassifier, form="classes", fit_intercept=True)}
 
 
 def costs(name, k):
