@@ -125,11 +125,12 @@ def test_unfitted():
 
 
 MANY_CLASSES = """
-import os, resource, sys, tempfile
+import os, resource, sys, tempfile, warnings
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from fastm4n import MulticlassClassifier, load_model, save_model
+warnings.simplefilter("ignore")  # two passes are enough to see what takes memory
 k, X = 8000, sparse.random(24, 10, density=0.5, format="csr", random_state=0)
 y = np.arange(24) * 300
 given = (("max_margin", "squared"), ("log", "absolute"), ("max_min", "zero_one"))

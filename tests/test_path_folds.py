@@ -324,7 +324,8 @@ def test_errors_and_warnings_come_in_order(n_jobs, threads, monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         search = RegularizationPathCV(
-            MulticlassClassifier(max_iter=1, random_state=0), cv=3, n_jobs=n_jobs, eps=1e-4)
+            MulticlassClassifier("max_min", max_iter=1, random_state=0), cv=3, n_jobs=n_jobs,
+            eps=1e-4)
         search.fit(X, y)
     texts = [str(found.message) for found in caught if found.category is ConvergenceWarning]
     expected = []

@@ -303,7 +303,8 @@ def test_transition_features_and_extreme_scores():
     assert blocks.dual_objective_ <= newton.primal_objective_
     huge = [1e6 * np.asarray(x) for x in X]
     with pytest.warns(Warning, match="relative_gap_"):
-        found = SequenceTagger(solver=QuasiNewton(), max_iter=30, tol=1e-9).fit(huge, y)
+        found = SequenceTagger(
+            "max_min", solver=QuasiNewton(), max_iter=30, tol=1e-9).fit(huge, y)
     assert 0.0 <= found.relative_gap_ <= 1.0 + 1e-9
     constant = SequenceTagger(solver=QuasiNewton(), max_iter=500, tol=1e-2).fit(
         [np.zeros((30, 2))], [np.arange(30) % 2])

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.base import Solution, Solver, State
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
@@ -75,6 +76,8 @@ class Balance:
         occur = self.pi > 0.0
         # an intercept for each label, or for each part
         is_single = type(outputs) is SimplexOutputs
+        # the weights that intercepts are
+        self.where = "pairs" if type(problem.features) is ThresholdFeatures else "weights"
         self.is_free = occur[0] if is_single else occur.all(axis=1)
 
     def point(self, mu):

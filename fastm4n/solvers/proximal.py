@@ -68,13 +68,13 @@ class Sparse:
     penalties : dict of str to Penalty
     modulus : float, default=0.0
         m. If it is zero, weights of threshold zero have 1.
-    is_free : ndarray of bool, default=None
-        The intercepts without a penalty: the last row of "weights".
+    balance : Balance, default=None
+        Of intercepts without a penalty: the last row of the weights that it names.
     """
 
 
-    def __init__(self, penalties, modulus=0.0, is_free=None):
-        self.penalties, self.modulus, self.is_free = penalties, modulus, is_free
+    def __init__(self, penalties, modulus=0.0, balance=None):
+        self.penalties, self.modulus, self.balance = penalties, modulus, balance
         self.free_modulus = modulus if modulus > 0.0 else 1.0
         self.has_bounds = any(
             np.isfinite(bound).any() for penalty in penalties.values()
@@ -99,8 +99,9 @@ class Sparse:
         for i, (t, *rows) in enumerate(pieces):
             m = np.where(t == 0.0, self.free_modulus, self.modulus)
             # intercepts are a piece by themselves, the last
-            if self.is_free is not None and name == "weights" and i == len(pieces) - 1:
-                m[:, : self.is_free.size][:, self.is_free] = 0.0
+            if self.balance is not None and name == self.balance.where and i == len(pieces) - 1:
+                is_free = self.balance.is_free
+                m[:, : is_free.size][:, is_free] = 0.0
             yield m, t, *rows
 
     def smooth(self, height, z, alpha, s):
@@ -328,8 +329,7 @@ class _Fit:
         self.engine, self.tol, self.n_jobs = engine, monitor.tol, driver.certifier.n_jobs
         features = engine.features
         self.balance = balance
-        self.penalty = Sparse(
-            features.penalties(), modulus, None if balance is None else balance.is_free)
+        self.penalty = Sparse(features.penalties(), modulus, balance)
         shapes = {name: array.shape for name, array in features.state().items()}
         average = None
         if start is not None and start.average is not None and start["is_proximal"]:
