@@ -56,6 +56,10 @@ class Case:
         parameters = {"random_state": 0, "alpha": 0.05, "tol": self.tol, **parameters}
         if not args:
             parameters.setdefault("surrogate", "max_min")
+        if self.cls is LabelRanker:
+            parameters.setdefault("cost", "zero_one")
+        if self.cls is OrdinalClassifier:
+            parameters.setdefault("fit_intercept", True)
         X, y = self.X if X is ... else X, self.y if y is ... else y
         return made(self.cls, *args, **parameters).fit(X, y, sample_weight)
 

@@ -342,7 +342,7 @@ class Checkpoints(Target):
         graphs, of_nodes = _graphs(rng)
         estimators = (
             (MulticlassClassifier(
-                solver=fastm4n.BlockFrankWolfe(step="pairwise", cache=4)), X, labels),
+                "max_min", solver=fastm4n.BlockFrankWolfe(step="pairwise", cache=4)), X, labels),
             (MulticlassClassifier("log", solver=fastm4n.BlockFrankWolfe()), X, labels),
             (MulticlassClassifier(kernel="rbf", solver=fastm4n.BlockFrankWolfe()), X, labels),
             (SequenceTagger("max_margin", solver=fastm4n.BlockFrankWolfe(step="away", cache=4)),

@@ -71,8 +71,8 @@ def test_fit_predict_evaluate(files, capsys, name):
 def test_paths(files, capsys, monkeypatch):
     folder, _, _ = files
     monkeypatch.chdir(folder)
-    run(capsys, "path", folder / "a.svm", "--eps", "0.2", "--alpha-min", "0.1", "--quiet",
-        "--model", folder / "best.fm4n")
+    run(capsys, "path", folder / "a.svm", "--surrogate", "max_min", "--eps", "0.2",
+        "--alpha-min", "0.1", "--quiet", "--model", folder / "best.fm4n")
     scores = json.loads(run(capsys, "evaluate", folder / "best.fm4n", folder / "a.svm",
                             "--json").out)["scores"]
     assert scores["hamming_loss"] < 0.1

@@ -590,7 +590,7 @@ def test_bad_models_are_named(capsys):
 
 def test_data_that_do_not_fit_the_model(capsys):
     iris_csv()
-    ran(capsys, "fit", "iris.csv", "--model", "m")
+    ran(capsys, "fit", "iris.csv", "--model", "m", "--surrogate", "max_min")
     write("a.conll", CONLL)
     ran(capsys, "fit", "a.conll", "--model", "t", "--surrogate", "log")
     write("new.csv", "a,b\n1,2\n")

@@ -583,7 +583,7 @@ def test_sets_of_automata(parameter):
         expected = -np.log(nodes) <= conformal.threshold_
     assert_array_equal(np.concatenate(conformal.predict_sets(X)), expected)
     assert conformal.set_report(X, y)["sequences"] >= 0.9
-    plain = SequenceTagger(tol=0.5, random_state=0, **parameters).fit(X, y)
+    plain = SequenceTagger("max_min", tol=0.5, random_state=0, **parameters).fit(X, y)
     for wrapper in (ConformalTagger(tagger, nonconformity="margin"), ConformalTagger(plain),
                     ConformalTagger(tagger, target="spans"), CalibratedTagger(tagger)):
         with pytest.raises(ValueError, match="need a tagger of order 1 without constraints"):

@@ -192,7 +192,7 @@ def test_paths(kind):
     cls, data, parts, _ = KINDS[kind]
     total, mean = (
         regularization_path(
-            cls(cost=COST, cost_scale=scale, random_state=0), *data(), eps=0.01,
+            cls("max_min", cost=COST, cost_scale=scale, random_state=0), *data(), eps=0.01,
             alpha_max=alpha, alpha_min=alpha / 3)
         for scale, alpha in (("sum", 3 * ALPHA), ("mean", 3 * parts * ALPHA))
     )

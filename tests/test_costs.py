@@ -137,7 +137,7 @@ def test_expected_costs_of_a_tagger():
     with pytest.raises(ValueError, match=r"y\[2\] has the label 'c'"):
         expected_costs(EditDistance(), tagger, X, [y[0], y[1], ["c"] * 4, y[3]])
     with pytest.raises(ValueError, match="need a distribution: surrogate='log'"):
-        expected_costs(EditDistance(), SequenceTagger().fit(X, y), X, y)
+        expected_costs(EditDistance(), SequenceTagger("max_margin").fit(X, y), X, y)
     with pytest.raises(ValueError, match="sequence 0: EditDistance needs"):
         expected_costs(EditDistance(max_states=2), tagger, X, y)
 

@@ -300,7 +300,7 @@ def test_empty_partitions_of_frames_and_chains(client):
     assert found.predict(frame[list("abcd")]).compute().shape == (48,)
     parts = [([], []), (SENTENCES[:10], TAGS[:10]), (SENTENCES[10:], TAGS[10:]), ([], [])]
     tagger = DaskSequenceTagger("log", random_state=0).fit([delayed(part) for part in parts])
-    assert tagger.relative_gap_ <= tagger._gap_wanted()
+    assert tagger.relative_gap_ <= tagger.tol_
     assert tagger.predict([delayed([])])[0].compute() == []
     rows = np.concatenate(SENTENCES)
     lengths = [[], [len(x) for x in SENTENCES]]

@@ -314,4 +314,4 @@ def test_workers_that_go_while_members_are_made(monkeypatch):
     monkeypatch.setattr(DaskFleet, "_find_ways", find_ways)
     with cluster_of(n_workers=3):
         model = DaskMulticlassClassifier("log", random_state=0).fit(pairs(X, Y["classes"]))
-    assert gone and model.relative_gap_ <= model._gap_wanted()
+    assert gone and model.relative_gap_ <= model.tol_

@@ -140,7 +140,7 @@ def test_attributes(case, surrogate, kernel):
     assert_allclose(
         estimator.duality_gap_, estimator.primal_objective_ - estimator.dual_objective_,
         atol=1e-12)
-    assert estimator.n_iter_ > 0 and 0 <= estimator.relative_gap_ <= estimator._gap_wanted()
+    assert estimator.n_iter_ > 0 and 0 <= estimator.relative_gap_ <= estimator.tol_
     assert estimator.n_features_in_ == case.n_features
     for name, value in state(estimator).items():
         # no vectorizer, where X holds numbers

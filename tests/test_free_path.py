@@ -82,6 +82,8 @@ FORMS = {
 def test_every_alpha_has_a_bound(data, surrogate, form, cls):
     X, y = data
     change, options = FORMS[form]
+    if cls is OrdinalClassifier:
+        options = {**options, "form": "classes"}
     X = change((X - X.mean(axis=0)) / X.std(axis=0) + 0.5)
     estimator = cls(surrogate, fit_intercept="free", random_state=0, max_iter=3000, **options)
     path = regularization_path(estimator, X, y, eps=0.1)

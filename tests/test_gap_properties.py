@@ -144,6 +144,8 @@ def test_no_weights_are_better_by_more_than_the_gap(
     options = {"alpha": alpha, "random_state": 0}
     if cls is LabelRanker:
         options["cost_scale"] = data.draw(st.sampled_from(["sum", "mean"]))
+    if cls is OrdinalClassifier:
+        options["fit_intercept"] = True
     if cls is MultiLabelClassifier:
         options["graph"] = data.draw(st.sampled_from(["none", "tree", "complete"]))
         options["fit_intercept"] = True

@@ -185,7 +185,7 @@ def test_objective(data, surrogate, graph, name):
     # bounds of column generation are as tight as the gap needs
     assert objective <= clf.primal_objective_ + 1e-9
     assert_allclose(clf.primal_objective_, objective, rtol=1e-3)
-    assert clf.relative_gap_ <= clf._gap_wanted()
+    assert clf.relative_gap_ <= clf.tol_
     other = fit(X, Y, surrogate, graph, cost=cost, fit_intercept=2.0, tol=1e-5)
     assert clf.dual_objective_ <= other.primal_objective_ + 1e-9
     assert other.dual_objective_ <= clf.primal_objective_ + 1e-9
@@ -402,7 +402,7 @@ def test_constant_labels(data, surrogate, graph):
     Y = Y.copy()
     Y[:, 1], Y[:, 3], Y[4:9] = 1, 0, [0, 1, 0, 0]
     clf = fit(X, Y, surrogate, graph)
-    assert clf.relative_gap_ <= clf._gap_wanted()
+    assert clf.relative_gap_ <= clf.tol_
     predicted = clf.predict(X)
     assert np.all(predicted[:, 1] == 1) and np.all(predicted[:, 3] == 0)
     nothing = fit(X, np.zeros_like(Y), surrogate, graph)
@@ -528,7 +528,7 @@ def test_one_optimum_by_every_oracle(data, surrogate, graph):
             for inference in names}
     for inference, clf in fits.items():
         assert clf.oracle_ == names[inference] and clf.edge_coef_.min() >= 0.0
-        assert clf.relative_gap_ <= clf._gap_wanted()
+        assert clf.relative_gap_ <= clf.tol_
         assert clf.exact_ or surrogate == "max_min"
         assert clf.integrality_gap_ is None or clf.integrality_gap_ <= 1e-9
         assert_array_equal(clf.predict(X), clf.decision_function(X) > 0)
@@ -622,7 +622,7 @@ def test_penalties(data, surrogate):
         0.9, weights=[100.0, 1.0, 1.0, 1.0, 1.0]))
     assert not grouped.coef_[:, 0].any() and np.count_nonzero(grouped.coef_) >= 4
     for clf in (pinned, sparse_, grouped):
-        assert clf.relative_gap_ <= clf._gap_wanted()
+        assert clf.relative_gap_ <= clf.tol_
     # of the same problem: no pair has a weight
     none = fit(X, Y, surrogate, "none", penalty=ElasticNet(0.9))
     assert none.dual_objective_ <= sparse_.primal_objective_ + 1e-9

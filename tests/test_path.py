@@ -1153,7 +1153,7 @@ def test_cross_validation():
     best = clone(estimator).set_params(alpha=search.alpha_).fit(X, y)
     assert_array_equal(search.best_estimator_.coef_, best.coef_)
     assert_array_equal(search.predict(X), best.predict(X))
-    assert search.best_estimator_.relative_gap_ <= estimator._gap_wanted()
+    assert search.best_estimator_.relative_gap_ <= estimator.tol_
     assert search.best_estimator_.alpha_ == search.alpha_
     assert search.best_estimator_.history_["gap"].size and search.best_estimator_.n_iter_ > 0
     assert search.score(X, y) == search.best_estimator_.score(X, y) > 0.9

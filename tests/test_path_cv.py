@@ -139,7 +139,7 @@ def check(search, X, y, scorer, weights=None, score_weights=None, cut=True):
     model = search.best_estimator_
     fitted = model[-1] if isinstance(model, Pipeline) else model
     assert fitted.alpha_ == search.alpha_ == search.alphas_[np.argmax(search.mean_score_)]
-    assert fitted.relative_gap_ <= fitted._gap_wanted()
+    assert fitted.relative_gap_ <= fitted.tol_
     prefix = "" if model is fitted else f"{model.steps[-1][0]}__"
     again = clone(search.estimator).set_params(**{f"{prefix}alpha": search.alpha_})
     again.fit(X, y, **({} if weights is None else {f"{prefix}sample_weight": weights}))

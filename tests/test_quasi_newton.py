@@ -313,7 +313,7 @@ def test_transition_features_and_extreme_scores():
 def test_bad_input():
     X, y = iris()
     with pytest.raises(ValueError, match="supports 'max_min' for sequences with the 0-1 cost"):
-        MulticlassClassifier(solver=QuasiNewton()).fit(X, y)
+        MulticlassClassifier("max_min", solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="plain L2 penalty"):
         MulticlassClassifier("log", penalty="elasticnet", solver=QuasiNewton()).fit(X, y)
     with pytest.raises(ValueError, match="needs weights, and kernel='rbf' has none"):

@@ -147,7 +147,7 @@ def test_the_optimum_is_that_of_a_fit_in_memory(
         found = fit_by(road, model, X, y, weights, folder=tmp_path)
     if by_chunks:
         assert n_chunks[-1] > 2
-    assert found.relative_gap_ <= model._gap_wanted()
+    assert found.relative_gap_ <= model.tol_
     assert_same_optimum(whole, found)
     assert found.alpha_ == pytest.approx(whole.alpha_, rel=1e-12)
     for name in ("classes_", "node_classes_", "cost_matrix_"):

@@ -263,7 +263,8 @@ def test_margin_losses_of_all_labellings(cost, loss):
 def test_margins_of_labels(estimator):
     rng = np.random.default_rng(9)
     X, y = rng.normal(size=(40, 3)), rng.integers(0, 4, 40)
-    model = estimator("max_margin", max_iter=20, tol=0.1, random_state=0).fit(X, y)
+    form = {"form": "classes"} if estimator is OrdinalClassifier else {}
+    model = estimator("max_margin", max_iter=20, tol=0.1, random_state=0, **form).fit(X, y)
     found = margins(model, X, y)
     scores = model.decision_function(X)
     for i in range(40):

@@ -46,7 +46,7 @@ def chains():
 
     X, y = draw(60)
     X_test, y_test = draw(40)
-    model = SequenceTagger(alpha=0.1, tol=1e-6, max_iter=5000, random_state=0).fit(X, y)
+    model = SequenceTagger("max_min", alpha=0.1, tol=1e-6, max_iter=5000, random_state=0).fit(X, y)
     return model, X, y, X_test, y_test
 
 
@@ -161,7 +161,8 @@ def test_report_as_text_dict_and_pictures(chains):
 def test_reports_of_labels(estimator, surrogate):
     X, y = load_iris(return_X_y=True)
     form = {"form": "classes"} if estimator is OrdinalClassifier else {}
-    model = estimator(surrogate, random_state=0, **form).fit(X[::2], y[::2])
+    model = estimator(
+        surrogate, alpha=0.01, fit_intercept=True, decode="map", random_state=0, **form).fit(X[::2], y[::2])
     report = complexity_report(
         model, X[::2], y[::2], X_test=X[1::2], y_test=y[1::2], random_state=0)
     held = report.held_out
@@ -199,7 +200,8 @@ def test_reports_of_label_sets(surrogate, graph):
     X = rng.normal(size=(120, 4))
     Y = (X[:, :3] + 0.3 * rng.normal(size=(120, 3)) > 0).astype(int)
     Y[:, 2] |= Y[:, 1]
-    model = MultiLabelClassifier(surrogate, graph=graph, random_state=0).fit(X[:60], Y[:60])
+    model = MultiLabelClassifier(
+        surrogate, graph=graph, decode="map", random_state=0).fit(X[:60], Y[:60])
     report = complexity_report(
         model, X[:60], Y[:60], X_test=X[60:], y_test=sparse.csr_array(Y[60:]), random_state=0)
     wrong = model.predict(X[60:]) != Y[60:]
@@ -295,7 +297,7 @@ def test_report_refuses_models_and_data(chains):
     weights = [1.0, 0.0, 1.0, 1.0]
     with pytest.raises(ValueError, match="weights must be 4 finite numbers > 0"):
         factor_graph_complexity(model, X, weights=weights)
-    zero = SequenceTagger(cost=[[0, 1, 0], [1, 0, 1], [1, 1, 0]], random_state=0).fit(X, y)
+    zero = SequenceTagger("max_min", cost=[[0, 1, 0], [1, 0, 1], [1, 1, 0]], random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="0 for the truth and above 0"):
         complexity_report(zero, X, y)
     with pytest.raises(ValueError, match="kind must be one of"):

@@ -52,7 +52,9 @@ def make_data(lengths=(3, 1, 4, 2, 1, 5), n_features=5, n_labels=R, seed=0):
 
 
 def tagger(surrogate="log", **parameters):
-    parameters = {"transitions": Transitions(features=SELECTED), "random_state": 0, **parameters}
+    parameters = {
+        "transitions": Transitions(features=SELECTED), "tol": 1e-3, "random_state": 0,
+        **parameters}
     return made(SequenceTagger, surrogate, **parameters)
 
 

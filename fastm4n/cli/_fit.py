@@ -119,7 +119,7 @@ def run(args):
         "target": data.target, **_models.outcome(estimator),
         "parameters": _models.parameters_of(estimator), "seconds": seconds,
         "n_nonzero": None if weights is None else weights[0],
-        "converged": bool(estimator.relative_gap_ <= estimator._gap_wanted()),
+        "converged": bool(estimator.relative_gap_ <= estimator.tol_),
         **{what: written.get(what) for what in ("model", "plot", "plot_transitions")},
     }, failure)
     return 0

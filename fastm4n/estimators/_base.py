@@ -174,8 +174,9 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         """The fitted estimator at new data."""
         return self._fitted_task().decoder(X, **given)
 
-    def _gap_wanted(self):
-        """The relative gap at which a fit ends."""
+    @property
+    def tol_(self) -> float:
+        """The relative gap at which a fit ends: `tol` as a number."""
         if not isinstance(self.tol, str):
             return float(self.tol)
         return TOL_OF_LOG if surrogate_name(self.surrogate) == "log" else TOL_OF_MARGINS
@@ -230,7 +231,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
         keep_dual = bool(self.warm_start) or call is not None
         options = Options(
-            alpha=alpha, tol=self._gap_wanted(), scale=problem.scale(), max_iter=self.max_iter,
+            alpha=alpha, tol=self.tol_, scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
             callback=callback, solver=self.solver, keep_dual=keep_dual,
             is_warm=start is not None)

@@ -50,7 +50,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="log"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
@@ -161,6 +161,8 @@ default="auto"
         weights. None if it is not known ("log" over linear programs).
     alpha_ : float
         The alpha of the fit.
+    tol_ : float
+        The tol of the fit.
     relative_gap_ : float
         Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
         fit ran out of passes.
@@ -253,7 +255,7 @@ default="auto"
     _task_class = GraphTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "log", *, alpha: Alpha = "auto",
+        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",

@@ -226,6 +226,8 @@ default="auto"
         of the columns.
     alpha_ : float
         The alpha of the fit.
+    tol_ : float
+        The tol of the fit.
     relative_gap_ : float
         Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
         fit ran out of passes.

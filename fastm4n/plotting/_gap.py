@@ -132,7 +132,7 @@ class DualityGapDisplay:
             histories = [
                 {**each.history_, "gap": each.history_["gap"] * each.relative_gap_
                  / each.duality_gap_} for each in estimators]
-            tols = {each._gap_wanted() for each in estimators}
+            tols = {each.tol_ for each in estimators}
             tol = tols.pop() if len(tols) == 1 else None
         display = cls(histories, names=names, tol=tol or None, relative=relative)
         return display.plot(ax, against=against, curve_kwargs=curve_kwargs)

@@ -148,7 +148,7 @@ def fit_exponential(
         gap = inner(gradient, gradient) / (2.0 * alpha)
         dual = max([value - gap, *(row[2] for row in rows[-1:])])
         rows.append((n, value, dual, min(gap, max(0.0, value - dual))))
-        return rows[-1][-1] <= fitted._gap_wanted() * first[0]
+        return rows[-1][-1] <= fitted.tol_ * first[0]
 
     w = minimise(objective, problem.features.state(), fitted.max_iter, on_iterate)
     return _finished(fitted, problem, w, alpha, rows, first[0])

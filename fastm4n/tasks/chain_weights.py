@@ -51,7 +51,7 @@ class Transitions(NamesParameters, BaseEstimator):
     >>> from fastm4n import SequenceTagger, Transitions
     >>> tagger = SequenceTagger("log", transitions=Transitions(order=2))
     >>> tagger.set_params(transitions__order=3)
-    SequenceTagger(surrogate='log', transitions=Transitions(order=3))
+    SequenceTagger(transitions=Transitions(order=3))
     """
 
     def __init__(

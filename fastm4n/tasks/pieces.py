@@ -832,7 +832,7 @@ class Calls:
 
 def _asked(estimator):
     """Stopping criteria, which the fingerprint leaves out."""
-    return [estimator._gap_wanted(), int(estimator.max_iter)]
+    return [estimator.tol_, int(estimator.max_iter)]
 
 
 def _is_ahead(store, digests):

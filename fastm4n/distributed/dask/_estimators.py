@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from functools import partial, reduce
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,8 +56,10 @@ _DEFAULTS = {"max_iter": 200, "client": None, "local_passes": "auto", "timeout":
 
 def _constructor(local):
     """The constructor of the Dask estimator of a local one."""
+    default = signature(local.__init__).parameters["surrogate"].default
+
     def __init__(
-        self, surrogate="max_min", *, max_iter=200, client=None, local_passes="auto", timeout=60.0,
+        self, surrogate=default, *, max_iter=200, client=None, local_passes="auto", timeout=60.0,
         **parameters,
     ):
         local.__init__(self, surrogate, max_iter=max_iter, **parameters)
@@ -104,7 +107,7 @@ class DaskEstimator:
 
     if TYPE_CHECKING:
         def __init__(
-            self, surrogate: str = "max_min", *, max_iter: int = 200,
+            self, surrogate: str = ..., *, max_iter: int = 200,
             client: Client | None = None, local_passes: float | Literal["auto"] = "auto",
             timeout: float = 60.0, **parameters: Any,
         ) -> None: ...
@@ -215,7 +218,7 @@ class DaskEstimator:
             warnings.warn(
                 f"{after} {self.n_iter_} rounds the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={self._gap_wanted():g}.", ConvergenceWarning, stacklevel=2)
+                f"tol={self.tol_:g}.", ConvergenceWarning, stacklevel=2)
         return self
 
     def _fleet(self, client, local, sources, stack):
@@ -271,7 +274,7 @@ class DaskEstimator:
     def _solved_rounds(self, fleet, alpha, scale):
         """The solution, and None or the exception that ended the rounds."""
         seed = int(check_random_state(self.random_state).randint(2**31))
-        progress = Progress(self.verbose, self.max_iter, self._gap_wanted() * scale)
+        progress = Progress(self.verbose, self.max_iter, self.tol_ * scale)
         by_clock = isinstance(self.local_passes, str)
         kept, file = None, claim_file(RoundsFile)
 
@@ -293,7 +296,7 @@ class DaskEstimator:
 
         try:
             return solve_rounds(
-                fleet, alpha, tol=self._gap_wanted() * scale, max_rounds=self.max_iter, seed=seed,
+                fleet, alpha, tol=self.tol_ * scale, max_rounds=self.max_iter, seed=seed,
                 local_passes=PASSES if by_clock else self.local_passes, callback=told,
                 checkpoint=begun), None
         except NoMember as error:

@@ -176,7 +176,7 @@ def complexity_report(
     >>> from fastm4n import MulticlassClassifier
     >>> from fastm4n.research.theory import complexity_report
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MulticlassClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = MulticlassClassifier("max_min", alpha=0.01, random_state=0).fit(X[::2], y[::2])
     >>> report = complexity_report(
     ...     model, X[::2], y[::2], X_test=X[1::2], y_test=y[1::2], random_state=0)
     >>> all(bound["vacuous"] for bound in report.bounds)
