@@ -5,18 +5,23 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:  # scikit-learn before 1.9
-    class CallbackSupportMixin:
-        """Nothing: there are no callbacks."""
-
-    def with_callbacks(method):
-        return method
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, Self
+
+    class CallbackSupportMixin:
+        def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]: ...
+else:
+    try:
+        from sklearn.callback import CallbackSupportMixin, with_callbacks
+    except ImportError:  # scikit-learn before 1.9
+        class CallbackSupportMixin:
+            """Nothing: there are no callbacks."""
+
+        def with_callbacks(method):
+            return method
 
 
 @with_callbacks
