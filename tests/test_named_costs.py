@@ -157,3 +157,16 @@ def test_many_classes():
     pytest.importorskip("resource")
     done = run_code(MANY_CLASSES)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("cost", ["zero_one", "absolute", "squared"])
+@pytest.mark.parametrize("surrogate", ["log", "max_min"])
+def test_least_risks_are_those_of_the_matrix(cost, surrogate):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 4)), rng.integers(7, size=80)
+    model = MulticlassClassifier(surrogate, cost=cost, random_state=0).fit(X, y)
+    marginals = model._decoder(X).marginals()
+    risks = marginals @ model.cost_matrix_
+    found = model.predict(X, decode="min_risk")
+    assert (risks[np.arange(80), found] <= risks.min(axis=1) + 1e-9).all()
+    assert surrogate == "max_min" or len(set(found)) > 2

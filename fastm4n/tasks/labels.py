@@ -89,10 +89,23 @@ class SimplexDecoder(VectorDecoder):
     def least_risk(self):
         if self.scores.shape[0] == 0:
             return self.best()[0]
-        mu = self.marginals()
-        if name_of(self.fitted._cost_table) == "zero_one":
+        mu, costs = self.marginals(), self.fitted._cost_table
+        name = name_of(costs)
+        if name == "zero_one":
             return np.argmax(mu, axis=1)
-        return np.argmin(mu @ self.fitted.cost_matrix_, axis=1)
+        if name is None:
+            return np.argmin(mu @ costs, axis=1)
+        # costs with a name have no matrix, which many classes could not have
+        places = np.arange(mu.shape[1])
+        if name == "squared":
+            return np.argmin(places**2 * mu.sum(axis=1, keepdims=True)
+                             - 2.0 * places * (mu @ places)[:, np.newaxis], axis=1)
+        below = np.cumsum(mu, axis=1)
+        # one place up costs what is below more, and what is above less
+        rise = 2.0 * below[:, :-1] - below[:, -1:]
+        risks = np.zeros(mu.shape)
+        np.cumsum(rise, axis=1, out=risks[:, 1:])
+        return np.argmin(risks, axis=1)
 
     def named(self, codes):
         return self.fitted.classes_[codes]
