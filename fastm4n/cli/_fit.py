@@ -46,7 +46,8 @@ def add(parser):
     solver.add_argument(
         "--tol", type=_arguments.relative_gap, metavar="GAP",
         help="relative gap at which a fit ends: the certified duality gap as a share of the "
-        "objective at zero weights. Default 1e-3, for the margins of sequences and graphs 1e-2")
+        "objective at zero weights. Default 1e-3, for the margins of rankings, "
+        "matchings, sequences and graphs 1e-2")
     _arguments.add_max_iter(solver)
     _arguments.add_seed(solver)
     solver.add_argument(

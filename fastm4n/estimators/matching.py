@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PenaltyLike,
         SolverLike,
         SurrogateLike,
+        Tol,
     )
 
 
@@ -81,9 +82,10 @@ default="auto"
         for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
         under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
         memory.
-    tol : float, default=1e-3
+    tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
-        the objective at zero weights. At least 0 and below 1.
+        the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for
+        the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="map"
@@ -116,6 +118,8 @@ default="auto"
         columns.
     alpha_ : float
         The alpha of the fit.
+    tol_ : float
+        The tol of the fit.
     relative_gap_ : float
         Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
         fit ran out of passes.
@@ -188,6 +192,7 @@ default="auto"
     _coef_dims = ()
     _fitted_marker = "n_features_in_"
     _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
+    _has_auto_tol = True
     _task_class = MatchingTask
 
     def __init__(
@@ -195,7 +200,7 @@ default="auto"
         cost: Cost = "zero_one", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, penalty: PenaltyLike = "l2",
-        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,

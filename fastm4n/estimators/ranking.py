@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PenaltyLike,
         SolverLike,
         SurrogateLike,
+        Tol,
     )
 
 
@@ -89,9 +90,10 @@ default="auto"
         for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
         under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
         memory.
-    tol : float, default=1e-3
+    tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
-        the objective at zero weights. At least 0 and below 1.
+        the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for
+        the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="auto"
@@ -130,6 +132,8 @@ default="auto"
         Matrix of the costs.
     alpha_ : float
         The alpha of the fit.
+    tol_ : float
+        The tol of the fit.
     relative_gap_ : float
         Certified duality gap, divided by the objective at zero weights. At most `tol`, unless the
         fit ran out of passes.
@@ -199,6 +203,7 @@ default="auto"
     _coef_dims = ("k", "k")
     _fitted_values = ("form_", "_base")
     _fitted_marker = "items_"
+    _has_auto_tol = True
     _task_class = RankingTask
 
     def __init__(
@@ -207,7 +212,7 @@ default="auto"
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
         form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",
-        solver: SolverLike = "auto", tol: float = 1e-3, max_iter: int = 1000,
+        solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_number
+from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
 from fastm4n.estimators._partial import PartialFit
@@ -95,7 +95,7 @@ class ChainWeights(PackedWeights):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_of_pairs" in state:
-            BaseEstimator.__setstate__(self, state)
+            Versioned.__setstate__(self, state)
         else:
             super().__setstate__(state)
 
