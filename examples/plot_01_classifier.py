@@ -23,7 +23,7 @@ from fastm4n.plotting import DualityGapDisplay
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
-classifier = MulticlassClassifier(alpha=0.01, random_state=0)
+classifier = MulticlassClassifier(random_state=0)
 model = make_pipeline(StandardScaler(), classifier).fit(X_train, y_train)
 print(f"accuracy on new digits: {model.score(X_test, y_test):.3f}")
 
@@ -40,10 +40,10 @@ print(f"as a share of the objective at zero weights: {classifier.relative_gap_:.
 # %%
 # Three surrogates
 # ----------------
-# ``surrogate`` is the loss in the place of the mistakes themselves. The max-min margin
-# (M4N) is the default, the max-margin (M3N) is that of a support vector machine, and
-# ``"log"`` that of logistic regression. All three end with a certificate, and each
-# point of the picture is one that a fit made.
+# ``surrogate`` is the loss that stands for the mistakes themselves. ``"log"``, that of
+# logistic regression, is the default. The max-margin (M3N) is that of a support vector
+# machine, and the max-min margin (M4N) is consistent for more costs. All three end with
+# a certificate, and each point of the picture is one that a fit made.
 
 scaled = StandardScaler().fit_transform(X_train)
 fits = {

@@ -43,7 +43,7 @@ print(pairs.shape)
 
 train, test = slice(0, 40), slice(40, 60)
 _, plain = linear_assignment(pairs[test].sum(axis=-1))
-matcher = Matcher(alpha=1e-3, random_state=0).fit(pairs[train], columns[train])
+matcher = Matcher(random_state=0).fit(pairs[train], columns[train])
 print(f"points matched by plain distances: {np.mean(plain == columns[test]):.2f}")
 print(f"by learned ones: {matcher.score(pairs[test], columns[test]):.2f}")
 print(f"certified gap, relative: {matcher.relative_gap_:.1e}, weights: {matcher.coef_.round(2)}")

@@ -116,7 +116,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or at each node of the least expected cost under
         the marginals ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log" and "map" for surrogates that learn costs.
+        "log" if costs are not 0-1, and "map" otherwise.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many graphs of the same
         sizes, and the same labels, surrogate, cost_scale and oracle. alpha may change.

@@ -275,7 +275,7 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log", which learns no costs, and "map" for surrogates that do.
+        "log", which learns no costs, if they are not 0-1, and "map" otherwise.
     class_weight : dict or "balanced", default=None
         Factors of the sample weights by class. "balanced" gives every class the same sum.
     warm_start : bool, default=False

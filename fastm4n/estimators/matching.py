@@ -88,10 +88,10 @@ default="auto"
         the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"auto", "map", "min_risk"}, default="map"
+    decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the marginals
-        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
-        for surrogates that learn costs.
+        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" if
+        costs are not 0-1, and "map" otherwise.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many examples of the same
         sizes, and the same surrogate and cost_scale. alpha may change.
@@ -201,7 +201,7 @@ default="auto"
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
-        decode: Decoding = "map", warm_start: bool = False, n_jobs: int | None = None,
+        decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:

@@ -98,8 +98,8 @@ default="auto"
         Maximum number of passes over the examples.
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map"), or of the least expected cost under the marginals
-        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" and "map"
-        for surrogates that learn costs.
+        ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for "log" if
+        costs are not 0-1, and "map" otherwise.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         items and cost_scale. alpha may change. Keeps n_samples x n_items^2 numbers, twice as many

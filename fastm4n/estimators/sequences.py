@@ -178,10 +178,10 @@ default="auto"
         the margins, whose predictions a smaller gap hardly changes.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"auto", "map", "min_risk"}, default="map"
+    decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map", by Viterbi), or at each position of the least
         expected cost under the marginals ("log") or the oracle's distribution ("max_min"). "auto"
-        is "min_risk" for "log" and "map" for surrogates that learn costs.
+        is "min_risk" for "log" if costs are not 0-1, and "map" otherwise.
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
@@ -319,7 +319,7 @@ default="auto"
         transitions: bool | Transitions = True, constraints: str | Automaton | None = None,
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
-        decode: Decoding = "map", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        decode: Decoding = "auto", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:

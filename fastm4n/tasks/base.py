@@ -13,7 +13,7 @@ from scipy import sparse
 
 from fastm4n.base.arrays import flat
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_costs, mean_of
+from fastm4n.base.label_costs import as_costs, mean_of, name_of
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
 from fastm4n.solvers.base import State
@@ -536,8 +536,11 @@ class Task:
         return "min_risk" if has_chances and not self.costs_alike() else "map"
 
     def costs_alike(self):
-        """Whether outputs of highest score have the least expected cost under "log"."""
-        return False
+        """Whether "auto" takes the output of highest score under "log".
+
+        It costs least, or is what users of CRFs expect if costs are 0-1.
+        """
+        return name_of(self.estimator._cost_table) == "zero_one"
 
     def decoded(self, X, decode=None, return_bound=False, **given):
         """Outputs of new data by the fitted estimator.

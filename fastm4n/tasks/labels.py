@@ -195,8 +195,6 @@ class LabelTask(VectorTask):
     def decoder(self, X):
         return SimplexDecoder(self, X)
 
-    def costs_alike(self):
-        return name_of(self.estimator._cost_table) == "zero_one"
 
     def _read(self, X, y):
         levels = self._levels_of(y)
