@@ -62,7 +62,8 @@ def main():
             start = time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                tagger = SequenceTagger(alpha=share / n, random_state=0, **options).fit(X, y)
+                tagger = SequenceTagger(
+                    alpha=share / n, tol=1e-3, random_state=0, **options).fit(X, y)
             if refined:
                 tagger = refine_risk(tagger, X, y)
             seconds = time.process_time() - start

@@ -252,7 +252,8 @@ def temperature_of_digits():
 def levels(splits):
     X, y = load_ordinal("abalone")
     models = {
-        surrogate: OrdinalClassifier(surrogate, tol=1e-2, random_state=0)
+        surrogate: OrdinalClassifier(
+            surrogate, form="classes", fit_intercept=True, alpha=0.01, tol=1e-2, random_state=0)
         for surrogate in ("log", "max_min", "max_margin")}
     contestants = [
         ("log, lac", models["log"], {}),

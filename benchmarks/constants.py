@@ -102,7 +102,7 @@ def chain_games(length, n_labels, scale):
 
 def ranker_fit(n, n_items, alpha, **options):
     X, y = rankings(n, n_items)
-    options = {"tol": 1e-3, "max_iter": 30, "random_state": 0, **options}
+    options = {"cost": "zero_one", "tol": 1e-3, "max_iter": 30, "random_state": 0, **options}
     return partial(fit, LabelRanker(alpha=alpha, **options), X, y)
 
 
@@ -209,7 +209,7 @@ def kernel_predictions(n):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 20))
     beta, scores = rng.normal(size=(n, 5)), np.zeros((n, 5))
-    estimator = MulticlassClassifier(kernel="rbf").fit(X[:50], X[:50, 0] > 0)
+    estimator = MulticlassClassifier("max_min", kernel="rbf").fit(X[:50], X[:50, 0] > 0)
     return lambda: kernels.add_expansion(estimator, X, X, beta, scores)
 
 
@@ -246,7 +246,7 @@ def missing_labels(surrogate, n, length):
     allowed = [
         (rng.random(len(labels)) < 0.3)[:, np.newaxis] | (labels[:, np.newaxis] == np.arange(8))
         for labels in y]
-    model = SequenceTagger(surrogate, alpha=0.1 / n)
+    model = SequenceTagger(surrogate, alpha=0.1 / n, tol=1e-3)
 
     def run():
         problem = model._problem(X, y)

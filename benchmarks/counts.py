@@ -88,15 +88,16 @@ def problems():
             yield f"{name}, alpha {alpha:.2g}", MulticlassClassifier(alpha=alpha), X, y
     X, y = single["wine"]
     yield "wine, RBF kernel", MulticlassClassifier(kernel="rbf", alpha=1e-3), X, y
-    yield "diabetes, levels", OrdinalClassifier(alpha=1e-3), *levels()
+    yield "diabetes, levels", OrdinalClassifier(
+        alpha=1e-3, form="classes", fit_intercept=True), *levels()
     for scale in ("sum", "mean"):
         for n, length in ((80, 10), (2, 500)):
             for alpha in (0.1 / n, 1e-3 / n):
                 yield (
                     f"{n} chains of {length}, {scale} cost, alpha {alpha:.2g}",
                     SequenceTagger(alpha=alpha, cost_scale=scale), *chains(n, length))
-    yield "rankings", LabelRanker(alpha=1e-2), *rankings()
-    yield "label sets", MultiLabelClassifier(alpha=1e-2), *label_sets()
+    yield "rankings", LabelRanker(alpha=1e-2, cost="zero_one"), *rankings()
+    yield "label sets", MultiLabelClassifier(alpha=1e-2, fit_intercept=True), *label_sets()
 
 
 def measured():

@@ -647,9 +647,9 @@ def section(task, rows):
     head = ["", *(f"{loss}, mean" for loss in losses), "at most 2 % worse", "worst", "seconds"]
     lines = [
         f"## {task.replace('_', ' ').capitalize()}", "",
-        f"{len(whole)} problems. The peer of lowest mean {losses[0]} is **{peer}**; \"at most 2 % "
+        f"{len(whole)} problems. The peer of lowest mean {losses[0]} is **{peer}**. \"At most 2 % "
         "worse\" is the share of problems in which a loss is at most 1.02 times the peer's, and "
-        f"\"worst\" the largest excess over it. Seconds are medians.", "",
+        "\"worst\" the largest excess over it. Seconds are medians.", "",
         "| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for name in names:
         first = np.array([row[name][losses[0]] for row in whole])
@@ -668,12 +668,33 @@ def section(task, rows):
     return [*lines, ""]
 
 
+def overview(results):
+    """The default of each task next to the best peer, in one table."""
+    lines = [
+        "| task | loss | default | best peer | at most 2 % worse | seconds | of the peer |",
+        "|---|---|---:|---:|---:|---:|---:|"]
+    for task in (task for task in PROBLEMS if task in results):
+        names, losses, whole = summary(results[task])
+        peer, loss = best_peer(task, names, whole, losses[0]), losses[0]
+        own, theirs = (
+            {what: np.array([row[name][what] for row in whole]) for what in (loss, "seconds")}
+            for name in ("default", peer))
+        lines.append(
+            f"| {task.replace('_', ' ')} | {loss} | {own[loss].mean():.3g} "
+            f"| {theirs[loss].mean():.3g}, {peer} "
+            f"| {np.mean(own[loss] <= 1.02 * theirs[loss] + 1e-9):.0%} of {len(whole)} "
+            f"| {np.median(own['seconds']):.3f} | {np.median(theirs['seconds']):.3f} |")
+    return [*lines, ""]
+
+
 def page(results):
     lines = [
         "# Defaults", "",
-        "Held-out losses of estimators as they come, without a parameter, next to peers as they "
-        "come, by `python benchmarks/defaults.py`. A problem is a set, a number of training "
-        f"examples and a scaling of the columns; its losses are means over {SEEDS} draws.", ""]
+        "Held-out losses of estimators without a parameter, next to those of other packages "
+        "without a parameter, by `python benchmarks/defaults.py`. A problem is a set, a number of "
+        f"training examples and a scaling of the columns. Its losses are means over {SEEDS} draws. "
+        "CPU seconds are of one thread.", "",
+        *overview(results)]
     for task in PROBLEMS:
         if task in results:
             lines += section(task, results[task])

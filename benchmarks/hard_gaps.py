@@ -35,12 +35,12 @@ def problems():
     yield "segment, alpha = 1/n", MulticlassClassifier(alpha=1 / len(y)), X, y, ("max_margin",)
     X = X * np.where(np.arange(X.shape[1]) == 0, 1e4, 1.0)
     yield "segment, a column x 1e4", MulticlassClassifier(alpha=1e-3), X, y, TITLES
-    tagger = SequenceTagger(alpha=0.01 / 3, cost_scale="mean")
+    tagger = SequenceTagger(alpha=0.01 / 3, cost_scale="mean", tol=1e-3)
     yield "OCR, three sequences of 2,000", tagger, *cut(3, 2000), TITLES
     X, y = ocr_part(0)
     X, y = X[:300], y[:300]
     X = Sequences(1e4 * np.asarray(X.values, dtype=float), X.offsets)
-    yield "OCR, 300 words, x 1e4", SequenceTagger(alpha=1 / 300), X, y, ("max_margin", "max_min")
+    yield "OCR, 300 words, x 1e4", SequenceTagger(alpha=1 / 300, tol=1e-3), X, y, ("max_margin", "max_min")
 
 
 def curve(estimator, surrogate, solver, X, y, passes):

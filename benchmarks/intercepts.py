@@ -87,8 +87,9 @@ TASKS = {
         {s: MulticlassClassifier(s) for s in ("log", "max_min", "max_margin")}),
     "levels": (
         "absolute errors of levels x 100", LEVELS, levels, by_rule,
-        {"log, median": OrdinalClassifier("log", decode="min_risk"),
-         "max_min": OrdinalClassifier("max_min"), "max_margin": OrdinalClassifier("max_margin")}),
+        {"log, median": OrdinalClassifier("log", form="classes"),
+         "max_min": OrdinalClassifier("max_min", form="classes"),
+         "max_margin": OrdinalClassifier("max_margin", form="classes")}),
     "sets": (
         "Hamming loss of label sets, %", SETS, sets, lambda X, y: 1.0 / len(y),
         {f"{s}, {graph}": MultiLabelClassifier(s, graph=graph)

@@ -99,7 +99,7 @@ CALLS = {
     "Gram matrix": (
         "from fastm4n import MulticlassClassifier\n"
         "given = rng.normal(size=(30000, 50)), rng.integers(0, 5, 30000)",
-        "MulticlassClassifier(kernel='rbf').fit(*given)"),
+        "MulticlassClassifier('max_min', kernel='rbf').fit(*given)"),
     "vectorizer": (
         "from fastm4n import SequenceVectorizer\n"
         "given = [[{'w=%d' % i: 1.0 for i in rng.integers(0, 99999, 20)} for _ in range(20)]\n"
@@ -107,7 +107,7 @@ CALLS = {
     "label sweeps": (
         "import scipy.sparse as sp\nfrom fastm4n import MulticlassClassifier\n"
         "given = sp.random(100000, 50000, 1e-3, 'csr', rng=0), rng.integers(0, 50, 100000)",
-        "MulticlassClassifier(alpha=1e-7, tol=1e-9).fit(*given)"),
+        "MulticlassClassifier('max_min', alpha=1e-7, tol=1e-9).fit(*given)"),
     "quasi-Newton": (
         "from fastm4n import MulticlassClassifier\n"
         "given = rng.normal(size=(100000, 100)), rng.integers(0, 50, 100000)",
@@ -116,7 +116,7 @@ CALLS = {
         "from fastm4n import SequenceTagger\n"
         "given = [rng.normal(size=(200, 30)) for _ in range(500)]\n"
         "labels = [rng.integers(0, 30, 200) for _ in range(500)]",
-        "SequenceTagger(surrogate='max_min').fit(given, labels)"),
+        "SequenceTagger(surrogate='max_min', tol=1e-3).fit(given, labels)"),
     "classifier, predictions": (
         "from fastm4n import MulticlassClassifier\n"
         "given = rng.normal(size=(1000000, 50))\n"
@@ -126,7 +126,7 @@ CALLS = {
         "from fastm4n import SequenceTagger\n"
         "given = [rng.normal(size=(100, 10)) for _ in range(20000)]\n"
         "labels = [rng.integers(0, 60, 100) for _ in range(50)]\n"
-        "model = SequenceTagger(max_iter=2).fit(given[:50], labels)",
+        "model = SequenceTagger('max_min', max_iter=2).fit(given[:50], labels)",
         "[model.predict(given) for _ in range(20)]"),
     "losses of chains": (
         "from fastm4n.losses import chain_losses\n"

@@ -47,7 +47,7 @@ def main():
         for cost in args.costs:
             for alpha in args.alphas:
                 start = time.process_time()
-                model = LabelRanker(alpha=alpha, cost=cost, random_state=0).fit(X, y)
+                model = LabelRanker(alpha=alpha, cost=cost, tol=1e-3, random_state=0).fit(X, y)
                 seconds = time.process_time() - start
                 visit = 1e6 * seconds / (len(X) * model.n_iter_)
                 rows.append([

@@ -88,7 +88,7 @@ def run_vectors(kind, surrogate, dtype, indices, k):
     rng = np.random.default_rng(1)
     options = dict(alpha=1e-2, max_iter=12, tol=1e-9, random_state=0)
     if kind == "ranks":
-        model, y = LabelRanker(surrogate, **options), np.argsort(rng.random((n, k)), axis=1)
+        model, y = LabelRanker(surrogate, cost="zero_one", **options), np.argsort(rng.random((n, k)), axis=1)
     else:
         make = OrdinalClassifier if kind == "ordinal" else MulticlassClassifier
         model, y = make(surrogate, **options), rng.integers(0, k, n)

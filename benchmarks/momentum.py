@@ -39,7 +39,8 @@ def main():
     rare = [[tag if tag[2:] in RARE else "O" for tag in tags] for tags in chunks]
     print(f"{len(X)} sentences\n\n{HEAD}")
     # the first fit of a process pays for its memory
-    SequenceTagger("max_margin", alpha=100.0 / len(X), random_state=0).fit(X, chunks)
+    SequenceTagger(
+        "max_margin", alpha=100.0 / len(X), tol=1e-3, random_state=0).fit(X, chunks)
     for task, y in (("chunks", chunks), ("rare chunks", rare)):
         for surrogate, steps in STEPS.items():
             for share in (100.0, 1.0, 0.01):
@@ -48,7 +49,8 @@ def main():
                 for _ in range(given.repeats):
                     for solver, of_solver in zip(solvers, found, strict=True):
                         model = SequenceTagger(
-                            surrogate, alpha=share / len(X), solver=solver, random_state=0)
+                            surrogate, alpha=share / len(X), solver=solver, tol=1e-3,
+                            random_state=0)
                         seconds, model = cpu(lambda model=model, y=y: model.fit(X, y))
                         of_solver.append((seconds, model.n_iter_))
                 (ours, passes), (plain, more) = np.median(found, axis=1)

@@ -68,7 +68,7 @@ METHODS = {
 def run(name, data, surrogate="max_margin", seed=0, **options):
     """A path, whose `seconds` are CPU seconds of its passes and certificates."""
     method, follower = METHODS[name]
-    estimator = SequenceTagger(surrogate, cost_scale="mean", max_iter=10**5, random_state=seed)
+    estimator = SequenceTagger(surrogate, cost_scale="mean", tol=1e-3, max_iter=10**5, random_state=seed)
     with (
         mock.patch.object(fastm4n.path._run, "PathFollower", follower),
         mock.patch("fastm4n.path._run.time.perf_counter", time.process_time),

@@ -40,7 +40,8 @@ def main():
         X, y = load_ordinal(name)
         X = StandardScaler().fit_transform(X)
         for surrogate in ("max_min", "max_margin", "log"):
-            estimator = OrdinalClassifier(surrogate, random_state=0)
+            estimator = OrdinalClassifier(
+                surrogate, form="classes", fit_intercept=True, random_state=0)
             end = regularization_path(estimator, X, y, eps=EPS).alphas[-1]
             cells = [name, surrogate]
             for options in ({"alpha_min": end}, {}):

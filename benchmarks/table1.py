@@ -99,9 +99,10 @@ def run_split(task, name, X, y, seed, smallest, limit):
         if task == "multiclass":
             model = MulticlassClassifier(**options)
         elif task == "ordinal":
-            model = OrdinalClassifier(levels=np.unique(y), decode=decode, **options)
+            model = OrdinalClassifier(
+                levels=np.unique(y), decode=decode, form="classes", fit_intercept=True, **options)
         else:
-            model = LabelRanker(decode=decode, cost_scale="mean", **options)
+            model = LabelRanker(decode=decode, cost="zero_one", cost_scale="mean", **options)
         best, gaps, passes, start = None, [], [], time.process_time()
         for alpha in 2.0 ** -np.arange(1, smallest + 1):
             with warnings.catch_warnings():

@@ -104,7 +104,9 @@ def test_metadata_routing(case):
             sample_weight=True).set_score_request(sample_weight=False)
         search = GridSearchCV(estimator, {"alpha": [0.05]}, cv=3, error_score="raise")
         search.fit(case.X, case.y, sample_weight=weights)
-    assert_same_fit(search.best_estimator_, case.fit("log", sample_weight=weights))
+        expected = clone(estimator).set_params(alpha=0.05).fit(
+            case.X, case.y, sample_weight=weights)
+    assert_same_fit(search.best_estimator_, expected)
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars"])
