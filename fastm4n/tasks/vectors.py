@@ -268,7 +268,7 @@ class VectorTask(Task):
         features = kernel_features(
             self.kernel, parameters, points, n_labels, of_map, alpha,
             as_solver(self.solver).kernel_cache_size,
-            self.tol)
+            self.estimator.tol_)
         return features, parameters, intercept, alpha
 
     def _check_intercept(self, alpha):
