@@ -169,7 +169,7 @@ def test_fits_end_at_the_optimum(cost, alpha, cost_scale):
 @pytest.mark.parametrize("numbers", [1, 1 << 22])
 def test_systems_that_are_factored(cost, numbers, monkeypatch):
     X, y = rankings(n=70)
-    plain = LabelRanker(alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
+    plain = LabelRanker(tol=1e-3, alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
     used = []
     matrix = interior_point._Run.matrix
 
@@ -186,7 +186,7 @@ def test_systems_that_are_factored(cost, numbers, monkeypatch):
     monkeypatch.setattr(interior_point, "BLAS", 0.0)
     monkeypatch.setattr(interior_point, "TILE", numbers)  # one group at a time, or all
     monkeypatch.setattr(interior_point._Run, "matrix", noted)
-    ranker = LabelRanker(alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
+    ranker = LabelRanker(tol=1e-3, alpha=1e-2, cost=COSTS[cost], solver=InteriorPoint()).fit(X, y)
     # a step that needed no products comes first
     assert used == list(range(1, ranker.n_iter_))
     assert ranker.relative_gap_ <= 1e-3
@@ -213,37 +213,37 @@ def test_weights_are_of_the_problem_as_posed(fit_intercept):
 
 def test_auto_takes_it_for_many_items_and_only_then():
     X, y = rankings(n=300, M=6)
-    ranker = LabelRanker(alpha=0.01, random_state=0).fit(X, y)
+    ranker = LabelRanker(tol=1e-3, alpha=0.01, random_state=0).fit(X, y)
     assert set(ranker.history_["policy"]) == {"interior_point"}
     assert ranker.n_iter_ < 40
     assert ranker.relative_gap_ <= 1e-3
     with pytest.MonkeyPatch.context() as patch:
         # steps that get nowhere are given up for blocks
         patch.setattr(interior_point, "PATIENCE", 0)
-        other = LabelRanker(alpha=0.01, random_state=0).fit(X, y)
+        other = LabelRanker(tol=1e-3, alpha=0.01, random_state=0).fit(X, y)
     assert "interior_point" not in other.history_["policy"]
     assert other.relative_gap_ <= 1e-3
     exact = LabelRanker(alpha=1.0, tol=1e-6, random_state=0).fit(X[:50], y[:50])
     assert "interior_point" not in exact.history_["policy"]
-    few = LabelRanker(alpha=0.01, random_state=0).fit(*rankings())
+    few = LabelRanker(tol=1e-3, alpha=0.01, random_state=0).fit(*rankings())
     assert "interior_point" not in few.history_["policy"]
     # CSR with few zeros as well, not with many: rows are made dense
-    same = LabelRanker(alpha=0.01, random_state=0).fit(sparse.csr_matrix(X), y)
+    same = LabelRanker(tol=1e-3, alpha=0.01, random_state=0).fit(sparse.csr_matrix(X), y)
     assert set(same.history_["policy"]) == {"interior_point"}
     assert_allclose(same.coef_, ranker.coef_, rtol=1e-6, atol=1e-9)
     wide = np.zeros((300, 90))
     wide[:, ::30] = X
-    sparse_fit = LabelRanker(alpha=0.01, random_state=0).fit(sparse.csr_array(wide), y)
+    sparse_fit = LabelRanker(tol=1e-3, alpha=0.01, random_state=0).fit(sparse.csr_array(wide), y)
     assert "interior_point" not in sparse_fit.history_["policy"]
 
 
 def test_fits_do_not_depend_on_threads_and_end_where_they_are_told_to(tmp_path):
     X, y = rankings(n=30)
     fits = [
-        LabelRanker(alpha=0.1, solver=InteriorPoint(), n_jobs=n).fit(X, y) for n in (1, 2)]
+        LabelRanker(tol=1e-3, alpha=0.1, solver=InteriorPoint(), n_jobs=n).fit(X, y) for n in (1, 2)]
     assert np.array_equal(fits[0].coef_, fits[1].coef_)
     with pytest.warns(ConvergenceWarning):
-        stopped = LabelRanker(alpha=0.1, solver=InteriorPoint(), max_iter=3).fit(X, y)
+        stopped = LabelRanker(tol=1e-3, alpha=0.1, solver=InteriorPoint(), max_iter=3).fit(X, y)
     assert stopped.n_iter_ == 3
     assert stopped.duality_gap_ >= stopped.primal_objective_ - fits[0].primal_objective_
     save_model(fits[0], tmp_path / "model.npz")
@@ -256,7 +256,7 @@ def test_ties_constants_and_extreme_columns():
     y = np.tile(np.arange(5), (40, 1))
     y[20:] = y[20:, ::-1]
     for alpha in (1.0, 1e6):
-        ranker = LabelRanker(alpha=alpha, solver=InteriorPoint()).fit(X, y)
+        ranker = LabelRanker(tol=1e-3, alpha=alpha, solver=InteriorPoint()).fit(X, y)
         assert ranker.relative_gap_ <= 1e-3
 
 
@@ -266,15 +266,15 @@ def test_what_it_does_not_solve_is_refused(monkeypatch):
         LabelRanker("log", solver=InteriorPoint()).fit(X, y)
     monkeypatch.setattr("fastm4n.features._rows.MADE_DENSE", X.size - 1)
     with pytest.raises(ValueError, match=r"InteriorPoint.* makes sparse rows of X dense, .* 20 dif"):
-        LabelRanker(solver=InteriorPoint()).fit(sparse.csr_matrix(X), y)
+        LabelRanker(tol=1e-3, solver=InteriorPoint()).fit(sparse.csr_matrix(X), y)
     with pytest.raises(ValueError, match="InteriorPoint.* needs kernel='linear', got kernel='rbf'"):
-        LabelRanker(kernel="rbf", solver=InteriorPoint()).fit(X, y)
+        LabelRanker(tol=1e-3, kernel="rbf", solver=InteriorPoint()).fit(X, y)
     with pytest.raises(ValueError, match="InteriorPoint.* is for LabelRanker, got Multi"):
         MulticlassClassifier(solver=InteriorPoint()).fit(X, y[:, 0])
     with pytest.raises(ValueError, match="fits one alpha"):
-        regularization_path(LabelRanker(solver=InteriorPoint()), X, y)
+        regularization_path(LabelRanker(tol=1e-3, solver=InteriorPoint()), X, y)
     with pytest.raises(ValueError, match="max_products"):
-        LabelRanker(solver=InteriorPoint(-1)).fit(X, y)
+        LabelRanker(tol=1e-3, solver=InteriorPoint(-1)).fit(X, y)
 
 
 @pytest.mark.parametrize("columns, items, options, message", [

@@ -25,6 +25,7 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
+from fastm4n.automata import Automaton
 from fastm4n.inference import max_min_chain
 from fastm4n.metrics import span_f1_score
 
@@ -498,11 +499,16 @@ def test_careful_decoding_of_probabilities(data):
     careful = tagger.predict(X, decode="min_risk")
     risks = [marginals @ ASYMMETRIC for marginals in tagger.predict_marginals(X)]
     assert_same_sequences(careful, [tagger.classes_[np.argmin(r, axis=1)] for r in risks])
-    plain = tagger.predict(X)
+    plain = tagger.predict(X, decode="map")
     assert_same_sequences(plain, labelled(tagger, X))
     assert not careful.equals(plain)
+    # by the costs, unless they are 0-1 or labels depend on one another
+    assert tagger.predict(X).equals(careful)
+    every = np.ones((3, 3), dtype=bool)
+    assert tagger.predict(X, allowed_transitions=every).equals(plain)
+    assert tagger.predict(X, constraints=Automaton.anything(tagger.classes_.tolist())).equals(plain)
+    assert fit(X, y, "log", alpha=0.5)._fitted_task().decoding() == "map"
     assert tagger.set_params(decode="min_risk").predict(X).equals(careful)
-    assert tagger.predict(X, decode="map").equals(plain)
     right = np.mean(careful.values == np.concatenate(y))
     assert_allclose(tagger.score(X, y), right)
 

@@ -50,7 +50,7 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_min"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_margin"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
@@ -255,7 +255,7 @@ default="auto"
     _task_class = GraphTask
 
     def __init__(
-        self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
+        self, surrogate: SurrogateLike = "max_margin", *, alpha: Alpha = "auto",
         cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",

@@ -181,7 +181,8 @@ default="auto"
     decode : {"auto", "map", "min_risk"}, default="auto"
         Prediction of the highest score ("map", by Viterbi), or at each position of the least
         expected cost under the marginals ("log") or the oracle's distribution ("max_min"). "auto"
-        is "min_risk" for "log" if costs are not 0-1, and "map" otherwise.
+        is "min_risk" for "log" if costs are not 0-1 and nothing restricts the labels, and "map"
+        otherwise.
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.

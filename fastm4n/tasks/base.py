@@ -525,17 +525,17 @@ class Task:
         """The `Decoder` of the fitted estimator at new data."""
         raise NotImplementedError(f"{type(self).__name__} has no method `decoder`.")
 
-    def decoding(self, decode=None):
-        """`decode`, or the estimator's own: "map" or "min_risk"."""
+    def decoding(self, decode=None, **given):
+        """`decode`, or the estimator's own: "map" or "min_risk". `given` is as for `decoder`."""
         decode = self.decode if decode is None else decode
         check_choice("decode", decode, DECODINGS)
         if decode != "auto":
             return decode
         surrogate = self.surrogate
         has_chances = surrogate.name == "log" and not surrogate.cost_augmented
-        return "min_risk" if has_chances and not self.costs_alike() else "map"
+        return "min_risk" if has_chances and not self.takes_best(**given) else "map"
 
-    def costs_alike(self):
+    def takes_best(self, **given):
         """Whether "auto" takes the output of highest score under "log".
 
         It costs least, or is what users of CRFs expect if costs are 0-1.
@@ -563,7 +563,7 @@ class Task:
         bound : ndarray or None
             How much more other outputs may score.
         """
-        decode = self.decoding(decode)
+        decode = self.decoding(decode, **given)
         if decode == "map":
             decoder = self.decoder(X, **given)
             return decoder, *decoder.best()

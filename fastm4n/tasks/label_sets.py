@@ -396,7 +396,7 @@ class LabelSetTask(VectorTask):
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
 
-    def costs_alike(self):
+    def takes_best(self, **given):
         fitted = self.estimator
         return not len(fitted.edges_) and fitted.cost_matrix_[0, 1] == fitted.cost_matrix_[1, 0]
 

@@ -254,6 +254,13 @@ class SequenceTask(Task):
         self.check_n_features(X.values)
         return X
 
+    def takes_best(self, **given):
+        limits = "constraints", "allowed", "allowed_transitions"
+        # least risks are of positions one by one, which keep to no limits
+        return super().takes_best() or any(
+            value is not None for name in limits
+            for value in (given.get(name), getattr(self, name, None)))
+
     def decoder(self, X, lengths=None, constraints=None, allowed=None, allowed_transitions=None):
         X = self.sequences(X, lengths)
         constraints = self.constraints if constraints is None else constraints
