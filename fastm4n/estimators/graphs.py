@@ -50,7 +50,8 @@ class GraphTagger(PackedWeights, CertifiedEstimator):
 
     Parameters
     ----------
-    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, default="max_margin"
+    surrogate : {"max_min", "max_margin", "log"} or object of fastm4n.surrogates, \
+default="max_margin"
         The surrogate loss. "max_min" is the M4N of [1]_, which is consistent for every cost if all
         outputs have positive probabilities. "max_margin" is the structural SVM (M3N), for single
         labels the SVM of Crammer and Singer. "log" is the CRF, for single labels logistic
