@@ -195,7 +195,6 @@ class LabelTask(VectorTask):
     def decoder(self, X):
         return SimplexDecoder(self, X)
 
-
     def _read(self, X, y):
         levels = self._levels_of(y)
         X, y = validated(self.bare, X, y)
