@@ -290,7 +290,8 @@ def test_a_wrong_closed_form_is_an_error(monkeypatch):
     monkeypatch.setattr("fastm4n.tasks.vectors.LinearFeatures", Wrong)
     X, y = load_iris(return_X_y=True)
     with pytest.raises(CertificateError, match="above the primal"):
-        MulticlassClassifier("max_margin", solver=BlockFrankWolfe()).fit(X, y)
+        MulticlassClassifier(
+            "max_margin", alpha=0.01, solver=BlockFrankWolfe(), random_state=0).fit(X, y)
 
 
 # ---------------------------------------------------------------------------- solvers
