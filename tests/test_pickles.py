@@ -33,8 +33,8 @@ IRIS = MulticlassClassifier("log", alpha=0.1, random_state=0)
 OTHERS = {
     "RegularizationPath": lambda: regularization_path(IRIS, X, Y, eps=0.1),
     "RegularizationPathCV": lambda: RegularizationPathCV(IRIS, eps=0.1).fit(X, Y),
-    "CalibratedClassifier": lambda: CalibratedClassifier(IRIS).fit(X, Y),
-    "ConformalClassifier": lambda: ConformalClassifier(IRIS).fit(X, Y),
+    "CalibratedClassifier": lambda: CalibratedClassifier(IRIS, random_state=0).fit(X, Y),
+    "ConformalClassifier": lambda: ConformalClassifier(IRIS, random_state=0).fit(X, Y),
     "CRF": lambda: CRF().fit(TOKENS, TAGS),
     "SequenceVectorizer": lambda: SequenceVectorizer().fit(TOKENS),
     "SequenceScaler": lambda: SequenceScaler(with_mean=False).fit(
