@@ -584,7 +584,7 @@ def contestants(task, rules):
     """What makes a model for a problem, by name."""
     peers = PEERS[task] if task == "costs" else {
         name: lambda _, make=make: make() for name, make in PEERS[task].items()}
-    return {**peers, **ours(task), **(by_rules(task) if rules else {})}
+    return {**peers, **ours(task), **(by_rules(task) if rules and task in RULES else {})}
 
 
 # ------------------------------------------------------------------------ measuring

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n.base.checks import check_choice, extended
-from fastm4n.base.label_costs import name_of
+from fastm4n.base.label_costs import dearest_of, name_of
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
@@ -143,7 +143,8 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples, n_classes)
-            ``X @ coef_.T + intercept_`` or ``K(X, X_fit_) @ dual_coef_ + intercept_``. For two
+            ``X @ coef_.T + intercept_`` or ``K(X, X_fit_) @ dual_coef_ + intercept_``. For
+            thresholds of levels, sums of these over the thresholds below each level. For two
             classes an array of shape (n_samples,), the score of ``classes_[1]`` minus the score of
             ``classes_[0]``.
         """
@@ -178,7 +179,10 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_classes)
-            Softmax of the scores over the temperature, columns as in `classes_`.
+            Softmax of the scores over the temperature, columns as in `classes_`. For thresholds
+            of levels, differences of the probabilities of being above each. If those are not in
+            order, the smallest so far replaces each. `predict` is then the median of the levels,
+            which need not be the most probable one.
         """
         return self._decoder(X).marginals()
 
@@ -583,44 +587,6 @@ default="auto"
         if has_thresholds(self) and (attributes["intercept_"].size, n_rows) != (n_levels - 1, 1):
             raise ValueError("intercept_ or the weights are not those of thresholds of classes_")
 
-    def decision_function(self, X: Matrix) -> FloatArray:
-        """Scores of the levels.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples, or kernel values with the training examples for
-            ``kernel="precomputed"``.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples, n_classes)
-            For thresholds, the sum of ``X @ coef_.T + intercept_`` over the thresholds below each
-            level. For classes ``X @ coef_.T + intercept_``. For kernels ``K(X, X_fit_) @
-            dual_coef_`` replaces the product. For two levels an array of shape (n_samples,), the
-            score of ``classes_[1]`` minus the score of ``classes_[0]``.
-        """
-        return super().decision_function(X)
-
-    @needs_log
-    def predict_proba(self, X: Matrix) -> FloatArray:
-        """Probabilities of the levels, for ``surrogate="log"`` only.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Examples.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, n_classes)
-            Columns as in `classes_`. For thresholds, differences of the probabilities of being
-            above each. If those are not in order, the smallest so far replaces each. `predict` is
-            the median of the levels, which need not be the most probable one. For classes, the
-            softmax of the scores over the temperature.
-        """
-        return self._decoder(X).marginals()
-
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean cost of `predict`, or the accuracy if the cost is "zero_one".
 
@@ -648,5 +614,6 @@ default="auto"
         check_present(labels)
         warn_of_unknown(labels.tolist(), self.classes_)
         truth, found = (places(each, self.classes_) for each in (labels, self.predict(X)))
-        costs = np.where(truth >= 0, self.cost_matrix_[truth, found], self.cost_matrix_.max())
+        table = self._cost_table
+        costs = np.where(truth >= 0, table[truth, found], dearest_of(table).max())
         return 0.0 - float(np.average(costs, weights=sample_weight))

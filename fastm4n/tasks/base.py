@@ -673,15 +673,15 @@ class Task:
             The sum of the weights of all examples that count.
         costs : ndarray, default=None
             The cost matrix.
-        variance : float, default=None
-            The total variance of the features.
+        variance : callable, default=None
+            The total variance of the features, computed when called.
         """
         if not isinstance(self.alpha, str):
             return float(self.alpha)
         unit = self.auto_alpha / total
         if variance is not None:
             # to six digits, so that the form of the data and the order of sums do not matter
-            variance = float(f"{variance:.6g}")
+            variance = float(f"{variance():.6g}")
             # features that do not vary leave nothing to learn, at any alpha
             unit *= min(1.0, SHARE_OF_VARIANCE * variance) if variance > 0.0 else 1.0
         if costs is not None and self.surrogate.name != "log":

@@ -23,7 +23,7 @@ LEAST_TOL, LARGEST = 1e-5, 1e30
 # (benchmarks/constants.py)
 FEW_FEATURES = 64
 
-# rows by which the variance of a kernel's features is estimated (benchmarks/defaults.py)
+# rows by which the variance of a kernel's features is estimated, to 2 % (tests/test_auto_alpha.py)
 ROWS_OF_VARIANCE = 500
 # least share of it in the mean square, by rounding
 ROUNDING = 1e-12

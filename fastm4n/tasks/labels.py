@@ -220,10 +220,8 @@ class LabelTask(VectorTask):
         return found
 
     def _alpha(self, blocks, census, costs, variance):
-        if not isinstance(self.alpha, str):
-            return float(self.alpha)
         if census is None or not census.moments:
-            return self.rule(blocks.total, costs, variance)
+            return self.alpha_of(blocks.total, costs, variance)
         moments = census.moments
         if self.class_weight is not None:
             labels = np.arange(census.labels.size)
@@ -232,11 +230,7 @@ class LabelTask(VectorTask):
                 label: moments[label].times(factor) for label, factor in zip(
                     census.labels.tolist(), factors.tolist(), strict=True) if label in moments}
         moments = sum(moments.values(), Moments(0.0, 0.0, 0.0))
-        return self.rule(moments.mass, costs, lambda: moments.variance)
-
-    def rule(self, total, costs, variance):
-        """`alpha_of`, variance() being the total variance of the features."""
-        return self.alpha_of(total, costs, variance())
+        return self.alpha_of(moments.mass, costs, lambda: moments.variance)
 
     def _encode(self, y, kept, census=None):
         """classes_, and the index in it of each label among the samples kept."""
@@ -360,11 +354,11 @@ class LevelTask(LabelTask):
         super().__init__(estimator)
         self.constant_apart = has_thresholds(self)
 
-    def rule(self, total, costs, variance):
+    def alpha_of(self, total, costs=None, variance=None):
         if not self.constant_apart:
-            return super().rule(total, costs, variance)
+            return super().alpha_of(total, costs, variance)
         # a mistake at a threshold costs one
-        return self.alpha_of(OF_THRESHOLDS * total)
+        return super().alpha_of(OF_THRESHOLDS * total)
 
     def _levels_of(self, y):
         return levels_of(y) if self.levels is None else None
@@ -527,7 +521,7 @@ class RowChunks(Chunked):
             self.sizes[: last.sizes.size] = last.sizes
             self.moments = last.moments.times(1.0 / self.total)
         self.stream(np.arange(self.kept.size + 1), self._look)
-        self.alpha = task.rule(self.total, self.cost, lambda: self.moments.variance)
+        self.alpha = task.alpha_of(self.total, self.cost, lambda: self.moments.variance)
         # as of weights that are not divided by their sum: for the next call
         self.moments = self.moments.times(self.total)
         task._check_intercept(self.alpha)
@@ -549,8 +543,9 @@ class RowChunks(Chunked):
         values = self._rows(start, stop)
         first, last = self.before[[start, stop]]
         self.looked(stop, values, self.labels[first:last])
-        # whatever alpha is: that of the next call may be another
-        self.moments += Moments.of(values, np.arange(last - first), self.weights[first:last])
+        # a later call of partial_fit may ask for alpha="auto"
+        if self.goes_on or isinstance(self.task.alpha, str):
+            self.moments += Moments.of(values, np.arange(last - first), self.weights[first:last])
         if sparse.issparse(values):
             size = values.data.itemsize + 2 * values.indices.itemsize
             self.sizes[first:last] = 16.0 + size * np.diff(values.indptr)
