@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.checks import check_number, refuse_where
+from fastm4n.base.schemes import RULES, SpanRules, Tags
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.inference._expressions import MOST_STATES, compiled, determined, minimal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from fastm4n.base.schemes import Rules
     from fastm4n.base.types import BoolArray, IntArray
 
 
@@ -147,16 +149,37 @@ class Automaton:
         >>> Automaton.bio(["B-x", "I-x", "O"]).accepts(["O", "I-x"])
         False
         """
+        return cls.from_scheme("bio", labels)
+
+    @classmethod
+    def from_scheme(cls, scheme: Rules, labels: Sequence[Any]) -> Automaton:
+        """Accept labels that mark spans by the rules of a scheme.
+
+        Parameters
+        ----------
+        scheme : {"bio", "bioes", "bilou", "iob1"}
+            As of :func:`fastm4n.metrics.spans`.
+        labels : list of str
+            ``O``, or a letter of the scheme, a hyphen and a type.
+
+        Examples
+        --------
+        >>> from fastm4n.automata import Automaton
+        >>> valid = Automaton.from_scheme("bioes", ["B-x", "E-x", "I-x", "O", "S-x"])
+        >>> valid.accepts(["B-x", "E-x"]), valid.accepts(["B-x"])
+        (True, False)
+        """
         labels = _labels(labels)
-        names = [str(label) for label in labels]
+        rules = SpanRules(labels, Tags(scheme, RULES), "labels")
+        pairs = cls._of_pairs(labels, rules.after, rules.first, rules.last)
+        return cls(labels, *minimal(pairs.transitions, pairs.accepting))
 
-        def moves(before):
-            return {
-                j: name for j, name in enumerate(names)
-                if name[:2] not in ("I", "I-") or before in (name, "B" + name[1:])}
-
-        return cls(labels, *minimal(*determined(
-            "", moves, lambda state: True, len(labels), "bio")))
+    @classmethod
+    def _of_pairs(cls, labels, after, first, last):
+        """Accept by the labels that may be first, follow one another, and be last."""
+        may_be = np.vstack([first, after])  # state 1 + i is after label i
+        return cls(
+            labels, np.where(may_be, 1 + np.arange(len(labels)), -1), np.append(True, last))
 
     @classmethod
     def at_most(cls, n: int, chosen: Sequence[Any], labels: Sequence[Any]) -> Automaton:

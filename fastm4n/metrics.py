@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fastm4n.base.schemes import Tags
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
 from fastm4n.tasks.parameters import as_weights
@@ -17,41 +18,36 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from fastm4n.base.schemes import Reading
     from fastm4n.data._types import Labellings
 
 __all__ = [
-    "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy", "span_f1_score",
-    "span_precision_recall_f1", "spans", "spearman_rho_score", "token_accuracy",
+    "SpanReport", "SpanScores", "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy",
+    "span_f1_score", "span_precision_recall_f1", "span_report", "spans", "spearman_rho_score",
+    "token_accuracy",
 ]
 
 AVERAGES = ("micro", "macro", "weighted", None)
-SCHEMES = ("conlleval",)
-
-# Pairs of neighbouring tags of one type between which a chunk ends and another starts. The first
-# line is conlleval's own table. Its versions for BIOES add the second: chunks of one token (S), and
-# a beginning after an end.
-_BREAKS = frozenset(
-    "BB IB EE EI "
-    "EB BS IS ES SB SI SE SS".split())
-_OUTSIDE = ("O", ".")
-_SINGLE = ("[", "]")
-_TAGS = ("B", "I", "E", "S", *_SINGLE)
 
 
 def spans(
-    labels: Iterable[str], *, scheme: Literal["conlleval"] = "conlleval",
+    labels: Iterable[str], *, scheme: Reading = "conlleval",
 ) -> list[tuple[str, int, int]]:
     """Find the typed spans of a label sequence.
 
     Parameters
     ----------
     labels : sequence of str
-        Tags of one sequence: ``O``, or a letter ``B``, ``I``, ``E`` or ``S`` (also ``[`` and
-        ``]``, chunks of one token), a hyphen and a type. The same rules read IOB1, IOB2, IOE
-        and BIOES. An ``I`` outside a span begins one.
-    scheme : {"conlleval"}, default="conlleval"
-        The rules of conlleval, the script of the CoNLL-2000 shared task, with the tag ``S`` and
-        the step from ``E`` to ``B`` of its versions for BIOES.
+        Tags of one sequence: ``O``, or a letter, a hyphen and a type.
+    scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
+        How labels mark spans:
+
+        - "conlleval": the lenient rules of conlleval, the script of the CoNLL-2000 shared task,
+          and of its versions for BIOES. They read all schemes, with L for E and U for S, also
+          IOE, and ``[`` and ``]`` as chunks of one token. An ``I`` outside a span begins one.
+        - "bio" (also called IOB2), "bioes" (IOBES), "bilou" and "iob1": strict rules, the first
+          three those of seqeval's ``mode="strict"``. A span that breaks them is none. Letters of
+          other schemes are errors, and so is a label without a type among others.
 
     Returns
     -------
@@ -63,17 +59,19 @@ def spans(
     >>> from fastm4n.metrics import spans
     >>> spans(["B-NP", "I-NP", "B-NP", "O", "I-VP"])
     [('NP', 0, 2), ('NP', 2, 3), ('VP', 4, 5)]
+    >>> spans(["B-NP", "I-NP", "B-NP", "O", "I-VP"], scheme="bio")
+    [('NP', 0, 2), ('NP', 2, 3)]
     """
-    _check_scheme(scheme)
+    reads = Tags(scheme)
     if isinstance(labels, (str, bytes)):
         raise TypeError(f"labels must be a sequence of labels, not the string {labels!r}.")
-    return _spans(_as_list(labels), {}, {}, "labels")
+    return reads.spans(_as_list(labels), "labels")
 
 
 def span_f1_score(
     y_true: Labellings, y_pred: Labellings, *,
     average: Literal["micro", "macro", "weighted"] | None = "micro",
-    scheme: Literal["conlleval"] = "conlleval", labels: Sequence[str] | None = None,
+    scheme: Reading = "conlleval", labels: Sequence[str] | None = None,
     zero_division: float = 0.0,
 ) -> Any:
     """F1 score of spans, where a span is right if its type and both its ends are.
@@ -88,7 +86,7 @@ def span_f1_score(
         Average over the types: ``"micro"`` counts the spans of all types together, like
         conlleval. ``"macro"`` is the mean of the types' scores. ``"weighted"`` is this mean,
         weighted by the number of annotated spans. None gives the scores of all types.
-    scheme : {"conlleval"}, default="conlleval"
+    scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
         How labels mark spans, see :func:`spans`.
     labels : list of str, default=None
         Types to count, in this order. By default all that occur, sorted.
@@ -121,7 +119,7 @@ def span_f1_score(
 def span_precision_recall_f1(
     y_true: Labellings, y_pred: Labellings, *,
     average: Literal["micro", "macro", "weighted"] | None = "micro",
-    scheme: Literal["conlleval"] = "conlleval", labels: Sequence[str] | None = None,
+    scheme: Reading = "conlleval", labels: Sequence[str] | None = None,
     zero_division: float = 0.0,
 ) -> tuple[Any, Any, Any]:
     """Precision, recall and F1 score of spans.
@@ -134,7 +132,7 @@ def span_precision_recall_f1(
         Predicted labels.
     average : {"micro", "macro", "weighted"} or None, default="micro"
         Average over the types, see :func:`span_f1_score`.
-    scheme : {"conlleval"}, default="conlleval"
+    scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
         How labels mark spans, see :func:`spans`.
     labels : list of str, default=None
         Types to count, in this order. By default all that occur, sorted.
@@ -155,35 +153,86 @@ def span_precision_recall_f1(
     >>> precision, recall, round(f1, 3)
     (1.0, 0.5, 0.667)
     """
-    _check_scheme(scheme)
     if average not in AVERAGES:
         raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
-    if isinstance(labels, str):
-        raise TypeError(f"labels must be a list of types, not the string {labels!r}.")
     if not (0 <= zero_division <= 1 or zero_division != zero_division):
         raise ValueError(f"zero_division must be in [0, 1] or NaN, got {zero_division!r}.")
-    tags, breaks = {}, {}
-    true, found, right = Counter(), Counter(), Counter()
-    for i, (annotated, predicted) in enumerate(_pairs(y_true, y_pred)):
-        annotated = _spans(annotated, tags, breaks, f"y_true[{i}]")
-        predicted = _spans(predicted, tags, breaks, f"y_pred[{i}]")
-        true.update(kind for kind, _, _ in annotated)
-        found.update(kind for kind, _, _ in predicted)
-        right.update(kind for kind, _, _ in set(annotated).intersection(predicted))
-    kinds = sorted({*true, *found}) if labels is None else list(labels)
-    true, found, right = (
-        np.array([counter[kind] for kind in kinds], dtype=float)
-        for counter in (true, found, right))
+    _, (true, found, right) = _counts(y_true, y_pred, scheme, labels)
     weights = true if average == "weighted" else None
     if average == "micro":
         true, found, right = (counts.sum(keepdims=True) for counts in (true, found, right))
-    scores = (
-        _ratio(right, found, zero_division),
-        _ratio(right, true, zero_division),
-        _ratio(2 * right, true + found, zero_division))
+    scores = _scores(true, found, right, zero_division)
     if average is None:
         return scores
     return tuple(_mean(score, weights, zero_division) for score in scores)
+
+
+class SpanScores(NamedTuple):
+    """Scores of the spans of one type, and the numbers that they are ratios of."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    n_true: int
+    n_predicted: int
+    n_right: int
+
+
+class SpanReport(NamedTuple):
+    """Scores of the spans of each type, and of all together. Printed, it is a table."""
+
+    types: list[SpanScores]
+    total: SpanScores
+
+    def __str__(self) -> str:
+        width = max(len(row.label) for row in (*self.types, self.total))
+        lines = [f"{'':{width}}  precision  recall      f1    true  predicted"]
+        lines += [
+            f"{row.label:{width}}  {row.precision:9.4f}  {row.recall:6.4f}  {row.f1:6.4f}  "
+            f"{row.n_true:6}  {row.n_predicted:9}" for row in (*self.types, self.total)]
+        return "\n".join(lines)
+
+
+def span_report(
+    y_true: Labellings, y_pred: Labellings, *, scheme: Reading = "conlleval",
+    labels: Sequence[str] | None = None,
+) -> SpanReport:
+    """Precision, recall and F1 score of the spans of each type.
+
+    Parameters
+    ----------
+    y_true : list of label sequences, or Sequences
+        Annotated labels, see :func:`spans`.
+    y_pred : list of label sequences, or Sequences
+        Predicted labels.
+    scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
+        How labels mark spans, see :func:`spans`.
+    labels : list of str, default=None
+        Types to count, in this order. By default all that occur, sorted.
+
+    Returns
+    -------
+    report : SpanReport
+        ``report.types`` has the scores of each type, ``report.total`` those of all spans together,
+        with 0 for ratios of nothing. It prints as a table.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import span_report
+    >>> print(span_report([["B-NP", "I-NP", "O", "B-VP"]], [["B-NP", "I-NP", "O", "B-NP"]]))
+         precision  recall      f1    true  predicted
+    NP      0.5000  1.0000  0.6667       1          2
+    VP      0.0000  0.0000  0.0000       1          0
+    all     0.5000  0.5000  0.5000       2          2
+    """
+    kinds, counts = _counts(y_true, y_pred, scheme, labels)
+    totals = [np.append(own, own.sum()) for own in counts]
+    columns = (*_scores(*totals, 0.0), *(own.astype(int) for own in totals))
+    *types, total = (
+        SpanScores(name, *values)
+        for name, *values in zip([*kinds, "all"], *(c.tolist() for c in columns), strict=True))
+    return SpanReport(types, total)
 
 
 def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
@@ -403,49 +452,6 @@ def _average(scores, sample_weight):
     return float(np.average(scores, weights=weights / weights.max()))
 
 
-def _spans(labels, tags, breaks, where):
-    """The spans of a list of labels, with caches of tags and of breaks between labels."""
-    found = []
-    previous, start = "O", None
-    for t, label in enumerate(labels):
-        step = breaks.get((previous, label))
-        if step is None:
-            if label not in tags:
-                tags[label] = _split(label, f"{where}[{t}]")
-            step = breaks[previous, label] = _step(tags.get(previous, ("O", "")), tags[label])
-        ends, starts = step
-        if ends and start is not None:
-            found.append((tags[previous][1], start, t))
-            start = None
-        if starts:
-            start = t
-        previous = label
-    if start is not None:
-        found.append((tags[previous][1], start, len(labels)))
-    return found
-
-
-def _split(label, where):
-    """Tag and type of a label."""
-    if isinstance(label, str):
-        tag, _, kind = label.partition("-")
-        if label in _OUTSIDE or tag in _TAGS:
-            return tag, kind
-    raise ValueError(
-        f"{where} is {label!r}: labels must be 'O', or B, I, E or S, a hyphen and a type, as in "
-        "'B-NP'. In BILOU, write E for L and S for U.")
-
-
-def _step(previous, current):
-    """Whether a span ends, and whether one starts, between two tokens."""
-    (tag_before, kind_before), (tag, kind) = previous, current
-    other = kind_before != kind or tag_before + tag in _BREAKS
-    outside, outside_before = tag in _OUTSIDE, tag_before in _OUTSIDE
-    starts = not outside and (other or outside_before or tag in _SINGLE)
-    ends = not outside_before and (other or outside or tag_before in _SINGLE or starts)
-    return ends, starts
-
-
 def _pairs(y_true, y_pred):
     """Pairs of lists of labels, of equal lengths."""
     for name, y in (("y_true", y_true), ("y_pred", y_pred)):
@@ -472,9 +478,28 @@ def _as_list(labels):
     return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
 
 
-def _check_scheme(scheme):
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {SCHEMES}, got {scheme!r}.")
+def _counts(y_true, y_pred, scheme, labels):
+    """Types, and for each the numbers of annotated, predicted and right spans."""
+    reads = Tags(scheme)
+    if isinstance(labels, str):
+        raise TypeError(f"labels must be a list of types, not the string {labels!r}.")
+    counters = true, found, right = Counter(), Counter(), Counter()
+    for i, (annotated, predicted) in enumerate(_pairs(y_true, y_pred)):
+        annotated = reads.spans(annotated, f"y_true[{i}]")
+        predicted = reads.spans(predicted, f"y_pred[{i}]")
+        true.update(kind for kind, _, _ in annotated)
+        found.update(kind for kind, _, _ in predicted)
+        right.update(kind for kind, _, _ in set(annotated).intersection(predicted))
+    kinds = sorted({*true, *found}) if labels is None else list(labels)
+    return kinds, [
+        np.array([counter[kind] for kind in kinds], dtype=float) for counter in counters]
+
+
+def _scores(true, found, right, zero_division):
+    """Precision, recall and F1."""
+    return (
+        _ratio(right, found, zero_division), _ratio(right, true, zero_division),
+        _ratio(2 * right, true + found, zero_division))
 
 
 def _ratio(part, whole, zero_division):

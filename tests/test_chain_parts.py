@@ -6,7 +6,8 @@ from chain_cases import NONE, SHAPES, gibbs, labellings, random_chain, scores_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastm4n import reference
-from fastm4n.calibration._chains import SpanRules
+from fastm4n.base.schemes import SpanRules
+from fastm4n.calibration._taggers import _rules_of
 from fastm4n.inference import max_marginals, span_marginals, sum_product, viterbi
 from fastm4n.metrics import spans
 
@@ -142,4 +143,4 @@ def test_rules_need_tags_of_spans():
     with pytest.raises(ValueError, match=r"classes_\[1\] is 'NOUN'"):
         SpanRules(["O", "NOUN"])
     with pytest.raises(ValueError, match="marks a span"):
-        SpanRules(["O"])
+        _rules_of(np.array(["O"]))

@@ -203,6 +203,9 @@ def test_conll2000(data_folder):
         (["E-X", "I-X", "B-X", "S-X", "I-X"],
          [("X", 0, 1), ("X", 1, 2), ("X", 2, 3), ("X", 3, 4), ("X", 4, 5)]),
         (["I-X", "E-X", "I-X", "E-X", "E-X"], [("X", 0, 2), ("X", 2, 4), ("X", 4, 5)]),
+        # BILOU
+        (["U-X", "U-X", "B-X", "L-X", "U-X"], [("X", 0, 1), ("X", 1, 2), ("X", 2, 4), ("X", 4, 5)]),
+        (["L-X", "I-X", "L-X", "U-Y"], [("X", 0, 1), ("X", 1, 3), ("Y", 3, 4)]),
         (["[-X", "]-X", ".", "]-X", "[-Y"], [("X", 0, 1), ("X", 1, 2), ("X", 3, 4), ("Y", 4, 5)]),
         (["B-X", "[-X", "O"], [("X", 0, 1), ("X", 1, 2)]),
         (["]-X", "I-X", "O"], [("X", 0, 1)]),
@@ -297,7 +300,7 @@ def test_types_are_a_list():
         span_f1_score([["O"]], [["O"]], labels="NP")
 
 
-@pytest.mark.parametrize("label", ["NP", "U-X", "L-X", "b-X", "", "-X", "O-X", ".-X", 3, None])
+@pytest.mark.parametrize("label", ["NP", "A-X", "BI-X", "b-X", "", "-X", "O-X", ".-X", 3, None])
 def test_labels_that_mark_no_spans(label):
     with pytest.raises(ValueError, match=r"y_pred\[1\]\[2\] is .*: labels must be 'O', or B"):
         span_f1_score([["O"], ["O"] * 3], [["O"], ["B-X", "O", label]])

@@ -6,7 +6,6 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.calibration._base import unwrapped
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import sum_product
-from fastm4n.metrics import _spans, _split, _step
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.chain_input import as_labels, distinct
 from fastm4n.tasks.chain_predictions import ChainDecoder
@@ -90,34 +89,3 @@ def codes_of(labels, classes):
     if (codes < 0).any():
         warn_of_unknown([labels[t] for t in np.flatnonzero(codes < 0)], classes, stacklevel=6)
     return codes
-
-
-class SpanRules:
-    """Where spans start and continue, for the labels of a tagger, by the rules of conlleval.
-
-    A ValueError is raised if a label is not a tag of a span.
-
-    Attributes
-    ----------
-    types : list of str
-        Types of spans, sorted. Their indices are the kinds of `span_marginals`.
-    kinds : ndarray of shape (n_labels,)
-    starts : ndarray of bool of shape (n_labels + 1, n_labels)
-    continues : ndarray of bool of shape (n_labels, n_labels)
-    """
-
-    def __init__(self, labels):
-        tags = [_split(label, f"classes_[{j}]") for j, label in enumerate(labels)]
-        kinds = [None if tag in ("O", ".") else kind for tag, kind in tags]
-        self.types = sorted({*kinds} - {None})
-        if not self.types:
-            raise ValueError("no label of classes_ marks a span: all are 'O'.")
-        self.kinds = np.array([-1 if kind is None else self.types.index(kind) for kind in kinds])
-        inside = self.kinds >= 0
-        steps = np.array([[_step(before, tag) for tag in tags] for before in [*tags, ("O", "")]])
-        ends, self.starts = steps[:, :, 0].astype(bool), steps[:, :, 1].astype(bool)
-        self.continues = inside[:, np.newaxis] & inside & ~ends[:-1] & ~self.starts[:-1]
-
-    def find(self, labels, where="y"):
-        """The spans in a list of labels: (type, start, stop) each."""
-        return _spans(labels, {}, {}, where)

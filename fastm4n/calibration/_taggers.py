@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fastm4n.base.checks import check_choice, is_number
-from fastm4n.calibration._chains import FittedTagger, SpanRules
+from fastm4n.base.schemes import Span, SpanRules
+from fastm4n.calibration._chains import FittedTagger
 from fastm4n.calibration._conformal import (
     ConformalEstimator,
     at_codes,
@@ -208,9 +209,9 @@ class ConformalTagger(ConformalEstimator):
     def _scores_of_spans(self, model, X, decoder, labels):
         """-log of the probabilities of the true spans, for sequences that have some."""
         self._kind_of_score(model)
-        rules, found = SpanRules(model.classes.tolist()), []
+        rules, found = _rules_of(model.classes), []
         for b, unary, pairwise in decoder.chains():
-            spans = rules.find(labels[X.offsets[b]:X.offsets[b + 1]], f"y[{b}]")
+            spans = rules.tags.spans(labels[X.offsets[b]:X.offsets[b + 1]], f"y[{b}]")
             if not spans:
                 continue
             known = np.array([kind in rules.types for kind, _, _ in spans])
@@ -263,7 +264,7 @@ class ConformalTagger(ConformalEstimator):
         rows = self._nonconformity(model, X, decoder, self._seed + 1)
         return Sequences(self._filled(rows <= q, rows), X.offsets)
 
-    def predict_spans(self, X: Any, *, confidence: float | None = None) -> list[list[list[Any]]]:
+    def predict_spans(self, X: Any, *, confidence: float | None = None) -> list[list[Span]]:
         """Candidate spans of each sequence, for the target "spans".
 
         Parameters
@@ -274,12 +275,12 @@ class ConformalTagger(ConformalEstimator):
 
         Returns
         -------
-        spans : list of list of tuple (type, start, stop, probability)
-            For each sequence the spans of high marginal probability, by start and stop. They may
-            overlap.
+        spans : list of list of Span
+            For each sequence the spans of high marginal probability, by start and stop:
+            NamedTuples (label, start, stop, probability). They may overlap.
         """
         model, q = self._prepared(confidence, "spans")
-        rules = SpanRules(model.classes.tolist())
+        rules = _rules_of(model.classes)
         X, decoder = model.sequences(X)
         found = [[] for _ in range(len(X))]
         # a slightly lower bound first, then the exact condition on logarithms
@@ -289,8 +290,8 @@ class ConformalTagger(ConformalEstimator):
             inside = from_probabilities(p, "lac") <= q
             listed = zip(spans[inside].tolist(), p[inside].tolist(), strict=True)
             found[b] = sorted(
-                ((rules.types[k], start, stop, value) for (k, start, stop), value in listed),
-                key=lambda span: (span[1], span[2], span[0]))
+                (Span(rules.types[k], *place, value) for (k, *place), value in listed),
+                key=lambda span: (span.start, span.stop, span.label))
         return found
 
     def set_report(self, X: Any, y: Any, *, confidence: float | None = None) -> dict[str, Any]:
@@ -333,12 +334,12 @@ class ConformalTagger(ConformalEstimator):
 
     def _span_report(self, X, y, confidence):
         found = self.predict_spans(X, confidence=confidence)
-        rules = SpanRules(self.classes_.tolist())
+        rules = _rules_of(self.classes_)
         if len(y) != len(found):
             raise ValueError(f"X has {len(found)} sequences, but y has {len(y)}.")
         shares, hits, true = [], 0, 0
         for b, (own, labels) in enumerate(zip(found, y, strict=True)):
-            spans = set(rules.find(list(labels), f"y[{b}]"))
+            spans = set(rules.tags.spans(list(labels), f"y[{b}]"))
             right = len(spans & {span[:3] for span in own})
             hits, true = hits + right, true + len(spans)
             if spans:
@@ -350,6 +351,13 @@ class ConformalTagger(ConformalEstimator):
             "spans": float(np.mean(shares)), "listed": listed / true,
             "precision": hits / listed if listed else 1.0,
         }
+
+
+def _rules_of(classes):
+    rules = SpanRules(classes.tolist())
+    if not rules.types:
+        raise ValueError("no label of classes_ marks a span: all are 'O'.")
+    return rules
 
 
 def _span_marginals(model, rules, unary, pairwise, **options):

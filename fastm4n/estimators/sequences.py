@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.automata import Automaton
+    from fastm4n.base.schemes import Rules
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Labellings, Masks, SequenceData
     from fastm4n.estimators._types import (
@@ -183,9 +184,11 @@ default="auto"
         expected cost under the marginals ("log") or the oracle's distribution ("max_min"). "auto"
         is "min_risk" for "log" if costs are not 0-1 and nothing restricts the labels, and "map"
         otherwise.
-    allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-        Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
-        "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
+    allowed_transitions : {"bio", "bioes", "bilou", "iob1"} or bool array of shape \
+(n_labels, n_labels), default=None
+        Transitions that are allowed in predictions, rows and columns as in `classes_`. The name of
+        a scheme allows what its rules do, also as first and last labels: with "bio", "I-x" follows
+        "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many sequences of the
         same lengths, and the same labels, surrogate and cost_scale. alpha may change.
@@ -320,7 +323,7 @@ default="auto"
         transitions: bool | Transitions = True, constraints: str | Automaton | None = None,
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
-        decode: Decoding = "auto", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        decode: Decoding = "auto", allowed_transitions: Rules | ArrayLike | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -434,7 +437,7 @@ default="auto"
 
     def predict(
         self, X: SequenceData, decode: Decoding | None = None, *,
-        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        allowed_transitions: Rules | ArrayLike | None = None,
         constraints: str | Automaton | None = None, allowed: Masks | None = None,
         lengths: ArrayLike | None = None,
     ) -> Sequences:
@@ -447,7 +450,8 @@ default="auto"
             of attributes, or the output of `vectorizer_`.
         decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
-        allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
+        allowed_transitions : {"bio", "bioes", "bilou", "iob1"} or bool array of shape \
+(n_labels, n_labels), default=None
             Overrides the parameter `allowed_transitions`.
         constraints : str or Automaton, default=None
             Overrides the parameter `constraints`.
@@ -468,7 +472,7 @@ default="auto"
 
     @needs_log
     def predict_marginals(
-        self, X: SequenceData, *, allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        self, X: SequenceData, *, allowed_transitions: Rules | ArrayLike | None = None,
         constraints: str | Automaton | None = None, allowed: Masks | None = None,
         lengths: ArrayLike | None = None,
     ) -> Sequences:
@@ -491,7 +495,7 @@ default="auto"
 
     def predict_kbest(
         self, X: SequenceData, k: int, *,
-        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        allowed_transitions: Rules | ArrayLike | None = None,
         constraints: str | Automaton | None = None, allowed: Masks | None = None,
         lengths: ArrayLike | None = None,
     ) -> tuple[list[Array], list[Array]]:

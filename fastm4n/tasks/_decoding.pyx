@@ -347,9 +347,11 @@ cdef int block_scores(
     double[::1] scores) except -1 nogil:
     """Scores of sequence b, with `forbidden`, of 0 and -inf, added to them.
 
-    Its rows are the transitions out of each label, then the first label. It may be empty.
+    Its rows are the transitions out of each label, then the first and the last label. It may be
+    empty.
     """
     cdef Py_ssize_t i, j, R = features.n_labels
+    cdef double* last = &scores[0] + (features.layout.n_parts(b) - 1) * features.layout.stride
     cdef double* row = &scores[0] + features.layout.behind(b)
     cdef double* end = &scores[0] + features.layout.size(b)
     features.scores(b, scores)
@@ -357,6 +359,7 @@ cdef int block_scores(
         return 0
     for j in range(R):
         scores[j] += forbidden[R, j]
+        last[j] += forbidden[R + 1, j]
     while row < end:
         for i in range(R):
             for j in range(R):

@@ -1,12 +1,14 @@
 """Predictions of chains from fitted weights: best labellings, marginals, least expected cost."""
 
+from functools import lru_cache
+
 import numpy as np
 from scipy import sparse
 
 from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
-from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
+from fastm4n.base.schemes import RULES, SpanRules, Tags
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
@@ -34,7 +36,7 @@ class ChainDecoder(Decoder):
     task : SequenceTask
     X : Sequences
         Features, as `SequenceTask.sequences` makes them.
-    transitions : {"bio"} or array, default=None
+    transitions : str or array, default=None
         Allowed transitions.
     """
 
@@ -221,10 +223,8 @@ class AutomatonDecoder(ChainDecoder):
         classes, automaton = self.fitted.classes_, self.automaton
         forbidden = self.forbidden
         if len(forbidden):
-            # state 1 + i is after label i
-            R = classes.size
-            after = np.where(np.roll(forbidden, 1, axis=0) == 0.0, 1 + np.arange(R), -1)
-            pairs = Automaton(classes.tolist(), after, np.ones(1 + R, dtype=bool))
+            *after, first, last = forbidden == 0.0
+            pairs = Automaton._of_pairs(classes.tolist(), after, first, last)
             automaton = pairs if automaton is None else automaton & pairs
         return AutomatonOutputs(
             np.zeros(self.X.n_tokens, dtype=np.intp), self.layout.counts(),
@@ -303,34 +303,28 @@ def path_score(unary, pairwise, labels):
 
 
 def forbidden_transitions(allowed, classes):
-    """0 for what may be and -inf for what may not: transitions, and in a last row, first labels.
+    """0 for what may be and -inf for what may not: transitions, first labels, last labels.
 
-    Without rows where everything is allowed.
+    The last two are a row each. Without rows where everything is allowed.
     """
     if allowed is None:
         return np.zeros((0, 0))
-    first = np.ones(classes.size, dtype=bool)
     if isinstance(allowed, str):
-        check_choice("allowed_transitions", allowed, ("bio",))
-        allowed, first = _bio(classes)
+        return _forbidden_by(allowed, tuple(classes.tolist()))
     allowed = np.asarray(allowed)
     shape = (classes.size,) * 2
     if allowed.dtype != bool or allowed.shape != shape:
         raise ValueError(
-            f"allowed_transitions must be 'bio' or a boolean array of shape {shape}, rows and "
-            "columns as in classes_."
+            f"allowed_transitions must be one of {RULES} or a boolean array of shape {shape}, rows "
+            "and columns as in classes_."
         )
-    return np.where(np.vstack([allowed, first]), 0.0, -np.inf)
+    return np.where(np.vstack([allowed, np.ones((2, classes.size), dtype=bool)]), 0.0, -np.inf)
 
 
-def _bio(classes):
-    """Transitions of BIO tags that may be made, and tags that may come first."""
-    names = [str(label) for label in classes.tolist()]
-    allowed = np.ones((len(names),) * 2, dtype=bool)
-    first = np.ones(len(names), dtype=bool)
-    for j, name in enumerate(names):
-        if name == "I" or name.startswith("I-"):
-            first[j] = False
-            for i, before in enumerate(names):
-                allowed[i, j] = before in (name, "B" + name[1:])
-    return allowed, first
+@lru_cache(maxsize=8)
+def _forbidden_by(scheme, labels):
+    """What the rules of a scheme forbid. Predictions of few sequences ask for it each time."""
+    rules = SpanRules(labels, Tags(scheme, RULES, "allowed_transitions"))
+    forbidden = np.where(np.vstack([rules.after, rules.first, rules.last]), 0.0, -np.inf)
+    forbidden.flags.writeable = False
+    return forbidden

@@ -578,7 +578,7 @@ def _forbidden(allowed, labels, n_labels):
         check_choice("allowed", allowed, ("bio",))
         if labels is None:
             raise ValueError("allowed='bio' needs labels=, the names of the labels.")
-        return torch.from_numpy(forbidden_transitions("bio", np.array(labels)) < 0)
+        return torch.from_numpy(forbidden_transitions("bio", np.array(labels))[:-1] < 0)
     allowed = torch.as_tensor(allowed)
     if allowed.dtype != torch.bool or tuple(allowed.shape) != (n_labels, n_labels):
         raise ValueError(
