@@ -7,9 +7,8 @@ from fastm4n.calibration._base import unwrapped
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import sum_product
 from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks.chain_input import as_labels, distinct
+from fastm4n.tasks.chain_input import as_labels, codes_of
 from fastm4n.tasks.chain_predictions import ChainDecoder
-from fastm4n.tasks.parameters import warn_of_unknown
 
 
 class FittedTagger:
@@ -79,13 +78,3 @@ class FittedTagger:
         """Codes of the true labels at all positions, -1 with a warning if unknown, and labels."""
         labels = as_labels(y, X, None)
         return codes_of(labels, self.classes), labels
-
-
-def codes_of(labels, classes):
-    """Codes of a list of labels, -1 with a warning for labels outside classes."""
-    distinct(labels)  # refuses labels that are not hashable
-    where = {label: code for code, label in enumerate(classes.tolist())}
-    codes = np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
-    if (codes < 0).any():
-        warn_of_unknown([labels[t] for t in np.flatnonzero(codes < 0)], classes, stacklevel=6)
-    return codes

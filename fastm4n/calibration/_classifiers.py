@@ -9,7 +9,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from fastm4n.calibration._base import check_classifier
-from fastm4n.calibration._chains import codes_of
 from fastm4n.calibration._conformal import (
     ConformalEstimator,
     absorbed,
@@ -21,6 +20,7 @@ from fastm4n.calibration._conformal import (
 )
 from fastm4n.calibration._temperature import class_scores
 from fastm4n.estimators.labels import MulticlassClassifier, OrdinalClassifier
+from fastm4n.tasks.chain_input import codes_of
 
 if TYPE_CHECKING:
     from fastm4n.base.types import BoolArray, FloatArray, RandomState

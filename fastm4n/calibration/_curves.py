@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.calibration._chains import codes_of
+from fastm4n.tasks.chain_input import codes_of
 
 if TYPE_CHECKING:
     from fastm4n.base.types import FloatArray

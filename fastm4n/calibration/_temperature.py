@@ -10,13 +10,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastm4n.calibration._base import HeldOutEstimator, check_classifier, unwrapped
-from fastm4n.calibration._chains import FittedTagger, codes_of
+from fastm4n.calibration._chains import FittedTagger
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.inference import softmax, sum_product, viterbi
+from fastm4n.tasks.chain_input import codes_of
 from fastm4n.tasks.chain_predictions import path_score
 
 if TYPE_CHECKING:
+    from fastm4n.base.schemes import Reading, Span
     from fastm4n.base.types import FloatArray, RandomState
 
 # the bracket of the inverse temperature grows at most this often, each time by a squared factor
@@ -282,10 +284,59 @@ class CalibratedTagger(_CalibratedEstimator):
         marginals : Sequences
             An array of shape (n_positions, n_labels) for each sequence, columns as in `classes_`.
         """
+        model, X, decoder = self._at(X)
+        return Sequences(model.nodes(decoder), X.offsets)
+
+    def predict_spans(self, X: Any, scheme: Reading = "conlleval") -> list[list[Span]]:
+        """Spans of the best labelling, each with its calibrated probability.
+
+        Parameters
+        ----------
+        X : as for the estimator's `predict`
+        scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
+            How labels mark spans, see :func:`fastm4n.metrics.spans`.
+
+        Returns
+        -------
+        spans : list of list of Span
+            As of `SequenceTagger.predict_spans`.
+        """
+        model, _, decoder = self._at(X)
+        return decoder.spans(decoder.best()[0], scheme, model.temperature)
+
+    def log_probability(self, X: Any, y: Any) -> FloatArray:
+        """Calibrated log-probability of a labelling of each sequence.
+
+        Parameters
+        ----------
+        X, y : as for the estimator's `score`
+
+        Returns
+        -------
+        log_probability : ndarray of shape (n_sequences,)
+        """
+        model, X, decoder = self._at(X)
+        return decoder.log_probabilities(model.truth(y, X)[0], model.temperature)
+
+    def entropy(self, X: Any) -> FloatArray:
+        """Entropy, in nats, of the calibrated distribution over labellings of each sequence.
+
+        Parameters
+        ----------
+        X : as for the estimator's `predict`
+
+        Returns
+        -------
+        entropy : ndarray of shape (n_sequences,)
+        """
+        model, _, decoder = self._at(X)
+        return decoder.entropies(model.temperature)
+
+    def _at(self, X):
+        """The fitted tagger, X after its checks, and the decoder."""
         self._fitted()
         model = FittedTagger(self)
-        X, decoder = model.sequences(X)
-        return Sequences(model.nodes(decoder), X.offsets)
+        return model, *model.sequences(X)
 
 
 class CalibratedClassifier(ClassifierMixin, _CalibratedEstimator):

@@ -409,6 +409,21 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         """
         return self.predict_marginals([xseq])[0]
 
+    def probability(self, xseq: Sequence[Any], yseq: Sequence[Any]) -> float:
+        """Probability of a labelling of one sequence, as of python-crfsuite's tagger.
+
+        Parameters
+        ----------
+        xseq : list of dicts, or of lists of strings
+        yseq : list of labels
+            Labels that the model does not know have the probability 0, with a warning.
+
+        Returns
+        -------
+        probability : float
+        """
+        return float(np.exp(self._fitted().log_probability([xseq], [yseq])[0]))
+
     def score(self, X: Attributes, y: Labellings) -> float:
         """Share of correctly labelled tokens.
 

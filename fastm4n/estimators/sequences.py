@@ -17,7 +17,13 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.chain_input import as_labels, as_states, check_constraints, distinct
+from fastm4n.tasks.chain_input import (
+    as_labels,
+    as_states,
+    check_constraints,
+    codes_of,
+    distinct,
+)
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
     as_transitions,
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.automata import Automaton
-    from fastm4n.base.schemes import Rules
+    from fastm4n.base.schemes import Reading, Rules, Span
     from fastm4n.base.types import Array, Cost, FloatArray, IntArray, RandomState
     from fastm4n.data._types import Labellings, Masks, SequenceData
     from fastm4n.estimators._types import (
@@ -492,6 +498,100 @@ default="auto"
         return self._decoder(
             X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
             lengths=lengths).marginals()
+
+    @needs_log
+    def predict_spans(
+        self, X: SequenceData, scheme: Reading = "conlleval", *,
+        allowed_transitions: Rules | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> list[list[Span]]:
+        """Spans of the predicted labelling with their probabilities, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X, allowed_transitions, constraints, allowed, lengths
+            As in `predict`.
+        scheme : {"conlleval", "bio", "bioes", "bilou", "iob1"}, default="conlleval"
+            How labels mark spans, see :func:`fastm4n.metrics.spans`.
+
+        Returns
+        -------
+        spans : list of list of Span
+            For each sequence, in order: NamedTuples (label, start, stop, probability). The tokens
+            are start ... stop - 1. The probability is that of all labellings that have exactly this
+            span.
+
+        See Also
+        --------
+        CalibratedTagger : Also for the other surrogates, with calibrated probabilities.
+        ConformalTagger : Sets of spans that contain the true ones with a guarantee.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastm4n import SequenceTagger
+        >>> X, y = [np.eye(3), np.eye(3)[:2]], [["B-PER", "I-PER", "O"], ["B-PER", "I-PER"]]
+        >>> tagger = SequenceTagger(alpha=0.01, random_state=0).fit(X, y)
+        >>> span = tagger.predict_spans(X)[0][0]
+        >>> span.label, span.start, span.stop, round(span.probability, 2)
+        ('PER', 0, 2, 0.94)
+        """
+        decoder, codes, _ = self._fitted_task().decoded(
+            X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
+            lengths=lengths)
+        return decoder.spans(codes, scheme, decoder.task.surrogate.temperature)
+
+    @needs_log
+    def log_probability(
+        self, X: SequenceData, y: Labellings, *,
+        allowed_transitions: Rules | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Log-probability of a labelling of each sequence, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X, allowed_transitions, constraints, allowed, lengths
+            As in `predict`.
+        y : Sequences, or list of sequences of labels
+            Labels that are not in `classes_` have the probability 0, with a warning.
+
+        Returns
+        -------
+        log_probability : ndarray of shape (n_sequences,)
+            -inf for labellings that are not allowed, 0 for empty sequences.
+        """
+        decoder = self._decoder(
+            X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
+            lengths=lengths)
+        codes = codes_of(as_labels(y, decoder.X, lengths), self.classes_, stacklevel=4)
+        return decoder.log_probabilities(codes, decoder.task.surrogate.temperature)
+
+    @needs_log
+    def entropy(
+        self, X: SequenceData, *, allowed_transitions: Rules | ArrayLike | None = None,
+        constraints: str | Automaton | None = None, allowed: Masks | None = None,
+        lengths: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Entropy of the distribution over labellings, in nats, for ``surrogate="log"`` only.
+
+        Parameters
+        ----------
+        X, allowed_transitions, constraints, allowed, lengths
+            As in `predict`.
+
+        Returns
+        -------
+        entropy : ndarray of shape (n_sequences,)
+            0 if one labelling has all the probability. At most the logarithm of the number of
+            labellings.
+        """
+        decoder = self._decoder(
+            X, allowed_transitions=allowed_transitions, constraints=constraints, allowed=allowed,
+            lengths=lengths)
+        return decoder.entropies(decoder.task.surrogate.temperature)
 
     def predict_kbest(
         self, X: SequenceData, k: int, *,

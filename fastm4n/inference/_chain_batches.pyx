@@ -987,7 +987,8 @@ cdef bint less_largest(double* row, Py_ssize_t n) noexcept nogil:
     return True
 
 
-def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=0.0):
+def span_marginals(
+    nodes, edges, kinds, starts, continues, closes=None, *, spans=None, least=0.0):
     """Probabilities of spans: runs of labels of one kind that start, go on and end.
 
     A labelling y has the span (k, a, b) if a span of kind k starts at position a, continues through
@@ -1008,6 +1009,8 @@ def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=
         column's label at the first position.
     continues : array-like of bool of shape (R, R)
         Whether a span goes on where the row's label is followed by the column's, of the same kind.
+    closes : array-like of bool of shape (R,), default=None
+        Labels that a span may end with, by default all.
     spans : array-like of int of shape (n_spans, 3), default=None
         Kind, start and stop of the requested spans.
     least : float, default=0.0
@@ -1043,28 +1046,41 @@ def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=
     if nodes.ndim != 2 or nodes.shape[1] == 0:
         raise ValueError(f"nodes must have shape (n_positions, n_labels), got {nodes.shape}.")
     T, R = nodes.shape
-    masks = np.asarray(starts), np.asarray(continues)
+    if edges.shape != (max(0, T - 1), R, R):
+        raise ValueError(f"edges must have shape {(max(0, T - 1), R, R)}, got {edges.shape}.")
+    if not is_number(least, low=0.0, strict=False):
+        raise ValueError(f"least must be a number >= 0, got {least!r}.")
+    kinds, *masks = checked_rules(kinds, starts, continues, closes, R)
+    n_kinds = int(kinds.max()) + 1
+    walk = _SpanWalk(
+        np.ascontiguousarray(nodes), np.ascontiguousarray(edges), kinds, n_kinds, *masks)
+    if spans is None:
+        return walk.listed(float(least))
+    spans = checked_spans(spans, n_kinds, T)
+    return spans, walk.given(spans)
+
+
+def checked_rules(kinds, starts, continues, closes, R):
+    """Kinds of labels, and rules of spans as arrays of bytes."""
     kinds = np.asarray(kinds)
-    for name, array, shape in (
-        ("edges", edges, (max(0, T - 1), R, R)), ("kinds", kinds, (R,)),
-        ("starts", masks[0], (R + 1, R)), ("continues", masks[1], (R, R)),
-    ):
+    masks = [np.asarray(mask) for mask in (
+        starts, continues, np.ones(R, dtype=bool) if closes is None else closes)]
+    names = "starts", "continues", "closes"
+    for name, array, shape in zip(
+            ("kinds", *names), (kinds, *masks), ((R,), (R + 1, R), (R, R), (R,)), strict=True):
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
-    if masks[0].dtype != bool or masks[1].dtype != bool:
-        raise ValueError("starts and continues must be arrays of bool.")
+    if any(mask.dtype != bool for mask in masks):
+        raise ValueError("starts, continues and closes must be arrays of bool.")
     if kinds.dtype.kind not in "iu" or kinds.min() < -1:
         raise ValueError("kinds must be integers, -1 for labels outside all spans.")
     if (masks[1] & ((kinds[:, np.newaxis] != kinds) | (kinds == -1))).any():
         raise ValueError("continues must join labels of one kind only.")
-    if not is_number(least, low=0.0, strict=False):
-        raise ValueError(f"least must be a number >= 0, got {least!r}.")
-    n_kinds = int(kinds.max()) + 1
-    walk = _SpanWalk(
-        np.ascontiguousarray(nodes), np.ascontiguousarray(edges), kinds, n_kinds,
-        masks[0].astype(np.uint8), masks[1].astype(np.uint8))
-    if spans is None:
-        return walk.listed(float(least))
+    return kinds.astype(np.intp), *(np.ascontiguousarray(mask, dtype=np.uint8) for mask in masks)
+
+
+def checked_spans(spans, n_kinds, T):
+    """Kind, start and stop of spans of a sequence of T positions, contiguous integers."""
     spans = np.asarray(spans)
     spans = spans.reshape(0, 3) if spans.size == 0 else spans
     if spans.ndim != 2 or spans.shape[1] != 3 or spans.size and spans.dtype.kind not in "iu":
@@ -1076,7 +1092,7 @@ def span_marginals(nodes, edges, kinds, starts, continues, *, spans=None, least=
         raise ValueError(
             f"spans[{wrong[0]}] is {spans[wrong[0]].tolist()}: kinds are below {n_kinds}, and 0 <= "
             f"start < stop <= {T}.")
-    return spans.astype(np.intp), walk.given(np.ascontiguousarray(spans, dtype=np.intp))
+    return np.ascontiguousarray(spans, dtype=np.intp)
 
 
 cdef class _SpanWalk:
@@ -1085,12 +1101,14 @@ cdef class _SpanWalk:
     cdef const double[:, ::1] nodes
     cdef const double[:, :, ::1] edges
     cdef const unsigned char[:, ::1] starts, continues
+    cdef const unsigned char[::1] closes
     cdef const Py_ssize_t[::1] members, offsets
     cdef double[::1] mass, ahead
     cdef Py_ssize_t T, R, n_kinds
 
-    def __init__(self, nodes, edges, kinds, n_kinds, starts, continues):
+    def __init__(self, nodes, edges, kinds, n_kinds, starts, continues, closes):
         self.nodes, self.edges, self.starts, self.continues = nodes, edges, starts, continues
+        self.closes = closes
         self.T, self.R, self.n_kinds = nodes.shape[0], nodes.shape[1], n_kinds
         # the labels of each kind, one kind after another
         self.members = np.argsort(kinds, kind="stable")[np.sum(kinds < 0):].astype(np.intp)
@@ -1115,20 +1133,22 @@ cdef class _SpanWalk:
             total += p
         return total
 
-    cdef double end(self, Py_ssize_t k, Py_ssize_t b, double total) noexcept nogil:
+    cdef double end(self, Py_ssize_t k, Py_ssize_t b) noexcept nogil:
         """P(the span goes on up to position b - 1, and does not at b)."""
         cdef Py_ssize_t m, i, j
         cdef double p = 0.0, there
-        if b == self.T:
-            return min(1.0, total)
         for m in range(self.offsets[k], self.offsets[k + 1]):
             i = self.members[m]
-            if self.mass[i] > 0.0 and self.nodes[b - 1, i] > 0.0:
-                there = 0.0
-                for j in range(self.R):
-                    if not self.continues[i, j]:
-                        there += self.edges[b - 1, i, j]
-                p += self.mass[i] * min(1.0, there / self.nodes[b - 1, i])
+            if not self.closes[i] or self.mass[i] == 0.0 or self.nodes[b - 1, i] <= 0.0:
+                continue
+            if b == self.T:
+                p += self.mass[i]
+                continue
+            there = 0.0
+            for j in range(self.R):
+                if not self.continues[i, j]:
+                    there += self.edges[b - 1, i, j]
+            p += self.mass[i] * min(1.0, there / self.nodes[b - 1, i])
         return min(1.0, p)
 
     cdef double go_on(self, Py_ssize_t k, Py_ssize_t b) noexcept nogil:
@@ -1161,7 +1181,7 @@ cdef class _SpanWalk:
                 total = self.begin(k, a)
                 b = a + 1
                 while total >= least:
-                    p = self.end(k, b, total)
+                    p = self.end(k, b)
                     if p >= least:
                         if spans != NULL:
                             spans[3 * count] = k
@@ -1192,15 +1212,14 @@ cdef class _SpanWalk:
     def given(self, const Py_ssize_t[:, ::1] spans):
         """The probabilities of these spans."""
         cdef Py_ssize_t s, b, k, stop
-        cdef double total
         values = np.zeros(spans.shape[0])
         cdef double[::1] out = values
         with nogil:
             for s in range(spans.shape[0]):
                 k, b, stop = spans[s, 0], spans[s, 1] + 1, spans[s, 2]
-                total = self.begin(k, spans[s, 1])
+                self.begin(k, spans[s, 1])
                 while b < stop:
-                    total = self.go_on(k, b)
+                    self.go_on(k, b)
                     b += 1
-                out[s] = self.end(k, stop, total)
+                out[s] = self.end(k, stop)
         return values

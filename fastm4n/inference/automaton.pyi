@@ -39,5 +39,10 @@ def k_best(
     unary: ArrayLike, automaton: LabelAutomaton, k: int, scores: ArrayLike | None = None, *,
     allowed: ArrayLike | None = None,
 ) -> tuple[IntArray, FloatArray]: ...
+def span_marginals(
+    unary: ArrayLike, automaton: LabelAutomaton, spans: ArrayLike, kinds: ArrayLike,
+    starts: ArrayLike, continues: ArrayLike, closes: ArrayLike | None = None,
+    scores: ArrayLike | None = None, *, allowed: ArrayLike | None = None,
+) -> FloatArray: ...
 
 def __getattr__(name: str) -> Any: ...

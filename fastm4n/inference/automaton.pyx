@@ -12,6 +12,7 @@ from fastm4n._simd._loops cimport chain_f64_for, loops_for, padded
 
 from fastm4n.base.checks import check_number, check_scores
 from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.inference._chain_batches import checked_rules, checked_spans
 
 
 # Deterministic automata over labels whose arcs end n-grams; `_automaton` has the recursions.
@@ -856,6 +857,152 @@ def k_best(unary, LabelAutomaton automaton not None, Py_ssize_t k, scores=None, 
             labellings[r, t - 1] = automaton.raw.class_label[p]
             place = back[t, place // k, place % k]
     return found, np.array(ends)[:count]
+
+
+def span_marginals(
+    unary, LabelAutomaton automaton not None, spans, kinds, starts, continues, closes=None,
+    scores=None, *, allowed=None):
+    """Probabilities of spans under p(y) proportional to exp(score of y), y being accepted.
+
+    Parameters
+    ----------
+    unary, automaton, scores, allowed
+        As in `maximise`.
+    spans, kinds, starts, continues, closes
+        As in :func:`fastm4n.inference.span_marginals`.
+
+    Returns
+    -------
+    probabilities : ndarray of shape (n_spans,)
+
+    Notes
+    -----
+    O(T n_arcs), and for each position of a span the arcs out of the states that it may be in.
+
+    Examples
+    --------
+    Labels O, B and I of one kind of span, of which there is one:
+
+    >>> import numpy as np
+    >>> from fastm4n.automata import Automaton
+    >>> from fastm4n.inference.automaton import span_marginals
+    >>> once = Automaton.from_regex("O* B I* O*", ["O", "B", "I"]).over(["O", "B", "I"])
+    >>> starts = [[False, True, False]] * 4
+    >>> continues = [[False] * 3, [False, False, True], [False, False, True]]
+    >>> span_marginals(np.zeros((2, 3)), once, [[0, 0, 2]], [-1, 0, 0], starts, continues)
+    array([0.33333333])
+    """
+    cdef AutomatonScratch scratch = AutomatonScratch(automaton, 0, False)
+    cdef const double[:, ::1] rows
+    cdef const double[::1] more
+    cdef Py_ssize_t T, R = automaton.n_labels, n, k, t, stop
+    rows, more, T = _scores(unary, automaton, scores, allowed, scratch.stride)
+    kinds, starts, continues, closes = checked_rules(kinds, starts, continues, closes, R)
+    cdef const Py_ssize_t[:, ::1] given = checked_spans(spans, int(kinds.max()) + 1, T)
+    # where a span of each kind starts
+    cdef const unsigned char[:, :, ::1] begin = np.ascontiguousarray(np.where(
+        kinds == np.arange(int(kinds.max()) + 1).reshape(-1, 1, 1), starts, 0).astype(np.uint8))
+    cdef const unsigned char[:, ::1] go_on = np.vstack([continues, np.zeros((1, R), np.uint8)])
+    cdef const unsigned char[:, ::1] end = 1 - np.asarray(go_on)
+    cdef const unsigned char[:, ::1] every = np.ones((R + 1, R), dtype=np.uint8)
+    cdef const unsigned char[::1] may_end = closes
+    cdef _Steps steps = _Steps(scratch, T)
+    cdef double[:, ::1] present = np.zeros((T + 1, automaton.n_states))
+    cdef double[::1] inside = np.zeros(automaton.n_states)
+    cdef double[::1] after = np.zeros(automaton.n_states)
+    found = np.zeros(given.shape[0])
+    cdef double[::1] out = found
+    with nogil:
+        scratch.total_scores(&more[0])
+        steps.backwards(rows)
+        present[0, 0] = 1.0
+        for t in range(T):
+            steps.forwards(rows, t, present[t], every, present[t + 1])
+        for n in range(given.shape[0]):
+            k, t, stop = given[n, 0], given[n, 1], given[n, 2]
+            steps.forwards(rows, t, present[t], begin[k], inside)
+            for t in range(t + 1, stop):
+                steps.forwards(rows, t, inside, go_on, after)
+                inside, after = after, inside
+            steps.ending(may_end, inside)
+            if stop < T:
+                steps.forwards(rows, stop, inside, end, after)
+                inside, after = after, inside
+            for t in range(inside.shape[0]):
+                out[n] += inside[t]
+            out[n] = min(1.0, out[n])
+    if steps.reach[0, 0] == -INFINITY:
+        raise _no_path()
+    return found
+
+
+cdef class _Steps:
+    """Probabilities of the arcs of one sequence, given the states that they leave."""
+
+    cdef AutomatonScratch scratch
+    # the logarithms of all that can follow a state, and the largest of a position
+    cdef double[:, ::1] reach
+    cdef double[::1] top, onward
+
+    def __init__(self, AutomatonScratch scratch, Py_ssize_t T):
+        self.scratch = scratch
+        self.reach = np.full((T + 1, scratch.automaton.n_states), -np.inf)
+        self.top = np.zeros(T + 1)
+        self.onward = np.zeros(max(1, scratch.automaton.n_classes))
+
+    cdef double following(
+        self, const double[:, ::1] rows, Py_ssize_t t, Py_ssize_t p) noexcept nogil:
+        """The logarithm of the scores of an arc of class p at position t, and of all behind it."""
+        cdef const automaton_t* a = &self.scratch.automaton.raw
+        return (self.scratch.scores[p] + rows[t, a.class_label[p]]) + (
+            self.reach[t + 1, a.class_target[p]] - self.top[t + 1])
+
+    cdef void backwards(self, const double[:, ::1] rows) noexcept nogil:
+        """Fill `reach` and `top` from the end."""
+        cdef Py_ssize_t t, s, p, T = self.reach.shape[0] - 1
+        cdef const automaton_t* a = &self.scratch.automaton.raw
+        cdef double top
+        for s in range(a.n_states):
+            if a.accepting[s]:
+                self.reach[T, s] = 0.0
+        for t in range(T - 1, -1, -1):
+            for p in range(a.n_classes):
+                self.onward[p] = self.following(rows, t, p)
+            top = -INFINITY
+            for s in range(a.n_states):
+                self.reach[t, s] = log_sum_at(
+                    &self.onward[0], a.arc_class + a.arc_start[s],
+                    a.arc_start[s + 1] - a.arc_start[s])
+                top = max(top, self.reach[t, s])
+            self.top[t] = top if top > -INFINITY else 0.0
+
+    cdef void forwards(
+        self, const double[:, ::1] rows, Py_ssize_t t, const double[::1] before,
+        const unsigned char[:, ::1] pairs, double[::1] after) noexcept nogil:
+        """Probabilities of the states after position t, by arcs of some pairs of labels.
+
+        The row of labels before the first position is the last.
+        """
+        cdef Py_ssize_t s, i, p, label
+        cdef const automaton_t* a = &self.scratch.automaton.raw
+        after[:] = 0.0
+        for s in range(a.n_states):
+            if before[s] == 0.0:
+                continue
+            label = a.state_label[s] if t else a.n_labels
+            for i in range(a.arc_start[s], a.arc_start[s + 1]):
+                p = a.arc_class[i]
+                if pairs[label, a.class_label[p]]:
+                    after[a.class_target[p]] += before[s] * exp(
+                        self.following(rows, t, p) - self.reach[t, s])
+
+    cdef void ending(
+        self, const unsigned char[::1] may_end, double[::1] inside) noexcept nogil:
+        """Leave the states after labels that a span may end with."""
+        cdef Py_ssize_t s
+        for s in range(inside.shape[0]):
+            if not may_end[self.scratch.automaton.raw.state_label[s]]:
+                inside[s] = 0.0
 
 
 cdef void insert(

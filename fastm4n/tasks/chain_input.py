@@ -17,7 +17,7 @@ from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms
+from fastm4n.tasks.parameters import canonical, check_norms, warn_of_unknown
 
 # features that are copied at a time to be counted: a limit of memory
 COUNTED = 1 << 20
@@ -164,6 +164,16 @@ def distinct(labels):
         return set(labels)
     except TypeError as error:
         raise ValueError(f"labels must be hashable: {error}.") from error
+
+
+def codes_of(labels, classes, stacklevel=6):
+    """Codes of a list of labels, -1 with a warning for labels outside classes."""
+    distinct(labels)  # refuses labels that are not hashable
+    where = {label: code for code, label in enumerate(classes.tolist())}
+    codes = np.fromiter((where.get(label, -1) for label in labels), np.intp, len(labels))
+    if (codes < 0).any():
+        warn_of_unknown([labels[t] for t in np.flatnonzero(codes < 0)], classes, stacklevel)
+    return codes
 
 
 def selected_columns(columns, n_features):

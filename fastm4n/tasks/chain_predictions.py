@@ -1,6 +1,7 @@
 """Predictions of chains from fitted weights: best labellings, marginals, least expected cost."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -8,13 +9,13 @@ from scipy import sparse
 from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
 from fastm4n.base.memory import zeros
-from fastm4n.base.schemes import RULES, SpanRules, Tags
+from fastm4n.base.schemes import RULES, Span, SpanRules, Tags
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
-from fastm4n.inference import viterbi_kbest
+from fastm4n.inference import automaton as paths
+from fastm4n.inference import chain_entropy, span_marginals, sum_product, viterbi_kbest
 from fastm4n.inference._contexts import n_scores
-from fastm4n.inference.automaton import k_best
 from fastm4n.inference.chain import ChainMaxMin, ChainScratch
 from fastm4n.outputs import AutomatonOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
@@ -153,10 +154,10 @@ class ChainDecoder(Decoder):
         find = self._finder(k) if self.places.size else None
         for b, place in enumerate(self.places):
             try:
-                paths, scores[place] = find(b)
+                found, scores[place] = find(b)
             except ValueError:
                 raise self._no_path(place) from None
-            labellings[place] = classes[paths]
+            labellings[place] = classes[found]
         return labellings, scores
 
     def _finder(self, k):
@@ -165,6 +166,54 @@ class ChainDecoder(Decoder):
         work = np.zeros(self.features.size)
         return lambda b: viterbi_kbest(
             *decoding.chain_all_scores(self.features, forbidden, work, b), k)
+
+    def log_probabilities(self, codes, temperature):
+        """Logarithms of the probabilities of labellings, given as numbers, -1 for others."""
+        found, offsets = np.zeros(self.X.lengths.size), self.X.offsets
+        for place, value in self._of_each(
+                lambda place, of: of.log_probability(codes[offsets[place]:offsets[place + 1]]),
+                temperature):
+            found[place] = value
+        return found
+
+    def entropies(self, temperature):
+        """Entropies of the distributions over labellings."""
+        found = np.zeros(self.X.lengths.size)
+        for place, value in self._of_each(lambda place, of: of.entropy(), temperature):
+            found[place] = value
+        return found
+
+    def spans(self, codes, scheme, temperature):
+        """The spans of labellings, given as numbers, and their probabilities."""
+        rules, offsets = SpanRules(self.fitted.classes_.tolist(), scheme), self.X.offsets
+        names = self.fitted.classes_[codes].tolist()
+        found = [[] for _ in self.X.lengths]
+
+        def spans_of(place, of):
+            own = rules.tags.spans(names[offsets[place]:offsets[place + 1]], f"y[{place}]")
+            if not own:
+                return own
+            p = of.span_probabilities(
+                [(rules.types.index(kind), *ends) for kind, *ends in own],
+                (rules.kinds, rules.starts, rules.continues, rules.closes))
+            return [Span(*span, value) for span, value in zip(own, p.tolist(), strict=True)]
+
+        for place, own in self._of_each(spans_of, temperature):
+            found[place] = own
+        return found
+
+    def _of_each(self, function, temperature):
+        """Number of each sequence that is not empty, and a function of it and its distribution."""
+        for place, *given in self.chains():
+            try:
+                yield place, function(place, self._distribution(temperature, *given))
+            except ValueError as error:
+                if not str(error).startswith("no labelling"):
+                    raise
+                raise self._no_path(place) from None
+
+    def _distribution(self, temperature, unary, pairwise):
+        return _Chain(unary / temperature, pairwise / temperature)
 
     def chains(self):
         """Number, unary and pairwise scores of each sequence that is not empty, one by one.
@@ -277,22 +326,79 @@ class AutomatonDecoder(ChainDecoder):
                 values))
 
     def _finder(self, k):
-        automaton, work = self.outputs().automaton, np.zeros(self.features.size)
-        starts = np.concatenate([[0], np.cumsum(self.layout.counts())])
+        found = self.chains()
 
         def find(b):
-            unary, more = decoding.automaton_all_scores(self.features, work, b)
-            masks = self.masks
-            if masks is not None:
-                masks = masks[starts[b] : starts[b + 1]].astype(bool)
-            return k_best(unary, automaton, k, more, allowed=masks)
+            _, unary, within, more, masks = next(found)
+            return paths.k_best(unary, within, k, more, allowed=masks)
 
         return find
+
+    def chains(self):
+        """Number, unary scores, automaton, its scores and masks of each sequence, one by one."""
+        if self.places.size == 0:
+            return
+        within, work = self.outputs().automaton, np.zeros(self.features.size)
+        for b, place in enumerate(self.places):
+            unary, more = decoding.automaton_all_scores(self.features, work, b)
+            own = slice(self.X.offsets[place], self.X.offsets[place + 1])
+            masks = None if self.masks is None else self.masks[own].astype(bool)
+            yield int(place), unary, within, more, masks
+
+    def _distribution(self, temperature, unary, within, more, masks):
+        return _Path(unary / temperature, within, more / temperature, masks)
 
     def _no_path(self, b):
         return ValueError(
             f"constraints, allowed and allowed_transitions leave no labelling for X[{b}]: allow "
             "more.")
+
+
+class _Chain(NamedTuple):
+    """Distribution over the labellings of a sequence: scores are logarithms."""
+
+    unary: np.ndarray
+    pairwise: np.ndarray
+
+    def log_probability(self, codes):
+        log_partition = sum_product(self.unary, self.pairwise)[2]
+        if codes.min() < 0:
+            return -np.inf
+        return min(0.0, path_score(self.unary, self.pairwise, codes) - log_partition)
+
+    def entropy(self):
+        return chain_entropy(self.unary, self.pairwise)
+
+    def span_probabilities(self, spans, rules):
+        nodes, edges, _ = sum_product(self.unary, self.pairwise)
+        return span_marginals(nodes, edges, *rules, spans=spans)[1]
+
+
+class _Path(NamedTuple):
+    """Distribution over the labellings of a sequence that an automaton accepts."""
+
+    unary: np.ndarray
+    within: paths.LabelAutomaton
+    more: np.ndarray
+    masks: np.ndarray
+
+    def log_probability(self, codes):
+        log_partition = paths.marginals(*self[:3], allowed=self.masks)[2]
+        own = codes[:, np.newaxis] == np.arange(self.unary.shape[1])
+        if self.masks is not None:
+            own &= self.masks
+        try:
+            return min(0.0, paths.maximise(*self[:3], allowed=own)[1] - log_partition)
+        except ValueError:  # it is not accepted
+            return -np.inf
+
+    def entropy(self):
+        nodes, counts, log_partition = paths.marginals(*self[:3], allowed=self.masks)
+        return max(0.0, log_partition - np.sum(nodes * self.unary) - counts @ self.more)
+
+    def span_probabilities(self, spans, rules):
+        return paths.span_marginals(
+            self.unary, self.within, spans, *rules, self.more, allowed=self.masks)
 
 
 def path_score(unary, pairwise, labels):
