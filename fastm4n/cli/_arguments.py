@@ -105,6 +105,14 @@ def where(text):
     return match[1], int(match[2])
 
 
+def _scheme(text):
+    from fastm4n.base.schemes import RULES
+
+    if text not in RULES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(RULES)}")
+    return text
+
+
 def _delimiter(text):
     text = {"tab": "\t", "\\t": "\t", "space": " "}.get(text, text)
     if len(text) != 1:
@@ -179,6 +187,13 @@ def add_data(parser, *, fitted, nargs=None, default=None):
         "--where", type=where, metavar="ARRAY=N",
         help="of npz only the examples for which this array is N, for example split=0")
     return group
+
+
+def add_constraint(group):
+    group.add_argument(
+        "--constraint", type=_scheme, metavar="SCHEME",
+        help="predict only labels of sequences that mark spans by the rules of bio, bioes, bilou "
+        "or iob1")
 
 
 def add_surrogate(group, default=None):

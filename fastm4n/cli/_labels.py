@@ -140,6 +140,18 @@ def unknown(data, classes):
     return said
 
 
+def none_known(data, classes):
+    """A remark where a model knows none of the labels, or None."""
+    found, known = set(each(data.y)), set(classes.tolist())
+    if not found or found & {*known, *map(str, known)}:
+        return None
+    there, wanted = (listed(map(str, sorted(few, key=by_number))) for few in (found, known))
+    said = f"the model knows none of the labels: there are {there}, and it knows {wanted}"
+    if data.reading.get("attributes") == "crfsuite":
+        said += "; a line begins with a label, also where it is not needed"
+    return said
+
+
 # ----------------------------------------------------------------------------- containers
 
 

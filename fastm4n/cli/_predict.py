@@ -19,10 +19,12 @@ examples:
       the tokens and their labels, in the form of the shared task
   fastm4n predict crf.fm4n new.csv --probabilities --output new.tsv
       label and probabilities of the classes, for models with surrogate log
+  fastm4n predict chunks.fm4n test.txt.gz --constraint bio
+      labels that mark spans by the rules of a scheme
 """
 
 from fastm4n.cli import _data, _labels, _models, _summary
-from fastm4n.cli._arguments import add_data, add_model_file, add_output
+from fastm4n.cli._arguments import add_constraint, add_data, add_model_file, add_output
 from fastm4n.cli._output import CommandError, Report, check_output, check_overwriting, writing
 
 
@@ -33,6 +35,7 @@ def add(parser):
     how.add_argument(
         "--decode", choices=("map", "min_risk"),
         help="highest score, or least expected cost. By default as the model was fitted")
+    add_constraint(how)
     how.add_argument(
         "--probabilities", action="store_true",
         help="add the probabilities of all labels, separated by tabs, below a line with their "
@@ -83,6 +86,16 @@ def read(args, *, truth):
     return model, estimator, data
 
 
+def limits(args, estimator):
+    """What predictions are held to, as arguments of `predict`."""
+    if args.constraint is None:
+        return {}
+    if estimator._task != "sequences":
+        raise CommandError(
+            f"--constraint is for labels of sequences, and this is a model of {estimator._task}", 2)
+    return {"allowed_transitions": args.constraint}
+
+
 def run(args):
     from fastm4n.surrogates import surrogate_name
 
@@ -98,13 +111,20 @@ def run(args):
             raise CommandError(
                 "--probabilities needs a model of classes, ordered levels, labels, sequences or "
                 f"graphs with --surrogate log, got {estimator._task} with {estimator.surrogate}", 2)
+        given = limits(args, estimator)
+        if data.reading.get("attributes") == "crfsuite":
+            remark = _labels.none_known(
+                data, _labels.as_read(data.reading, estimator.classes_))
+            if remark is not None:
+                report.note(remark)
         try:
             X = _models.features(model, data.X)
-            predicted = _labels.as_read(data.reading, estimator.predict(X, decode=args.decode))
+            predicted = _labels.as_read(
+                data.reading, estimator.predict(X, decode=args.decode, **given))
             if args.probabilities:
                 name = "predict_proba" if hasattr(estimator, "predict_proba") else (
                     "predict_marginals")
-                probabilities = getattr(estimator, name)(X)
+                probabilities = getattr(estimator, name)(X, **given)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
     names = None

@@ -1,5 +1,7 @@
 """Scores and losses of a fitted estimator on data with the truth."""
 
+import re
+
 MEANINGS = {
     "accuracy": "share of the examples that are right",
     "macro_f1": "mean over the classes of their F1",
@@ -20,11 +22,36 @@ MEANINGS = {
 }
 
 
-def scores(estimator, X, y):
+def scores(estimator, X, y, predicted):
     """A dict of numbers, the most telling first. `MEANINGS` explains each."""
-    if estimator._task not in _SCORES:
-        return {"score": float(estimator.score(X, y))}
-    return _SCORES[estimator._task](estimator, X, y, estimator.predict(X))
+    return _SCORES[estimator._task](estimator, X, y, predicted)
+
+
+def spans(y, predicted):
+    """The `SpanReport` of label sequences, or None where labels mark no spans."""
+    from fastm4n.metrics import span_report
+
+    names = {label for part in (y, predicted) for labels in part for label in labels}
+    if not all(isinstance(name, str) for name in names):
+        return None
+    marked = names - {"O", "."}
+    if not marked or not all(re.fullmatch(r"[BIESLU]-.+", name) for name in marked):
+        return None
+    return span_report(y, predicted)
+
+
+def confusion(task, y, predicted):
+    """Labels, and a matrix of how often each has been predicted for each, rows for the truth."""
+    import numpy as np
+    from sklearn.metrics import confusion_matrix
+
+    if task == "sequences":
+        y, predicted = ([label for own in part for label in own] for part in (y, predicted))
+    elif task == "graphs":
+        labelled = y.values != -1
+        y, predicted = y.values[labelled], predicted.values[labelled]
+    labels, codes = np.unique(np.concatenate([y, predicted]), return_inverse=True)
+    return labels.tolist(), confusion_matrix(*np.split(codes, 2)).tolist()
 
 
 def _classes(estimator, X, y, predicted):
@@ -73,20 +100,12 @@ def _mean_cost(estimator, y, predicted, of_unknown=None):
 
 
 def _sequences(estimator, X, y, predicted):
-    from fastm4n.metrics import sequence_accuracy, span_f1_score, token_accuracy
+    from fastm4n.metrics import sequence_accuracy, token_accuracy
 
-    y = [list(labels) for labels in y]
-    predicted = [labels.tolist() for labels in predicted]
-    found = {
+    return {
         "token_accuracy": token_accuracy(y, predicted),
         "sequence_accuracy": sequence_accuracy(y, predicted),
     }
-    names = {label for labels in y for label in labels}
-    if all(isinstance(name, str) for name in names) and any(
-        name.startswith("B-") for name in names
-    ):
-        found["span_f1"] = span_f1_score(y, predicted)
-    return found
 
 
 def _graphs(estimator, X, y, predicted):
@@ -142,7 +161,7 @@ def loss(estimator, X, y):
     A label unknown to the model has the cost of the worst mistake.
     """
     if estimator._task == "multilabel":
-        return scores(estimator, X, y)["hamming_loss"]
+        return scores(estimator, X, y, estimator.predict(X))["hamming_loss"]
     if estimator._task not in ("classes", "ordered"):
         return 1.0 - float(estimator.score(X, y))
     return _mean_cost(estimator, y, estimator.predict(X), estimator._cost_table.max())
