@@ -1,1 +1,1 @@
-"""Foundations: arrays in files, atomic writes, checks of arguments, types."""
+"""Foundations: arrays in files, atomic writes, checks of arguments, schemes of tags, types."""

@@ -108,11 +108,11 @@ class Tags:
 
         `whole` refuses labels that break the rules of the scheme, which otherwise are in no span.
         """
-        found, before, start = [], _START, None
+        found, before, start, steps = [], _START, None, self.steps
         for t, label in enumerate(labels):
-            step = self.steps.get((before, label))
+            step = steps.get((before, label))
             if step is None:
-                step = self.steps[before, label] = self._step(before, label, f"{where}[{t}]")
+                step = steps[before, label] = self._step(before, label, f"{where}[{t}]")
             goes_on, starts, is_right = step
             if whole and not is_right:
                 after = f"follow {before!r}" if t else "be first"
@@ -140,8 +140,8 @@ class Tags:
         """Whether a span goes on at a label, whether one starts, and whether rules are kept."""
         self.split(label, where)
         rules = SpanRules([before, label], self)
-        is_right = self.name not in RULES or rules.after[0, 1]
-        return rules.continues[0, 1], rules.starts[0, 1], is_right
+        is_right = self.name not in RULES or bool(rules.after[0, 1])
+        return bool(rules.continues[0, 1]), bool(rules.starts[0, 1]), is_right
 
 
 class SpanRules:

@@ -288,7 +288,7 @@ class CalibratedTagger(_CalibratedEstimator):
         return Sequences(model.nodes(decoder), X.offsets)
 
     def predict_spans(self, X: Any, scheme: Reading = "conlleval") -> list[list[Span]]:
-        """Spans of the best labelling, each with its calibrated probability.
+        """Spans of the predicted labelling, each with its calibrated probability.
 
         Parameters
         ----------
@@ -302,7 +302,9 @@ class CalibratedTagger(_CalibratedEstimator):
             As of `SequenceTagger.predict_spans`.
         """
         model, _, decoder = self._at(X)
-        return decoder.spans(decoder.best()[0], scheme, model.temperature)
+        by_risk = decoder.task.decoding() == "min_risk"
+        codes = decoder.least_risk() if by_risk else decoder.best()[0]
+        return decoder.spans(codes, scheme, model.temperature)
 
     def log_probability(self, X: Any, y: Any) -> FloatArray:
         """Calibrated log-probability of a labelling of each sequence.
