@@ -104,6 +104,40 @@ def test_the_page_of_skorch_runs(capsys):
     assert capsys.readouterr().out == "True\n"
 
 
+def optional_block(page, name):
+    """The block of a page that is not run with the others, and imports this package."""
+    blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    return next(block for block in blocks if f"import {name}" in block)
+
+
+def test_the_component_of_spacy_finds_entities(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("spacy", reason="spaCy is not installed: its recipe is not run.")
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "guide" / "text.md"
+    namespace = run_page(page, "## Vectors of a transformer")
+    capsys.readouterr()
+    exec(compile(optional_block(page, "spacy"), str(page), "exec"), namespace)
+    assert capsys.readouterr().out == (
+        "[('Ada', 'PER'), ('Turin', 'LOC'), ('Menabrea', 'PER'), ('London', 'LOC')]\n")
+    assert not len(namespace["nlp"]("").ents)
+
+
+def test_the_vectors_of_a_transformer_have_a_row_for_each_word(tmp_path):
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: its recipe is not run.")
+    words = tmp_path / "vocab.txt"
+    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "lo", "##ved", "in", "Turin"]))
+    transformers.DistilBertTokenizerFast(str(words), do_lower_case=False).save_pretrained(tmp_path)
+    transformers.DistilBertModel(transformers.DistilBertConfig(
+        vocab_size=8, dim=8, n_heads=2, n_layers=1, hidden_dim=8)).save_pretrained(tmp_path)
+    page = DOCS / "guide" / "text.md"
+    namespace = run_page(page, "## Ten million")
+    code = optional_block(page, "torch").replace("distilbert-base-cased", str(tmp_path))
+    exec(compile(code, str(page), "exec"), namespace)
+    assert namespace["vectors"](["loved", "in", "Turin"]).shape == (3, 8)
+    assert namespace["mixed"]([["loved", "in", "Turin"]], fit=True).n_tokens == 3
+
+
 # ------------------------------------------------------------------------------ commands
 
 
