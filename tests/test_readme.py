@@ -91,6 +91,13 @@ def test_the_page_of_crfsuite_has_equal_models(capsys):
     assert abs(found["crf"].tagger_.coef_ - found["tagger"].coef_).max() < 1e-12
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_tutorial_of_names_runs_without_a_warning(capsys):
+    found = run_page(DOCS / "tutorial_entities.md")
+    assert found["search"].score(found["X_test"], found["y_test"]) > 0.9
+    assert "B-PER -> I-PER" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["torch", "tutorial_network"])
 def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")
