@@ -67,6 +67,18 @@ def n_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("estimator, data", [(SequenceTagger, sequences), (MulticlassClassifier, rows)])
+def test_weights_beyond_the_cache(estimator, data, surrogate):
+    """What momentum costs is weighed against the visits, where weights are many."""
+    X, y = data()
+    wide = [sparse.csr_array(np.pad(x, ((0, 0), (0, 30_000)))) for x in X] if (
+        estimator is SequenceTagger) else sparse.csr_array(np.pad(X, ((0, 0), (0, 30_000))))
+    options = {"alpha": 0.1, "random_state": 0, "tol": 0.05}
+    by_chunks = estimator(surrogate, solver=OutOfCore(memory=0.05), **options).fit(wide, y)
+    assert_same_optimum(by_chunks, estimator(surrogate, **options).fit(X, y))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("options", [{}, {"penalty": "elasticnet"}], ids=str)
 def test_every_gap_bounds_the_distance_to_the_optimum(surrogate, options):
     X, y = sequences()

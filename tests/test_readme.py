@@ -91,6 +91,13 @@ def test_the_page_of_crfsuite_has_equal_models(capsys):
     assert abs(found["crf"].tagger_.coef_ - found["tagger"].coef_).max() < 1e-12
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_tutorial_of_names_runs_without_a_warning(capsys):
+    found = run_page(DOCS / "tutorial_entities.md")
+    assert found["search"].score(found["X_test"], found["y_test"]) > 0.9
+    assert "B-PER -> I-PER" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["torch", "tutorial_network"])
 def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")
@@ -102,6 +109,40 @@ def test_the_page_of_skorch_runs(capsys):
     pytest.importorskip("skorch", reason="skorch is not installed: its page is not run.")
     run_page(DOCS / "skorch.md")
     assert capsys.readouterr().out == "True\n"
+
+
+def optional_block(page, name):
+    """The block of a page that is not run with the others, and imports this package."""
+    blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    return next(block for block in blocks if f"import {name}" in block)
+
+
+def test_the_component_of_spacy_finds_entities(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("spacy", reason="spaCy is not installed: its recipe is not run.")
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "guide" / "text.md"
+    namespace = run_page(page, "## Vectors of a transformer")
+    capsys.readouterr()
+    exec(compile(optional_block(page, "spacy"), str(page), "exec"), namespace)
+    assert capsys.readouterr().out == (
+        "[('Ada', 'PER'), ('Turin', 'LOC'), ('Menabrea', 'PER'), ('London', 'LOC')]\n")
+    assert not len(namespace["nlp"]("").ents)
+
+
+def test_the_vectors_of_a_transformer_have_a_row_for_each_word(tmp_path):
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: its recipe is not run.")
+    words = tmp_path / "vocab.txt"
+    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "lo", "##ved", "in", "Turin"]))
+    transformers.DistilBertTokenizerFast(str(words), do_lower_case=False).save_pretrained(tmp_path)
+    transformers.DistilBertModel(transformers.DistilBertConfig(
+        vocab_size=8, dim=8, n_heads=2, n_layers=1, hidden_dim=8)).save_pretrained(tmp_path)
+    page = DOCS / "guide" / "text.md"
+    namespace = run_page(page, "## Ten million")
+    code = optional_block(page, "torch").replace("distilbert-base-cased", str(tmp_path))
+    exec(compile(code, str(page), "exec"), namespace)
+    assert namespace["vectors"](["loved", "in", "Turin"]).shape == (3, 8)
+    assert namespace["mixed"]([["loved", "in", "Turin"]], fit=True).n_tokens == 3
 
 
 # ------------------------------------------------------------------------------ commands

@@ -305,7 +305,7 @@ def test_weights_that_the_dtype_cannot_hold(min_count):
     data = [[["b", "a"]], [["b"], {"c": 1, "a": 1e300, "b": 2}]]
     assert SequenceVectorizer().fit_transform(data).values.max() == 1e300
     with pytest.raises(ValueError, match="Token 1 of sequence 1 .* 'a' is too large for float32"):
-        SequenceVectorizer(dtype=np.float32, min_count=min_count).fit(data)
+        SequenceVectorizer(dtype=np.float32, min_count=min_count).fit_transform(data)
 
 
 @pytest.mark.parametrize(
@@ -405,3 +405,18 @@ def test_chunking_attributes_of_conll2000(data_folder):
         assert rows.shape[0] == len(attributes[i])
         for t, token in enumerate(attributes[i]):
             assert sorted(token) == names[rows[[t]].indices].tolist()
+
+
+@pytest.mark.parametrize("min_count", [1, 3, 55_000])
+def test_fit_forgets_rows_and_has_the_names_of_fit_transform(min_count):
+    """More tokens than are kept at a time, with names and zeros in the early and the late ones."""
+    rng = np.random.default_rng(0)
+    often = [f"w{i}" for i in range(20)]
+    rare = rng.integers(0, 4000, 3000).tolist()
+    X = [[[*often, "twice", "twice"], {"zero": 0, f"r{i}": 1}] for i in rare] + [
+        [often] * 25 for _ in range(2200)] + [[{"late": 1, f"r{i}": 2.5}] for i in rare[:50]]
+    fitted, made = (SequenceVectorizer(min_count=min_count) for _ in range(2))
+    fitted.fit(iter(X))
+    made.fit_transform(X)
+    assert fitted.feature_names_ == made.feature_names_
+    assert ("late" in fitted.feature_names_) == (min_count < 51)

@@ -587,6 +587,8 @@ cdef enum:
     REMEMBERED = 96
     # strings between asking for one and reading it
     AHEAD = 4
+    # columns of rows that are forgotten together: 4 MiB
+    FORGOTTEN_AT_ONCE = 1 << 20
 
 cdef object NUMPY_BOOL = np.bool_
 
@@ -639,6 +641,7 @@ cdef class Rows:
     cdef Names names
     cdef object separator
     cdef bint is_learning, is_single
+    cdef object counted     # counts of the rows that were forgotten
     cdef Scratch scratch
     cdef _Vector columns, row_ends, offsets, weighted, weights
     # of the tokens in the scratch: where their entries end
@@ -658,7 +661,7 @@ cdef class Rows:
     def __init__(self, Names names, separator, bint is_learning, bint is_single):
         self.names, self.separator = names, separator
         self.is_learning, self.is_single = is_learning, is_single
-        self.scratch = Scratch()
+        self.counted, self.scratch = np.zeros(0, dtype=np.int32), Scratch()
         self.columns = _Vector("i")
         self.row_ends, self.offsets, self.weighted = _Vector("q"), _Vector("q"), _Vector("q")
         self.weights = _Vector("d")
@@ -678,8 +681,11 @@ cdef class Rows:
 
     # ------------------------------------------------------------------------------ reading
 
-    def read(self, X):
-        """Read sequences of tokens. Errors name the token."""
+    def read(self, X, bint forgets=False):
+        """Read sequences of tokens. Errors name the token.
+
+        If the rows are forgotten, `counts` is all that is left of them.
+        """
         cdef Py_ssize_t i = 0, t, n_tokens = 0
         if isinstance(X, (str, bytes, dict, Sequences)) or not hasattr(X, "__iter__"):
             raise TypeError(
@@ -699,8 +705,11 @@ cdef class Rows:
                 t += 1
                 look()
             n_tokens += t
-            self.note(self.offsets, n_tokens)
             i += 1
+            if not forgets:
+                self.note(self.offsets, n_tokens)
+            elif self.columns.size > FORGOTTEN_AT_ONCE:
+                self.forget()
         self.flush()
 
     cdef int add_token(self, token) except -1:
@@ -948,12 +957,21 @@ cdef class Rows:
                 j -= 1
             order[j] = place
 
+    def forget(self):
+        """Count the rows so far, and drop them."""
+        self.flush()
+        self.counted = self.counts()
+        for numbers in (self.columns, self.row_ends, self.weighted, self.weights):
+            (<_Vector> numbers).size = 0
+        self.note(self.row_ends, 0)
+
     # ------------------------------------------------------------------- when all is learnt
 
     def counts(self):
         """Number of tokens that have each name, with a weight that is not zero."""
         cdef Py_ssize_t t, e, w = 0, n = self.names.n_names
         found = np.zeros(n, dtype=np.int32)
+        found[:len(self.counted)] = self.counted
         cdef int[::1] count = found
         cdef long long[::1] seen = np.full(n, -1, dtype=np.int64)
         cdef const int* columns = self.columns.values.data.as_ints

@@ -134,7 +134,10 @@ class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_o
         -------
         self : SequenceVectorizer
         """
-        self.fit_transform(X)
+        names, rows, _ = self._rows()
+        rows.read(X, forgets=True)
+        self._sort(names, rows)
+        self._learn(names)
         return self
 
     def fit_transform(self, X: Iterable[Any], y: None = None) -> Sequences:
@@ -152,25 +155,30 @@ class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_o
         X : Sequences
             CSR rows with a column for each attribute. Indices are sorted and unique.
         """
-        dtype = self._check_parameters()
-        names = Names()
-        rows = Rows(names, self.separator, True, dtype == np.float32)
+        names, rows, dtype = self._rows()
         rows.read(X)
-        if not len(names):
-            raise ValueError("X has no attributes.")
-        if self.min_count > 1:
-            counts = rows.counts()
-            if counts.max() < self.min_count:
-                raise ValueError(
-                    f"No attribute occurs in min_count={self.min_count} tokens: the most frequent "
-                    f"one occurs in {counts.max()}.")
-            rank = names.sort(counts, self.min_count)
-        else:
-            rank = names.sort()
-        rows.renumber(rank)
+        rows.renumber(self._sort(names, rows))
         sequences = _as_sequences(rows, names, dtype)
         self._learn(names)
         return sequences
+
+    def _rows(self):
+        """Names to be learnt, rows that learn them, and the type of features."""
+        dtype, names = self._check_parameters(), Names()
+        return names, Rows(names, self.separator, True, dtype == np.float32), dtype
+
+    def _sort(self, names, rows):
+        """Sort the names that are frequent enough: the new number of each, or -1."""
+        if not len(names):
+            raise ValueError("X has no attributes.")
+        if self.min_count == 1:
+            return names.sort()
+        counts = rows.counts()
+        if counts.max() < self.min_count:
+            raise ValueError(
+                f"No attribute occurs in min_count={self.min_count} tokens: the most frequent "
+                f"one occurs in {counts.max()}.")
+        return names.sort(counts, self.min_count)
 
     def transform(self, X: Iterable[Any]) -> Sequences:
         """Make the features of known attributes.

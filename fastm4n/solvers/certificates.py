@@ -236,8 +236,13 @@ def objective_at_zero(surrogate, features, weights):
 
     It is one without costs, to divide by it.
     """
-    value = float(np.sum(weights * surrogate.largest(features.size)))
+    value = sum_at_zero(surrogate, features, weights)
     return value if value > 0.0 else 1.0
+
+
+def sum_at_zero(surrogate, features, weights):
+    """sum_b p_b max_mu h_b(mu), which is zero without costs."""
+    return float(np.sum(weights * surrogate.largest(features.size)))
 
 
 def certify_zero(engine, n_jobs=1):
@@ -488,9 +493,13 @@ class Certifier:
         if features.has_offset:
             if done:  # of the first offset, zero, w = 0 was looked at
                 return certificate
-        elif best.primal <= certificate.height and rests_at_zero(features):
+        elif rests_at_zero(features):
             # h at the dual point is no more than the objective at w = 0
-            return certificate
+            if best.primal <= certificate.height:
+                return certificate
+            self.zero_known = True
+            if best.primal <= sum_at_zero(engine.surrogate, features, engine.weights):
+                return certificate
         self.zero_known = True
         if self.by_dual:
             point, zero = certify_zero(engine, self.n_jobs)

@@ -64,6 +64,7 @@ class SurrogateTraits:
     has_block_step: bool
     has_natural_step: bool
     is_smooth: bool
+    oracle_cost: float
     largest: Any
 
     @classmethod
@@ -71,7 +72,7 @@ class SurrogateTraits:
         """The traits of all blocks, by the surrogate of one chunk and `largest` of all."""
         return cls(
             surrogate.outputs, n_blocks, max_size, surrogate.has_block_step,
-            surrogate.has_natural_step, surrogate.is_smooth, largest)
+            surrogate.has_natural_step, surrogate.is_smooth, surrogate.oracle_cost, largest)
 
 
 class ChunkedEngine:
