@@ -284,7 +284,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
 
     def _keep(self, common, fitted):
         """Replace the fitted attributes."""
-        for name in ("_warm_state", "_seen", "feature_names_in_", *self._replaced):
+        for name in ("_warm_state", "_seen", "_prior", "feature_names_in_", *self._replaced):
             self.__dict__.pop(name, None)
         self.__dict__.update(common)
         self.__dict__.update(fitted)

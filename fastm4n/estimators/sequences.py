@@ -188,7 +188,8 @@ default="auto"
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many sequences of the
-        same lengths, and the same labels, surrogate and cost_scale. alpha may change.
+        same lengths, and the same labels, surrogate and cost_scale. alpha may change. Other data,
+        with other labels and attributes, are fitted from the beginning: see `partial_fit`.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -246,6 +247,9 @@ default="auto"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
     n_features_in_ : int
         Number of features.
+    n_seen_ : float or None
+        Sum of the weights of the sequences that the weights were fitted to, None if it is not
+        known, for a file of CRFsuite. `partial_fit` goes by it, and it may be set.
 
     See Also
     --------
@@ -350,6 +354,16 @@ default="auto"
         tags.input_tags.sparse = True
         tags.input_tags.dict = True
         return tags
+
+    @property
+    def n_seen_(self) -> float | None:
+        return vars(self).get("_n_seen")
+
+    @n_seen_.setter
+    def n_seen_(self, value: float | None) -> None:
+        if value is not None:
+            check_number("n_seen_", value, low=0)
+        self._n_seen = value
 
     # ------------------------------------------------------------------- validation
 

@@ -19,6 +19,7 @@ from fastm4n.outputs import AutomatonOutputs, ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
     ATTRIBUTES,
@@ -45,6 +46,7 @@ from fastm4n.tasks.chain_input import (
 )
 from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
+    Prior,
     WeightsOfPairs,
     as_transitions,
     edge_views,
@@ -85,10 +87,13 @@ class ChainProblem(Problem):
         The columns of X that `features` have, where those that an L1 term keeps at zero are left
         out.
     n_columns : int
+    prior : tuple, default=None
+        The weights that those of `features` are added to: rows of positions, and of transitions.
     """
 
     columns: np.ndarray = None
     n_columns: int = 0
+    prior: tuple = None
 
     def warm(self, solution, alpha):
         return {
@@ -237,6 +242,7 @@ class SequenceTask(Task):
 
     noun = "sequence"
     needs_dual = False
+    takes_more_labels = True
     vectorizer = None
 
     @property
@@ -301,15 +307,31 @@ class SequenceTask(Task):
             whole = np.zeros((packed.shape[0] - d + n_columns, packed.shape[1]))
             whole[columns], whole[n_columns:] = packed[:d], packed[d:]
             packed, d = whole, n_columns
-        return fitted_weights(
-            packed, None if edges is None else edges.all_weights(), d, features.n_labels,
-            features.n_ngrams)
+        edges = None if edges is None else edges.all_weights()
+        if problem.prior is not None:
+            rows, edge_rows = problem.prior
+            packed = packed + rows
+            edges = None if edges is None else edges + edge_rows
+        return fitted_weights(packed, edges, d, features.n_labels, features.n_ngrams)
 
-    def read_more(self, X, before):
-        if before is None:
+    def prior(self):
+        tagger, scored = self.estimator, self._scored
+        if scored.order > 1 or hasattr(tagger, "ngrams_"):
+            raise ValueError(
+                "partial_fit goes on from a model without its data for transitions of order 1 "
+                f"(got order={scored.order}): fit to all data together.")
+        if hasattr(tagger, "transition_features_") != (scored.features is not None):
+            raise ValueError(
+                "transitions have other features than at the last fit: partial_fit goes on under "
+                "the same ones.")
+        return Prior(tagger)
+
+    def read_more(self, X, before, prior=None):
+        last = prior if before is None else before
+        if last is None:
             X, vectorizer = learnt(X, None)
             return X, None, vectorizer
-        (X, holds), known = tokens_of(X, None), before.vectorizer
+        (X, holds), known = tokens_of(X, None), last.vectorizer
         if known is None or holds != ATTRIBUTES:
             return made(X, holds, known, "earlier calls of partial_fit"), before, known
         vectorizer = known._with_names(new_vectorizer().fit(X).feature_names_)
@@ -319,7 +341,7 @@ class SequenceTask(Task):
                     "X has attributes that earlier calls of partial_fit do not have, and calls out "
                     "of core keep to the columns of the first: fit a SequenceVectorizer to all "
                     "attributes that there will be, and give what its transform makes of X.")
-            before = before.widened(vectorizer)
+            before = None if before is None else before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
 
     def example(self, rng, csr=False, attributes=False):
@@ -375,7 +397,7 @@ class SequenceTask(Task):
             labels = [labels[t] for t in positions.tolist()]
         return SimpleNamespace(
             X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
-            offsets=offsets, lengths=lengths, allowed=pieces.allowed)
+            offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior)
 
     def census(self, piece):
         return Census(
@@ -408,19 +430,24 @@ class SequenceTask(Task):
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
         weights, known = summable(piece.weights), self.census_of_all(census, piece)
-        classes, codes = encode(piece.labels, known.labels)
+        labels, prior = known.labels, piece.prior
+        if prior is not None:
+            labels = {*labels, *prior.classes.tolist()}
+        classes, codes = encode(piece.labels, labels)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
         within = SequenceConstraints(self, X, kept, codes, classes, piece.allowed, piece.lengths)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
             X, within.contents(codes), weights, None if positions is None else kept))
         alpha = self._alpha(blocks, census, cost)
+        if prior is not None:
+            alpha = prior.strengthened(alpha, blocks.total, isinstance(self.alpha, str))
         check_size(X, alpha, kept)
         values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self.resolved_penalty(
             classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
-        n_columns, share = values.shape[1], None
+        n_columns, share, every = values.shape[1], None, values
         if one_alpha:
             share = np.repeat(weights, X.lengths[kept]) / weights.sum()
             share = spread(share, positions, X.n_tokens, 0.0)
@@ -439,9 +466,19 @@ class SequenceTask(Task):
             **held,
         )
         penalise(features, resolved)
+        rows = None
+        if prior is not None:
+            if self.vectorizer is None:
+                self.check_n_features(every)
+            rows, base = prior.rows(classes, n_columns), np.zeros(outputs.layout.n_numbers)
+            scores_of(outputs.layout, ChainFeatures(
+                every, X.offsets[blocks.examples], outputs.layout, 1.0, True, True, edge_values,
+                *rows), base)
+            features.set_base(base)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes,
-            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
+            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer,
+            "_n_seen": self.total_of(blocks, census) + (0.0 if prior is None else prior.n_seen)}
         if selected is not None:
             common["transition_features_"] = selected
         if self._scored.order > 1:
@@ -450,8 +487,11 @@ class SequenceTask(Task):
             "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
-        return ChainProblem(
-            loss, features, blocks, common, task, columns=columns, n_columns=n_columns)
+        problem = ChainProblem(
+            loss, features, blocks, common, task, columns=columns, n_columns=n_columns,
+            prior=rows)
+        problem.alpha = alpha
+        return problem
 
     def _remedy(self, layout):
         if layout.max_parts == 1:
@@ -565,7 +605,8 @@ class SequenceChunks(Chunked):
 
         common = {
             "n_features_in_": self.n_columns, "classes_": classes,
-            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer}
+            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer,
+            "_n_seen": self.total}
         if per_edge:
             common["transition_features_"] = self.selected
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
