@@ -17,7 +17,13 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.chain_input import as_labels, as_states, check_constraints, distinct
+from fastm4n.tasks.chain_input import (
+    as_labels,
+    as_states,
+    check_constraints,
+    names_of,
+    opened,
+)
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
     as_transitions,
@@ -244,7 +250,15 @@ default="auto"
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache). If
+        labels are not all known, values for each round of completions: "objective" (minus the
+        marginal log-likelihood under "log", plus the penalty), "primal", "dual", "gap" and "n_iter"
+        of the fit to the completed labels, and "pass" and "seconds" since the first.
+    certified_for_ : {"data", "completions", "change"}
+        The objective that the gap is for. "data" is that of all data. "completions" is the convex
+        one of labels that the best round has filled in: the objective of unknown labels is not
+        convex, and only falls from round to round. "change" is that of `partial_fit` for weights
+        whose data are not there.
     n_features_in_ : int
         Number of features.
     n_seen_ : float or None
@@ -365,6 +379,12 @@ default="auto"
             check_number("n_seen_", value, low=0)
         self._n_seen = value
 
+    @property
+    def certified_for_(self) -> str:
+        if "objective" in self.history_:
+            return "completions"
+        return "change" if vars(self).get("_n_before") else "data"
+
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
@@ -407,7 +427,10 @@ default="auto"
             Or a list of sequences of attributes for `SequenceVectorizer`: a dict or a list of
             strings for each position. `vectorizer_` then has their columns.
         y : Sequences, or list of sequences of labels
-            Labels of any hashable type. With `lengths`, one sequence.
+            Labels of any hashable type. With `lengths`, one sequence. In memory, labels may be
+            unknown: None allows all labels at a position, and a set the labels that are in it.
+            Rounds then complete the labels and fit the weights to them, until the objective falls
+            no more: see `history_`. The gap is that of the best round, see `certified_for_`.
         sample_weight : array-like of shape (n_sequences,), default=None
             Non-negative weights. 2 counts the sequence twice, 0 leaves it out.
         lengths : array-like of int of shape (n_sequences,), default=None
@@ -557,7 +580,8 @@ default="auto"
         X, lengths
             As in `predict`.
         y : Sequences, or list of sequences of labels
-            True labels. One that is not in `classes_` counts as an error, with a warning.
+            True labels. One that is not in `classes_` counts as an error, with a warning. A
+            position with None does not count. With a set, each of its labels is right.
         sample_weight : array-like of shape (n_sequences,), default=None
             Weights of the sequences, for each of their positions.
 
@@ -567,13 +591,19 @@ default="auto"
         """
         decoder, codes, _ = self._fitted_task().decoded(X, lengths=lengths)
         X, predicted = decoder.X, self.classes_[codes].tolist()
-        truth = as_labels(y, X, lengths)
-        warn_of_unknown(distinct(truth), self.classes_)
+        truth = as_labels(y, X, lengths, partial=True)
+        of_sets = opened(truth)
+        warn_of_unknown(names_of(truth, of_sets), self.classes_)
         pairs = zip(truth, predicted, strict=True)
         right = np.fromiter((a == b for a, b in pairs), bool, len(truth))
         weights = None
         if sample_weight is not None:
             weights = np.repeat(summable(as_weights(sample_weight, len(X), "sequence")), X.lengths)
+        if of_sets:
+            weights = np.ones(right.size) if weights is None else weights
+            for t, labels in of_sets.items():
+                right[t] = labels is not None and predicted[t] in labels
+                weights[t] *= labels is not None
         return float(np.average(right, weights=weights))
 
     def explain(self, feature_names: ArrayLike | None = None, n_strongest: int = 20) -> Explanation:

@@ -62,7 +62,7 @@ _OF_FIT = (
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
-    "SequenceTagger": {**_CERTIFIED, "_n_seen": float},
+    "SequenceTagger": {**_CERTIFIED, "_n_seen": float, "_n_before": float},
 }
 # solvers by their names in files
 _SOLVERS = {
@@ -185,7 +185,7 @@ def _is_left_out(key, is_there):
 
     Files of older releases have no `interrupted_`, and no number of sequences.
     """
-    if key in ("interrupted_", "_n_seen"):
+    if key in ("interrupted_", "_n_seen", "_n_before"):
         return not is_there(key)
     if key == "alpha_":
         return not any(map(is_there, ("alpha_", *_OF_FIT)))

@@ -219,11 +219,14 @@ class Memory:
         The only solver of the problem, if there is one.
     prior : Prior or None
         Earlier weights that the fit goes on from, without their data.
+    may_be_partial : bool
+        Whether y may have labels that are not known, which `complete` fills in.
     """
 
     road = "memory"
     is_whole = True
     solver = prior = None
+    may_be_partial = False
 
     def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
@@ -319,6 +322,8 @@ class Problem:
         Where the data are.
     modulus, has_groups
         The share of the quadratic term in the penalty, and whether there are norms of groups.
+    known : Sequences or None
+        The labels that may be at each part of each example, for `complete`.
     """
 
     loss: Any
@@ -333,6 +338,7 @@ class Problem:
     task: ClassVar[Any] = None
     pieces: ClassVar[Any] = Memory()
     modulus: ClassVar[float] = 1.0
+    known: ClassVar[Any] = None
     has_groups: ClassVar[bool] = False
 
     @property

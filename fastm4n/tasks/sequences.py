@@ -32,13 +32,15 @@ from fastm4n.tasks.chain_input import (
     check_constraints,
     check_size,
     columns_of,
-    distinct,
     encode,
     held_weights,
+    known_labels,
     learnt,
     made,
+    names_of,
     new_vectorizer,
     observed,
+    opened,
     selected_columns,
     spread,
     tokens_of,
@@ -54,6 +56,7 @@ from fastm4n.tasks.chain_weights import (
     penalised_places,
     weight_views,
 )
+from fastm4n.tasks.completions import Clamp, NoOutput
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import as_weights, cost_matrix, summable, warn_of_order
 from fastm4n.tasks.pieces import (
@@ -165,20 +168,26 @@ class SequenceConstraints:
     classes : ndarray of shape (n_labels,)
     allowed, lengths
         As in `SequenceTagger.fit`.
+    opened : dict
+        The positions without a label, see `opened` of `chain_input`.
 
     Attributes
     ----------
     ngrams : ndarray or None
     n_ngrams : int
+    known : bool array of shape (n_positions, n_labels) or None
+        The labels that may be at each position, None if all are known.
     """
 
-    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths):
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths, opened=()):
         self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
         self.automaton = self.ngrams = self.constraints = None
         self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
         masks = as_masks(allowed, X, classes.size, lengths)
         self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
-        scored = tagger._scored
+        scored, self.known = tagger._scored, None
+        if opened:
+            self.open(codes, opened, kept)
         if scored.order == 1 and tagger.constraints is None and masks is None:
             return
         if scored.features is not None:
@@ -188,12 +197,30 @@ class SequenceConstraints:
         self.constraints = as_automaton(tagger.constraints, classes.tolist())
         self.automaton = automaton_of(classes, self.ngrams, self.constraints)
 
+    def open(self, codes, opened, kept):
+        """Set `known`, and codes of open positions to the first label that may be."""
+        if self.tagger._scored.order > 1:
+            raise ValueError(
+                "labels that are not all known need transitions of order 1 (got order="
+                f"{self.tagger._scored.order}): n-grams are those of known labels.")
+        self.known = known_labels(codes, opened, self.classes)
+        if self.masks is not None:
+            self.known &= self.masks.astype(bool)
+            none = np.flatnonzero(~self.known.any(axis=1))
+            if none.size:
+                b = int(np.searchsorted(self.offsets, none[0], side="right")) - 1
+                raise ValueError(
+                    f"allowed[{kept[b]}] and y[{kept[b]}] together allow no label at position "
+                    f"{none[0] - self.offsets[b]}.")
+            codes[:] = self.known.argmax(axis=1)
+
     def contents(self, codes):
         """A number for each position, the same for equal labels under equal masks."""
-        if self.masks is None:
+        masks = [mask for mask in (self.masks, self.known) if mask is not None]
+        if not masks:
             return codes
         return codes + self.classes.size * np.unique(
-            self.masks, axis=0, return_inverse=True)[1].reshape(-1)
+            np.hstack(masks), axis=0, return_inverse=True)[1].reshape(-1)
 
     def used(self, used):
         """The mask of observed weights, extended by n-grams."""
@@ -215,6 +242,9 @@ class SequenceConstraints:
         if masks is not None:
             masks = Sequences(masks, self.offsets)[blocks.first].values
         outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        if self.known is not None:
+            self.check_possible(outputs, y, blocks)
+            return outputs
         found = outputs.rejected()
         if found is None:
             return outputs
@@ -227,6 +257,33 @@ class SequenceConstraints:
         raise ValueError(
             f"y[{blocks.examples[b]}] is not among the labellings that may be: {what}. Correct "
             "it, or leave the sequence out.")
+
+    def check_possible(self, outputs, y, blocks):
+        """Refuse labels of which no completion is accepted."""
+        known = Sequences(self.known, self.offsets)[blocks.first]
+        scores = np.zeros(outputs.layout.n_numbers)
+        try:
+            Clamp(outputs, known.values).best(scores)
+        except NoOutput as error:
+            b = int(error.block)
+        else:
+            return
+        # the first position up to which none is accepted, whatever the labels behind it
+        for place in range(known.lengths[b]):
+            some = np.array(known[b])
+            some[place + 1 :] = True
+            masks = None if outputs.allowed is None else known[b] | True
+            one = AutomatonOutputs(
+                y[b], [y.lengths[b]], outputs.kept_cost(), self.automaton, allowed=masks)
+            try:
+                Clamp(one, some).best(np.zeros(one.layout.n_numbers))
+            except NoOutput:
+                break
+        i = blocks.examples[b]
+        raise ValueError(
+            f"y[{i}] has no completion: up to position {place}, none of its labels is among the "
+            "labellings that constraints and allowed let be. Correct it, or leave the sequence "
+            "out.")
 
     def content(self):
         """Plain data on which dual points depend."""
@@ -387,7 +444,7 @@ class SequenceTask(Task):
     def piece(self, pieces):
         lengths = pieces.lengths
         X = as_features(pieces.X, lengths)
-        labels = as_labels(pieces.y, X, lengths)
+        labels = as_labels(pieces.y, X, lengths, partial=pieces.may_be_partial)
         weights = as_weights(pieces.sample_weight, len(X), "sequence")
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         # what is left out is skipped, not copied without: X may be that of several fits at a time
@@ -396,12 +453,13 @@ class SequenceTask(Task):
             positions, offsets = taken(X.offsets, kept)
             labels = [labels[t] for t in positions.tolist()]
         return SimpleNamespace(
+            opened=opened(labels) if pieces.may_be_partial else {},
             X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
             offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior)
 
     def census(self, piece):
         return Census(
-            piece.kept.size, distinct(piece.labels), rows_in_common(piece.X.values),
+            piece.kept.size, names_of(piece.labels, piece.opened), rows_in_common(piece.X.values),
             {"weight": piece.weights.sum()})
 
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
@@ -433,10 +491,16 @@ class SequenceTask(Task):
         labels, prior = known.labels, piece.prior
         if prior is not None:
             labels = {*labels, *prior.classes.tolist()}
-        classes, codes = encode(piece.labels, labels)
+        given = piece.labels
+        if piece.opened:
+            some = next(iter(labels))
+            given = [some if t in piece.opened else label for t, label in enumerate(given)]
+        classes, codes = encode(given, labels)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
-        within = SequenceConstraints(self, X, kept, codes, classes, piece.allowed, piece.lengths)
+        within = SequenceConstraints(
+            self, X, kept, codes, classes, piece.allowed, piece.lengths,
+            piece.opened)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
             X, within.contents(codes), weights, None if positions is None else kept))
         alpha = self._alpha(blocks, census, cost)
@@ -451,10 +515,14 @@ class SequenceTask(Task):
         if one_alpha:
             share = np.repeat(weights, X.lengths[kept]) / weights.sum()
             share = spread(share, positions, X.n_tokens, 0.0)
+        known = within.known
+        if known is not None and positions is not None:
+            known = np.zeros((X.n_tokens, classes.size), dtype=bool)
+            known[positions] = within.known
         values, columns, held = held_weights(
             as_states(self.states), values, edge_values,
             spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
-            alpha)
+            alpha, known)
         if "used" in held:
             held["used"] = within.used(held["used"])
         codes = Sequences(codes, piece.offsets)[blocks.first]
@@ -478,7 +546,8 @@ class SequenceTask(Task):
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes,
             "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer,
-            "_n_seen": self.total_of(blocks, census) + (0.0 if prior is None else prior.n_seen)}
+            "_n_seen": self.total_of(blocks, census) + (0.0 if prior is None else prior.n_seen),
+            "_n_before": 0.0 if prior is None else prior.n_seen}
         if selected is not None:
             common["transition_features_"] = selected
         if self._scored.order > 1:
@@ -491,6 +560,8 @@ class SequenceTask(Task):
             loss, features, blocks, common, task, columns=columns, n_columns=n_columns,
             prior=rows)
         problem.alpha = alpha
+        if known is not None:
+            problem.known = Sequences(known, X.offsets)
         return problem
 
     def _remedy(self, layout):
@@ -606,7 +677,7 @@ class SequenceChunks(Chunked):
         common = {
             "n_features_in_": self.n_columns, "classes_": classes,
             "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer,
-            "_n_seen": self.total}
+            "_n_seen": self.total, "_n_before": 0.0}
         if per_edge:
             common["transition_features_"] = self.selected
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})
