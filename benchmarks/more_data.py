@@ -29,8 +29,10 @@ INTRO = """\
 A model of {old} sentences of CoNLL-2000 gets {new} more. The data of the {old} are there (two calls
 of `partial_fit`) or not (`partial_fit` after `fit`, or for a model file). F1 of chunks in %, on
 {test} sentences of the test set, is a mean over {draws} draws. The worst loss is the largest fall
-below a fit to all in a draw, in points. Seconds are CPU seconds of the call with {new} sentences.
+below a fit to all in a draw, in points. Seconds are CPU seconds of the last call.
 
+Without the data of the {old}, the fit is to the {new} alone, with a penalty of the change of the
+weights: see [Warm starts and more data](../guide/repeat.md#more-data-for-a-tagger).
 """
 
 
@@ -114,8 +116,8 @@ def main():
         (d * n, d * n + OLD), (d * n + OLD, d * n + n))] for d in range(DRAWS)]
     rows = measured([*makes, crf], draws, [lambda model: f1(model, test)])
     page = [
-        f"# More data for a fitted tagger\n\nMade by `python benchmarks/more_data.py`: "
-        f"{describe(environment())}.\n\n" + INTRO.format(old=OLD, new=NEW, test=TEST, draws=DRAWS),
+        "# More data for a fitted tagger\n\nMade by `python benchmarks/more_data.py`: "
+        f"{describe(environment('python-crfsuite'))}\n\n" + INTRO.format(old=OLD, new=NEW, test=TEST, draws=DRAWS),
         table("All labels known", ["model", "road", "F1 %", "worst loss", "seconds"], rows)]
     for kind in KINDS:
         has = [any(label[2:] == kind for label in labels) for labels in train[1]]

@@ -43,7 +43,8 @@ class PartialFit:
         is then the mean loss of the new data plus the penalty of the change of the weights. For old
         weights w_0 that is ``alpha_ / 2 ||w - w_0||^2``, and the gap is certified for it. With m
         old and n new sequences, the penalty weighs (m + n) / n times as much as in a fit to all of
-        them, as the old weights stand for their data. m is `n_seen_`, or 20 n if that is None.
+        them, as the old weights stand for their data, and 3 times that under the margins. m is
+        `n_seen_`, or 20 n if that is None.
 
         Parameters
         ----------

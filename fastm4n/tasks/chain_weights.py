@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-# sequences for each new one that a model of unknown data has seen (benchmarks/more_data.py)
-SEEN = 20.0
+# sequences for each new one that a model of unknown data has seen, and how much stronger the
+# penalty of a change is under the margins, which go on until new sequences are right
+# (benchmarks/more_data.py)
+SEEN, OF_MARGINS = 20.0, 3.0
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
 
@@ -310,13 +312,13 @@ class Prior:
             None if rows is None else np.array(rows) for rows in packed_weights(tagger))
         self.n_features = np.shape(tagger.coef_)[1]
 
-    def strengthened(self, alpha, total, is_auto):
+    def strengthened(self, alpha, total, is_auto, is_log):
         """alpha of the change of the weights, by the weights of old and new sequences."""
         if self.n_seen is None:
             self.n_seen = SEEN * total
         # of all sequences, to weigh against new ones as often as there are old ones
         ratio = (self.n_seen + total) / total
-        return alpha * (ratio if is_auto else ratio**2)
+        return alpha * (ratio if is_auto else ratio**2) * (1.0 if is_log else OF_MARGINS)
 
     def rows(self, classes, n_features):
         """Rows as `packed_weights` gives them, of more labels and of columns behind the known."""

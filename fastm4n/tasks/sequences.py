@@ -505,7 +505,8 @@ class SequenceTask(Task):
             X, within.contents(codes), weights, None if positions is None else kept))
         alpha = self._alpha(blocks, census, cost)
         if prior is not None:
-            alpha = prior.strengthened(alpha, blocks.total, isinstance(self.alpha, str))
+            alpha = prior.strengthened(
+                alpha, blocks.total, isinstance(self.alpha, str), self.surrogate.name == "log")
         check_size(X, alpha, kept)
         values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
