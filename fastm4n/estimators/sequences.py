@@ -32,7 +32,13 @@ from fastm4n.tasks.chain_weights import (
     n_ngrams_of,
     packed_weights,
 )
-from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
+from fastm4n.tasks.parameters import (
+    LABEL_KINDS,
+    as_weights,
+    check_class_weight,
+    summable,
+    warn_of_unknown,
+)
 from fastm4n.tasks.sequences import SequenceTask
 
 if TYPE_CHECKING:
@@ -192,6 +198,11 @@ default="auto"
     allowed_transitions : {"bio"} or bool array of shape (n_labels, n_labels), default=None
         Transitions that are allowed in predictions, rows and columns as in `classes_`. With "bio",
         "I-x" follows "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
+    class_weight : dict or "balanced", default=None
+        Factors of the costs of mistakes at positions, by their true label. A dict has 1 for other
+        labels. "balanced" gives all labels the same sum of weights. "log" has no costs in the fit
+        unless it is cost-augmented: there the weight of a sequence is multiplied by the mean of
+        the factors of its positions, and a rare label weighs as much as the labels next to it.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many sequences of the
         same lengths, and the same labels, surrogate and cost_scale. alpha may change. Other data,
@@ -339,6 +350,7 @@ default="auto"
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -356,6 +368,7 @@ default="auto"
         self.max_iter = max_iter
         self.decode = decode
         self.allowed_transitions = allowed_transitions
+        self.class_weight = class_weight
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -390,6 +403,7 @@ default="auto"
     def _check_parameters(self):
         self._check_solver_parameters()
         self._check_flags("fit_intercept")
+        check_class_weight(self.class_weight)
         self._scored.check()
         check_constraints(self.constraints, self._scored.features)
         as_states(self.states)
@@ -415,6 +429,7 @@ default="auto"
     def fit(
         self, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None, *,
         lengths: ArrayLike | None = None, allowed: Masks | None = None,
+        token_weight: Masks | None = None,
     ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -438,6 +453,9 @@ default="auto"
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
             Labels that are allowed at each position, with columns in sorted order of the labels in
             y. True labels must be allowed. With `lengths`, one array.
+        token_weight : Sequences, or list of arrays of shape (n_positions,), default=None
+            Factors of the costs of mistakes at each position, on top of `class_weight`. With
+            `lengths`, one array. "log" takes means over sequences, see `class_weight`.
 
         Returns
         -------
@@ -455,7 +473,7 @@ default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight, lengths, allowed)
+        return self._fit(X, y, sample_weight, lengths, allowed, token_weight)
 
     # ---------------------------------------------------------------------- predict
 

@@ -209,7 +209,7 @@ class Memory:
 
     Attributes
     ----------
-    X, y, sample_weight, lengths, allowed
+    X, y, sample_weight, lengths, allowed, token_weight
         As of `fit`.
     road : str
         Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
@@ -228,9 +228,10 @@ class Memory:
     solver = prior = None
     may_be_partial = False
 
-    def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None):
+    def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None,
+                 token_weight=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
-        self.lengths, self.allowed = lengths, allowed
+        self.lengths, self.allowed, self.token_weight = lengths, allowed, token_weight
 
     def start(self, problem, alpha, state):
         """The `State` to start from, by `_warm_state` of the estimator, or None."""
@@ -616,9 +617,10 @@ class Task:
             return f"fit_intercept={self.fit_intercept!r}"
         return f"penalty={self.penalty!r:.80}" if is_pure_l1(self.penalty) else None
 
-    def out_of_core(self, X, allowed=None):
+    def out_of_core(self, X, allowed=None, token_weight=None):
         """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
-        found = "allowed" if allowed is not None else None
+        found = "allowed" if allowed is not None else (
+            "token_weight" if token_weight is not None else None)
         if isinstance(self.solver, OutOfCore):
             if self.chunks is not None:
                 found = found or self.unsupported()

@@ -17,7 +17,7 @@ from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms
+from fastm4n.tasks.parameters import canonical, check_norms, class_factors
 
 # features that are copied at a time to be counted: a limit of memory
 COUNTED = 1 << 20
@@ -147,6 +147,76 @@ def opened(labels):
             else:
                 found[t] = label
     return found
+
+
+def token_weights(token_weight, X, lengths):
+    """Factors of all positions, not negative, or None."""
+    if token_weight is None:
+        return None
+    given, name = token_weight, "token_weight"
+    if lengths is not None and not isinstance(given, Sequences):
+        given = Sequences(_numbers(name, given), [0, np.size(given)])
+    elif not isinstance(given, Sequences):
+        if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+            raise ValueError(f"{name} must be a list with an array for each sequence of X.")
+        if len(given) != len(X):
+            raise ValueError(f"{name} has {len(given)} sequences, but X has {len(X)}.")
+        parts = [_numbers(f"{name}[{i}]", part) for i, part in enumerate(given)]
+        given = Sequences(np.concatenate([[], *parts]), np.cumsum([0, *map(len, parts)]))
+    weights = _numbers(name, given.values)
+    if lengths is not None and len(given) == 1:
+        if weights.size != X.n_tokens:
+            raise ValueError(
+                f"{name} has {weights.size} weights, but X has {X.n_tokens} positions.")
+    elif len(given) != len(X):
+        raise ValueError(f"{name} has {len(given)} sequences, but X has {len(X)}.")
+    elif not np.array_equal(given.lengths, X.lengths):
+        b = int(np.flatnonzero(given.lengths != X.lengths)[0])
+        raise ValueError(
+            f"{name}[{b}] has {given.lengths[b]} weights, but X[{b}] has {X.lengths[b]} "
+            "positions.")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))
+    if wrong.size:
+        b, t = _place_of(X, wrong[0])
+        raise ValueError(
+            f"{name}[{b}] is {weights[wrong[0]]:g} at position {t}: weights must be finite and "
+            ">= 0.")
+    return weights
+
+
+def _numbers(name, values):
+    """A vector of numbers."""
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if vector.ndim != 1:
+        raise ValueError(f"{name} must be a vector of weights, got shape {vector.shape}.")
+    return vector
+
+
+def label_weights(class_weight, labels, weights):
+    """The factor of each label by `class_weight`.
+
+    That of a set is the mean over its labels, and that of None is one. `weights` are those of the
+    positions, for "balanced".
+    """
+    by_label = class_weight
+    if not isinstance(class_weight, dict):
+        mass = {}
+        for label, weight in zip(labels, weights.tolist(), strict=True):
+            if label is not None and type(label) is not set:
+                mass[label] = mass.get(label, 0.0) + weight
+        factors = class_factors(
+            class_weight, np.arange(len(mass)), lambda: np.array([*mass.values()]))
+        by_label = dict(zip(mass, factors.tolist(), strict=True))
+
+    def factor(label):
+        if type(label) is set:
+            return sum(map(factor, label)) / len(label)
+        return 1.0 if label is None else by_label.get(label, 1.0)
+
+    return np.fromiter(map(factor, labels), np.float64, len(labels))
 
 
 def names_of(labels, opened):

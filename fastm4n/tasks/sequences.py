@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import sparse
 
-from fastm4n.base.arrays import flat, part
+from fastm4n.base.arrays import flat, part, sums_of
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
@@ -35,6 +35,7 @@ from fastm4n.tasks.chain_input import (
     encode,
     held_weights,
     known_labels,
+    label_weights,
     learnt,
     made,
     names_of,
@@ -43,6 +44,7 @@ from fastm4n.tasks.chain_input import (
     opened,
     selected_columns,
     spread,
+    token_weights,
     tokens_of,
     without_zeros,
 )
@@ -58,7 +60,13 @@ from fastm4n.tasks.chain_weights import (
 )
 from fastm4n.tasks.completions import Clamp, NoOutput
 from fastm4n.tasks.merge import merge_sequences
-from fastm4n.tasks.parameters import as_weights, cost_matrix, summable, warn_of_order
+from fastm4n.tasks.parameters import (
+    as_weights,
+    class_factors,
+    cost_matrix,
+    summable,
+    warn_of_order,
+)
 from fastm4n.tasks.pieces import (
     Chunked,
     ConcatenatedData,
@@ -170,6 +178,8 @@ class SequenceConstraints:
         As in `SequenceTagger.fit`.
     opened : dict
         The positions without a label, see `opened` of `chain_input`.
+    of_tokens : ndarray of shape (n_positions,), default=None
+        Factors of the costs of the positions.
 
     Attributes
     ----------
@@ -179,7 +189,9 @@ class SequenceConstraints:
         The labels that may be at each position, None if all are known.
     """
 
-    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths, opened=()):
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths, opened=(),
+                 of_tokens=None):
+        self.of_tokens = of_tokens
         self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
         self.automaton = self.ngrams = self.constraints = None
         self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
@@ -216,11 +228,12 @@ class SequenceConstraints:
 
     def contents(self, codes):
         """A number for each position, the same for equal labels under equal masks."""
-        masks = [mask for mask in (self.masks, self.known) if mask is not None]
-        if not masks:
+        weights = None if self.of_tokens is None else self.of_tokens[:, np.newaxis]
+        more = [part for part in (self.masks, self.known, weights) if part is not None]
+        if not more:
             return codes
         return codes + self.classes.size * np.unique(
-            np.hstack(masks), axis=0, return_inverse=True)[1].reshape(-1)
+            np.hstack(more), axis=0, return_inverse=True)[1].reshape(-1)
 
     def used(self, used):
         """The mask of observed weights, extended by n-grams."""
@@ -233,15 +246,20 @@ class SequenceConstraints:
         `used` is the mask of weights that `observed` gives, if any.
         """
         per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
+        weights = self.of_tokens
+        if weights is not None:
+            weights = Sequences(weights, self.offsets)[blocks.first].values
         if self.automaton is None:
             unscored = None
             if used is not None and not per_edge:
                 unscored = np.flatnonzero(used[-len(cost) :] == 0)
-            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, unscored)
+            return ChainOutputs(
+                y.values, y.lengths, cost, per_edge, scale, unscored, weights)
         masks = self.masks
         if masks is not None:
             masks = Sequences(masks, self.offsets)[blocks.first].values
-        outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        outputs = AutomatonOutputs(
+            y.values, y.lengths, cost, self.automaton, scale, masks, weights)
         if self.known is not None:
             self.check_possible(outputs, y, blocks)
             return outputs
@@ -291,7 +309,9 @@ class SequenceConstraints:
         if self.constraints is not None:
             rows = self.constraints._rows(self.classes.tolist())
             content = rows.tobytes() + self.constraints.accepting.tobytes()
-        return {"ngrams": self.ngrams, "constraints": content, "allowed": self.masks}
+        weights = {} if self.of_tokens is None else {"token weights": self.of_tokens}
+        return {
+            "ngrams": self.ngrams, "constraints": content, "allowed": self.masks, **weights}
 
 
 class SequenceTask(Task):
@@ -300,6 +320,7 @@ class SequenceTask(Task):
     noun = "sequence"
     needs_dual = False
     takes_more_labels = True
+    class_weight = None
     vectorizer = None
 
     @property
@@ -347,6 +368,8 @@ class SequenceTask(Task):
 
     def unsupported(self):
         order = self._scored.order
+        if self.class_weight is not None:
+            return f"class_weight={self.class_weight!r:.80}"
         return f"order={order} of transitions" if order != 1 else super().unsupported()
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
@@ -446,16 +469,44 @@ class SequenceTask(Task):
         X = as_features(pieces.X, lengths)
         labels = as_labels(pieces.y, X, lengths, partial=pieces.may_be_partial)
         weights = as_weights(pieces.sample_weight, len(X), "sequence")
+        of_tokens, weights = self.of_tokens(pieces, X, labels, weights)
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         # what is left out is skipped, not copied without: X may be that of several fits at a time
         positions, offsets = None, X.offsets
         if kept.size < len(X):
             positions, offsets = taken(X.offsets, kept)
             labels = [labels[t] for t in positions.tolist()]
+            of_tokens = None if of_tokens is None else of_tokens[positions]
         return SimpleNamespace(
+            of_tokens=of_tokens,
             opened=opened(labels) if pieces.may_be_partial else {},
             X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
             offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior)
+
+    def of_tokens(self, pieces, X, labels, weights):
+        """Factors of the costs of all positions or None, and weights of all sequences.
+
+        Under "log" costs count only if it is cost-augmented. The weight of a sequence is then
+        multiplied by the mean of the factors of its positions.
+        """
+        factors = token_weights(pieces.token_weight, X, pieces.lengths)
+        if self.class_weight is not None:
+            if self.class_weight == "balanced" and pieces.road == "partitions":
+                raise ValueError(
+                    "class_weight='balanced' needs all labels in one place: give a dict.")
+            masses = np.repeat(weights, X.lengths) * (1.0 if factors is None else factors)
+            of_labels = label_weights(self.class_weight, labels, masses)
+            factors = of_labels if factors is None else factors * of_labels
+        if factors is None or (factors == 1.0).all():
+            return None, weights
+        if self.surrogate.name == "log":
+            means = sums_of(factors, X.lengths) / np.maximum(X.lengths, 1)
+            weights = weights * means
+            if not weights.any():
+                raise ValueError("token_weight and class_weight leave no sequence a weight.")
+            if not self.surrogate.cost_augmented:
+                factors = None
+        return factors, weights
 
     def census(self, piece):
         return Census(
@@ -496,11 +547,13 @@ class SequenceTask(Task):
             some = next(iter(labels))
             given = [some if t in piece.opened else label for t, label in enumerate(given)]
         classes, codes = encode(given, labels)
+        if isinstance(self.class_weight, dict):
+            class_factors(self.class_weight, classes, None)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
         within = SequenceConstraints(
-            self, X, kept, codes, classes, piece.allowed, piece.lengths,
-            piece.opened)
+            self, X, kept, codes, classes, piece.allowed, piece.lengths, piece.opened,
+            piece.of_tokens)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
             X, within.contents(codes), weights, None if positions is None else kept))
         alpha = self._alpha(blocks, census, cost)
