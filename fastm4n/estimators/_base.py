@@ -269,7 +269,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         self.interrupted_ = solution.interrupted
         if solution.interrupted:
             raise KeyboardInterrupt
-        if not solution.converged and self.relative_gap_ <= options.tol:
+        if not solution.converged and problem.known is not None and (
+                self.relative_gap_ <= options.tol):
             warnings.warn(
                 f"After {len(self.history_['objective'])} rounds of completions the objective "
                 "still falls by more than 1e-3 of the objective at zero weights: the labels that "

@@ -261,15 +261,11 @@ default="auto"
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache). If
-        labels are not all known, values for each round of completions: "objective" (minus the
-        marginal log-likelihood under "log", plus the penalty), "primal", "dual", "gap" and "n_iter"
-        of the fit to the completed labels, and "pass" and "seconds" since the first.
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
     certified_for_ : {"data", "completions", "change"}
         The objective that the gap is for. "data" is that of all data. "completions" is the convex
-        one of labels that the best round has filled in: the objective of unknown labels is not
-        convex, and only falls from round to round. "change" is that of `partial_fit` for weights
-        whose data are not there.
+        objective of the labels that the best round filled in, if not all are known: see Notes.
+        "change" is that of `partial_fit` for weights whose data are not there.
     n_features_in_ : int
         Number of features.
     n_seen_ : float or None
@@ -289,6 +285,13 @@ default="auto"
     are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
+
+    With labels that are not all known, the objective is not convex: under "log" it is minus the
+    marginal log-likelihood plus the penalty. Rounds lower it. Each completes the labels, by the
+    marginals under "log" and by the best labelling under the margins, and solves the convex problem
+    of the completed labels with a certificate. The last optimum is a local one. `history_` then has
+    a row for each round: "objective", "primal", "dual", "gap" and "n_iter" of its fit, and "pass"
+    and "seconds" since the first.
 
     A pass takes O(n_tokens (n_nonzeros_per_token n_labels + n_labels^2)) time. Memory is that of
     the features, O(n_features n_labels) for the weights, and O((n_tokens + n_sequences n_labels)

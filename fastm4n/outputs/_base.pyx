@@ -371,9 +371,9 @@ cdef class Outputs:
     def largest_cost(self):
         """The largest possible cost of each block, or None."""
         if self.is_free:
-            return self.scaled(self.means(dearest_of(self.cost_matrix)[self.y]))
+            return self.scaled(self._means(dearest_of(self.cost_matrix)[self.y]))
 
-    def means(self, costs):
+    def _means(self, costs):
         """Means of each block over costs of its parts, which their weights multiply."""
         if self.part_weights is not None:
             costs = costs * self.part_weights
@@ -390,7 +390,7 @@ cdef class Outputs:
             value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
             if self.part_weights is None:
                 return self.scaled(np.full(self.layout.n_blocks, value))
-            return self.scaled(self.means(value))
+            return self.scaled(self._means(value))
 
     def state(self):
         """Copies of the oracles' arrays between visits, by name."""
