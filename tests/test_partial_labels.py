@@ -24,6 +24,8 @@ from fastm4n import (
 )
 from fastm4n.crfsuite import CRF
 from fastm4n.solvers.monitor import checkpointing
+from fastm4n.tasks.base import Partition
+from fastm4n.tasks.sequences import SequenceTask
 
 SURROGATES = ("log", "max_margin", "max_min")
 
@@ -257,6 +259,33 @@ def test_crf():
         crf.tagger_.history_["pass"].tolist())
 
 
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_callbacks_and_interrupts(surrogate):
+    """What ends a fit ends the rounds, with the best round so far."""
+    X, _, y = data()
+    seen = []
+
+    def stop(row):
+        seen.append(row["pass"])
+        return len(seen) > 3
+
+    with pytest.warns(ConvergenceWarning):
+        tagger = SequenceTagger(surrogate, tol=1e-9, random_state=0, callback=stop).fit(X, y)
+    assert tagger.certified_for_ == "completions" and np.isfinite(tagger.duality_gap_)
+
+    def press(row):
+        if len(tagger_rows) > 4:
+            raise KeyboardInterrupt
+        tagger_rows.append(row)
+
+    tagger_rows = []
+    tagger = SequenceTagger(surrogate, tol=1e-9, random_state=0, callback=press)
+    with pytest.raises(KeyboardInterrupt):
+        tagger.fit(X, y)
+    if hasattr(tagger, "coef_"):
+        assert tagger.interrupted_ and np.isfinite(tagger.duality_gap_)
+
+
 def test_few_rounds():
     X, _, y = data(40, share=0.9)
     with pytest.warns(ConvergenceWarning, match="certified duality gap"):
@@ -273,6 +302,7 @@ def test_refusals(tmp_path):
         SequenceTagger("log", solver=OutOfCore()).fit,
         lambda X, y: regularization_path(SequenceTagger("log"), X, y),
         RegularizationPathCV(SequenceTagger("log")).fit,
+        lambda X, y: SequenceTask(SequenceTagger("log")).piece(Partition(X, y)),
     ):
         with pytest.raises(ValueError, match=at):
             fit(X, partial)

@@ -20,6 +20,8 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.surrogates import Log
+from fastm4n.tasks.base import Partition
+from fastm4n.tasks.sequences import SequenceTask
 
 SURROGATES = ("log", "max_margin", "max_min")
 
@@ -193,6 +195,9 @@ def test_other_roads(tmp_path):
         tagger(class_weight=factors, solver=OutOfCore()).fit(X, y)
     with pytest.raises(ValueError, match="token_weight is not supported by fits that read"):
         tagger(solver=OutOfCore()).fit(X, y, token_weight=[np.ones(len(x)) for x in X])
+    with pytest.raises(ValueError, match="class_weight='balanced' needs all labels in one place"):
+        SequenceTask(tagger(class_weight="balanced")).piece(Partition(X, y))
+    assert SequenceTask(tagger(class_weight=factors)).piece(Partition(X, y)).of_tokens.max() == 4.0
     with pytest.raises(ValueError, match="mirror_prox"):
         tagger("max_min", solver=BlockFrankWolfe(oracle="mirror_prox"), class_weight=factors).fit(
             X, y)

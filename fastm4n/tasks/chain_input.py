@@ -477,9 +477,10 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
         `used` and `pairs`, and the same of edges.
     """
     stride = row_stride(n_labels)
-    rows, columns = slice(None), codes.astype(np.intp)
+    rows, columns = values, codes.astype(np.intp)
     if known is not None:
-        rows, columns = known.nonzero()
+        of_rows, columns = known.nonzero()
+        rows = values[of_rows]
     # the transition into each position; the first of a sequence has none
     into = np.full(codes.size, -1, dtype=np.intp)
     into[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
@@ -500,7 +501,7 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
         transitions.reshape(n_labels, stride)[:, :n_labels] = 1
     if edge_values is None:
         constant = np.vstack([constant, transitions.reshape(n_labels, stride)])
-    table = _together(values[rows], columns, stride, states)
+    table = _together(rows, columns, stride, states)
     table[:, n_labels:] = 0
     if kept is not None:
         left_out = np.ones(table.shape[0], dtype=bool)

@@ -212,10 +212,12 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         The solution of the best round. `history` has a row for each round: the objective F, and
         primal, dual, gap and passes of its fit, with passes and seconds since the first
         began. `converged` says whether rounds ended before
-        `max_rounds`, the last fit within its gap.
+        `max_rounds`, the last fit within its gap. If the callback ends a fit, it ends the rounds.
 
     Raises
     ------
+    KeyboardInterrupt
+        After Ctrl-C before the first round of this surrogate.
     ValueError
         If a block has no allowed output, or the problem does not support targets.
     """
@@ -251,9 +253,10 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
                     layout.stride or layout.max_parts <= MOST_ITEMS):
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
-                complete(
-                    first, allowed, replace(options, tol=FIRST_TOL, solver="auto"), tol=FIRST_TOL,
-                    max_rounds=FIRST_ROUNDS)
+                if complete(
+                        first, allowed, replace(options, tol=FIRST_TOL, solver="auto"),
+                        tol=FIRST_TOL, max_rounds=FIRST_ROUNDS).interrupted:
+                    raise KeyboardInterrupt
             else:
                 outputs.set_target(within.rows, costs)
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
@@ -261,7 +264,15 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
             scores_of(layout, features, scores)
         targets = completed(scores)[0]
     outputs.set_target(targets, costs)
-    options = replace(options, scale=problem.scale(), keep_dual=True)
+    options, stops = replace(options, scale=problem.scale(), keep_dual=True), []
+    if options.callback is not None:
+        asked = options.callback
+
+        def callback(row):
+            stops.append(asked(row))
+            return stops[-1]
+
+        options = replace(options, callback=callback)
     best, rows, converged, n_passes = None, [], False, 0
     while len(rows) < max_rounds and not converged:
         outputs.set_target(targets, costs)
@@ -280,7 +291,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         if fall >= 0.0:
             best = Round(objective, targets, features.state(), solution)
         converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
-        if solution.interrupted:
+        if solution.interrupted or any(stops):
             break
         targets, start = next_targets, solution.state
     outputs.set_target(best.targets, costs)
