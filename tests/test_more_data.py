@@ -21,6 +21,7 @@ from fastm4n import (
     save_model,
 )
 from fastm4n.crfsuite import CRF
+from fastm4n.estimators import _cells
 from fastm4n.penalties import ElasticNet
 
 WORDS = "the old man sings a song to his cat".split()
@@ -137,6 +138,33 @@ def test_a_strong_penalty_leaves_the_weights(form, surrogate):
     if edges is not None:
         assert_allclose(tagger.transition_feature_coef_[:, :2, :2], edges, atol=1e-6)
     assert tagger.relative_gap_ <= tagger.tol_
+
+
+@pytest.mark.filterwarnings("ignore:After .* passes")
+@pytest.mark.parametrize("alpha", [10.0, 0.1, 0.01])
+@pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
+def test_bounds_of_sparse_changes(surrogate, alpha):
+    """Also without a quadratic term and constants."""
+    tagger = SequenceTagger(
+        surrogate, alpha=alpha, penalty="l1", fit_intercept=False, transitions=False,
+        max_iter=200, random_state=0)
+    tagger.fit(*numbers(6)).partial_fit(*numbers(3, 1, "abc"))
+    assert 0.0 <= tagger.dual_objective_ <= tagger.primal_objective_ + 1e-12
+    assert tagger.certified_for_ == "change"
+
+
+def test_a_change_of_zero():
+    """The same data again, under weights whose margins hold: rounding alone makes a height."""
+    cell = _cells.Cell(
+        "SequenceTagger", "class weights", "max_margin", "dense", "l1",
+        "BlockFrankWolfe(cache=5, step='pairwise')", "memory", False)
+    X, y, weights = _cells.example(cell).X, _cells.example(cell).y, _cells.example(cell).weights
+    tagger = SequenceTagger(**_cells.parameters(cell)).set_params(
+        alpha=0.1, tol=1e-3, max_iter=300, random_state=0).fit(X, y, weights)
+    coef = tagger.coef_
+    tagger.partial_fit(X, y, sample_weight=weights)
+    assert_allclose(tagger.coef_, coef, atol=1e-12)
+    assert tagger.relative_gap_ <= 1e-3
 
 
 def test_threads_and_pickles():
