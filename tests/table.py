@@ -79,7 +79,7 @@ class Explicit:
         self.places = dict(zip(self.families, itertools.pairwise(np.cumsum([0, *sizes])), strict=True))
         self.n = sum(sizes)
         kept = [i for i in range(len(example.weights)) if self.task.counts(i)]
-        p = example.weights[kept]
+        p = example.weights[kept] * [self.task.factor(i) for i in kept]
         self.p = p / p.sum()
         self.phis, self.costs, self.truth, self.answers = [], [], [], []
         units = np.eye(self.n)
@@ -376,6 +376,10 @@ class Task:
         """Whether the example has outputs."""
         return True
 
+    def factor(self, i):
+        """What the weight of the example is multiplied by."""
+        return 1.0
+
     def answers(self, i):
         """What the adversary of "max_min" is answered with."""
         return self.listed(i)
@@ -610,8 +614,15 @@ class Chains(Task):
             found.append(total)
         return np.array(found)
 
+    def factors(self, i):
+        """Those of the positions, by their true labels."""
+        return np.array([(self.model.class_weight or {}).get(label, 1.0) for label in self.y[i]])
+
+    def factor(self, i):
+        return self.factors(i).mean() if as_surrogate(self.model.surrogate).name == "log" else 1.0
+
     def costs(self, i, outputs, answers):
-        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
+        return self.part_costs(i, outputs, answers, self.model.cost_matrix_, self.factors(i))
 
     def observed(self):
         """Weights that states="observed" leaves out."""

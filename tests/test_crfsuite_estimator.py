@@ -404,7 +404,7 @@ def test_parameters_without_effect_warn():
     (X[0], Y[0], TypeError, "One sequence alone goes into a list"),
     (X, Y[:-1], ValueError, "y has 59 sequences, but X has 60"),
     (X[:1], [["A"] * 9], ValueError, r"y\[0\] has 9 labels, but X\[0\] has"),
-    (X[:1], [[None] * len(X[0])], ValueError, r"y\[0\] has None at position 0"),
+    (X[:1], [[None] * len(X[0])], ValueError, "y has no label: all of its positions are None"),
     ([], [], ValueError, "X has no sequences"),
 ])
 def test_bad_data(tokens, labels, kind, message):

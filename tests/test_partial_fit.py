@@ -95,7 +95,8 @@ def test_what_does_not_fit_leaves_the_model_and_the_data():
     whole = MulticlassClassifier("log", alpha=0.02, random_state=0).fit(X, y)
     assert_same_optimum(model.partial_fit(X[30:], y[30:]), whole)
     tagged, labels = sequences(20)
-    tagger = SequenceTagger("log").partial_fit(tagged, labels)
+    classes = sorted({label for part in labels for label in part})
+    tagger = SequenceTagger("log").partial_fit(tagged, labels, classes)
     with pytest.raises(ValueError, match="y has the label 'other'"):
         tagger.partial_fit([tagged[3]], [["other"] * len(labels[3])])
     with pytest.raises(ValueError, match="X has 4 features"):

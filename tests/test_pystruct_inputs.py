@@ -345,7 +345,7 @@ def test_graphs_for_a_tagger_of_chains():
 
 @pytest.mark.parametrize("estimator, parameter, message", [
     (GraphTagger, {"C": 1.0}, "regularisation is alpha = 1 / .C n."),
-    (SequenceTagger, {"class_weight": [1, 2]}, "cost.i, j. being that of label i"),
+    (GraphTagger, {"class_weight": [1, 2]}, "cost.i, j. being that of label i"),
     (GraphTagger, {"inference_method": "ad3"}, "did you mean 'inference'"),
     (GraphTagger, {"n_states": 2}, "counted in the data"),
     (MultiLabelClassifier, {"n_labels": 2}, "counted in the data"),

@@ -822,9 +822,15 @@ BAD = {
     "a string": (lambda X, y: (X, "abc"), "y must be a list with a sequence of labels"),
     "no y": (lambda X, y: (X, None), "y must be a list with a sequence of labels"),
     "one label": (lambda X, y: (X, [["a"] * len(x) for x in X]), "y has one label only, 'a'"),
-    "None": (
-        lambda X, y: (X, changed(y, LONG, [*y[LONG][:-1], None])),
-        r"y\[2\] has None at position {last}: not a label"),
+    "nothing known": (
+        lambda X, y: (X, [[None] * len(x) for x in X]),
+        "y has no label: all of its positions are None"),
+    "empty set": (
+        lambda X, y: (X, changed(y, LONG, [*y[LONG][:-1], set()])),
+        r"y\[2\] has set\(\) at position {last}: it allows no label"),
+    "None in a set": (
+        lambda X, y: (X, changed(y, LONG, [*y[LONG][:-1], {"a", None}])),
+        r"y\[2\] has .* at position {last}: one of them is not a label"),
     "nan label": (
         lambda X, y: (X, [[0.5] * (len(x) - 1) + [np.nan] for x in X]),
         r"y\[0\] has nan at position \d: not a label"),

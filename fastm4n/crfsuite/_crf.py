@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
 from fastm4n.tasks.chain_input import NUMBERS, tokens_of
-from fastm4n.tasks.chain_weights import Transitions
+from fastm4n.tasks.chain_weights import SEEN, Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -315,18 +316,60 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         self._check_file()
         X = _attributes(X, "X")
         X_dev = None if X_dev is None else _attributes(X_dev, "X_dev")
-        y = y if hasattr(y, "__len__") else list(y)
-        n = max(1, sum(len(tokens) > 0 for tokens in X))
+        n = _n_sequences(X)
+        tagger = SequenceTagger("log", **self._parameters(c1, c2, n))
+        return self._fitted_by(tagger.fit, X, y, n, X_dev, y_dev)
+
+    def partial_fit(self, X: Attributes, y: Labellings) -> Self:
+        """Continue with more sequences, which may have new attributes and labels.
+
+        After `fit`, and for a model from a file of fastm4n or CRFsuite, the data of the model are
+        not there. The objective is then that of the new sequences, plus the penalty of the change
+        of the weights, see `SequenceTagger.partial_fit`. If the model has seen m sequences, c1 and
+        c2 are multiplied by (m + n) / n for n new ones. A file of CRFsuite does not contain m, and
+        20 n is taken; set ``crf.tagger_.n_seen_ = m`` if you know it. A model file of CRFsuite is
+        not replaced.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+
+        Returns
+        -------
+        self : CRF
+        """
+        c1, c2 = self._checked()
+        X, known = _attributes(X, "X"), self.tagger_
+        n = _n_sequences(X)
+        if known is None:
+            tagger, n_seen = SequenceTagger("log"), 0.0
+        else:
+            tagger = copy.copy(known)
+            n_seen = SEEN * n if known.n_seen_ is None else known.n_seen_
+            tagger.n_seen_ = n_seen
+        tagger.set_params(**self._parameters(c1, c2, n_seen + n))
+        return self._fitted_by(tagger.partial_fit, X, y, n_seen + n)
+
+    def _parameters(self, c1, c2, n):
+        """Parameters of the tagger, for n sequences in all."""
         total = c1 + 2.0 * c2
-        tagger = SequenceTagger(
-            "log", alpha=total / n, penalty="l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
-            fit_intercept=False, transitions=Transitions(start_end=False), states=self._states(),
-            tol=self._or("epsilon", _EPSILON), verbose=int(bool(self.verbose)), random_state=0,
-            max_iter=self._or("max_iterations", _MAX_ITERATIONS))
+        return {
+            "alpha": total / n, "penalty": "l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
+            "fit_intercept": False, "transitions": Transitions(start_end=False),
+            "states": self._states(), "tol": self._or("epsilon", _EPSILON),
+            "verbose": int(bool(self.verbose)), "random_state": 0,
+            "max_iter": self._or("max_iterations", _MAX_ITERATIONS)}
+
+    def _fitted_by(self, fit, X, y, n, X_dev=None, y_dev=None):
+        """Call a method of a tagger, and keep what it has fitted."""
+        tagger, c2 = fit.__self__, self._or("c2", _C2)
         with warnings.catch_warnings():
             # it names parameters of SequenceTagger
             warnings.simplefilter("ignore", ConvergenceWarning)
-            tagger.fit(X, y)
+            fit(X, y if hasattr(y, "__len__") else list(y))
+        prior = getattr(vars(tagger).get("_seen"), "prior", None)
+        if prior is not None:
+            n -= prior.n_seen
         if tagger.relative_gap_ > tagger.tol:
             remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
                 "With c2=0 the gap is a loose bound, and the objective may be at its minimum. Use "
@@ -334,13 +377,14 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
             warnings.warn(
                 f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
                 f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
-                ConvergenceWarning, stacklevel=2)
+                ConvergenceWarning, stacklevel=3)
         log = TrainingLog(
             tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
         if X_dev is not None:
             log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))
-        if self.model_filename is not None:
-            save_model(tagger, self.model_filename)
+        name = self.model_filename
+        if name is not None and not (os.path.exists(name) and _is_of_crfsuite(name)):
+            save_model(tagger, name)
         self._tagger, self._n_sequences, self.training_log_ = tagger, n, log
         return self
 
@@ -556,6 +600,11 @@ def _attributes(X, name):
             f"{name} must be a list of sequences, each a list of dicts or of lists of strings. For "
             "numbers use fastm4n.SequenceTagger.")
     return X
+
+
+def _n_sequences(X):
+    """How many are not empty, at least one."""
+    return max(1, sum(len(tokens) > 0 for tokens in X))
 
 
 def _of_lists(lists):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
+from dataclasses import replace
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from fastm4n.solvers.base import Options
 from fastm4n.solvers.choice import as_solver, choose
 from fastm4n.solvers.monitor import Monitor, keeping
 from fastm4n.surrogates import as_surrogate, surrogate_name
+from fastm4n.tasks import completions
 from fastm4n.tasks.base import Memory
 from fastm4n.tasks.chain_weights import PACKED
 from fastm4n.tasks.parameters import DECODINGS
@@ -224,9 +226,11 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         """`_fit`, with the callback of certificates."""
         self._check_parameters()
         task, pieces = self._task_class(self), Memory(*data) if call is None else call
+        pieces.may_be_partial = call is None
         pieces.X = task.read(pieces.X, pieces.lengths, census)
         problem = task.problem(
-            pieces, census, one_alpha=True, solver=task.out_of_core(pieces.X, pieces.allowed))
+            pieces, census, one_alpha=True, solver=task.out_of_core(
+                pieces.X, pieces.allowed, pieces.token_weight))
         alpha = problem.alpha
         start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
         keep_dual = bool(self.warm_start) or call is not None
@@ -236,8 +240,16 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             callback=callback, solver=self.solver, keep_dual=keep_dual,
             is_warm=start is not None)
         with keeping(self, pieces) as checkpoint, task.naming(problem):
-            solver = choose(problem, options)
-            solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
+            if problem.known is None:
+                solver = choose(problem, options)
+                solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
+            else:
+                if checkpoint is not None:
+                    raise ValueError(
+                        "checkpointing keeps no state of rounds of completions, and y has labels "
+                        "that are not all known: leave checkpointing out.")
+                solution = completions.complete(problem, problem.known, options, start=start)
+                options = replace(options, scale=problem.scale())
             if not (keep_dual or task.needs_dual):
                 del solution.state["mu"]
                 problem.loss = None
@@ -257,7 +269,13 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         self.interrupted_ = solution.interrupted
         if solution.interrupted:
             raise KeyboardInterrupt
-        if not solution.converged:
+        if not solution.converged and problem.known is not None and (
+                self.relative_gap_ <= options.tol):
+            warnings.warn(
+                f"After {len(self.history_['objective'])} rounds of completions the objective "
+                "still falls by more than 1e-3 of the objective at zero weights: the labels that "
+                "are not known may be filled in better.", ConvergenceWarning, stacklevel=4)
+        elif not solution.converged:
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
@@ -284,7 +302,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
 
     def _keep(self, common, fitted):
         """Replace the fitted attributes."""
-        for name in ("_warm_state", "_seen", "feature_names_in_", *self._replaced):
+        for name in ("_warm_state", "_seen", "_prior", "feature_names_in_", *self._replaced):
             self.__dict__.pop(name, None)
         self.__dict__.update(common)
         self.__dict__.update(fitted)

@@ -114,7 +114,8 @@ KINDS = {
     "sequences": Kind(
         {"chain": {}, "squared": {"cost": "squared", "cost_scale": "mean"},
          "order 2": {"transitions": Transitions(order=2)},
-         "constraints": {"constraints": "0* 1*"},
+         "constraints": {"constraints": "0* 1*"}, "class weights": {"class_weight": {1: 2.0}},
+         "weights, constraints": {"class_weight": {1: 0.5}, "constraints": "0* 1*"},
          "no transitions": {"transitions": Transitions(pairs=False)}},
         {"dense": {}, "csr": {"_csr": True}, "attributes": {"_attributes": True},
          "edges": {"transitions": Transitions(features="all")},

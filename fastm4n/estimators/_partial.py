@@ -38,13 +38,22 @@ class PartialFit:
         run again. Without one they belong to this object, and a call of a copy or of an
         estimator from a pickle begins at zero weights, with a warning.
 
+        A `SequenceTagger` in memory takes new attributes and labels. It also goes on from weights
+        whose data are not there: after `fit`, or from a model file, of CRFsuite too. Its objective
+        is then the mean loss of the new data plus the penalty of the change of the weights. For old
+        weights w_0 that is ``alpha_ / 2 ||w - w_0||^2``, and the gap is certified for it. With m
+        old and n new sequences, the penalty weighs (m + n) / n times as much as in a fit to all of
+        them, as the old weights stand for their data, and 3 times that under the margins. m is
+        `n_seen_`, or 20 n if that is None.
+
         Parameters
         ----------
         X, y
             As in `fit`.
         classes : array-like, default=None
             All labels of all calls. By default the labels of the first call, or the levels of
-            ordered categories, if the estimator takes levels.
+            ordered categories, if the estimator takes levels. A `SequenceTagger` in memory takes
+            the labels of all calls.
         sample_weight : array-like, default=None
             As in `fit`.
 
@@ -55,8 +64,8 @@ class PartialFit:
         Raises
         ------
         ValueError
-            If the estimator was fitted by `fit`, or comes from a model file: the data of that fit
-            are not there to go on with.
+            If the estimator was fitted by `fit`, or comes from a model file, and is no
+            `SequenceTagger`: the data of that fit are not there to go on with.
         KeyboardInterrupt
             After Ctrl-C. The weights are from this call, but its data do not count: call again with
             the same data.
@@ -70,21 +79,20 @@ class PartialFit:
         >>> bool(clf.partial_fit(X[1::2], y[1::2]).relative_gap_ <= 1e-3)
         True
         """
-        if "_seen" not in vars(self) and self.__sklearn_is_fitted__():
-            raise ValueError(
-                f"partial_fit goes on from earlier calls of partial_fit, and this "
-                f"{type(self).__name__} was fitted by fit or comes from a file, without its data: "
-                "all that it has learnt would be forgotten. Fit to all data together, call "
-                "partial_fit from the first data on, or begin anew with a clone.")
         task, before = self._task_class(self), vars(self).get("_seen")
+        prior = vars(self).get("_prior") if before is None else before.prior
+        if "_seen" not in vars(self) and self.__sklearn_is_fitted__():
+            prior = task.prior()
         classes = task.classes_of_call(y, classes)
-        X, earlier, vectorizer = task.read_more(X, before)
+        X, earlier, vectorizer = task.read_more(X, before, prior)
         X, y = task.as_examples(X, y)
         weights = as_weights(sample_weight, len(y), task.noun)
         seen = PartialFitData(
-            ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer)
+            ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer, prior)
         if before is not None:
-            known = self.classes_ if before.classes is None else before.classes
+            known = before.classes
+            if known is None and (classes is not None or not task.takes_more_labels):
+                known = self.classes_
             if classes is not None and not np.array_equal(classes, known):
                 raise ValueError(
                     f"classes are {classes.tolist()}, but the first call of partial_fit had "
@@ -96,6 +104,12 @@ class PartialFit:
             seen = seen.together()
             X, y = seen.X.together(), seen.y.together()
         else:
+            if prior is not None:
+                raise ValueError(
+                    "partial_fit goes on from a model without its data in memory only: leave "
+                    "solver='auto', and give data in memory.")
+            if before is not None and seen.classes is None:
+                seen.classes = self.classes_
             for data in (X, y):
                 data.check_there()
         self._fit(

@@ -22,7 +22,8 @@ from fastm4n.tasks.chain_input import (
     as_states,
     check_constraints,
     codes_of,
-    distinct,
+    names_of,
+    opened,
 )
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
@@ -32,7 +33,13 @@ from fastm4n.tasks.chain_weights import (
     n_ngrams_of,
     packed_weights,
 )
-from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
+from fastm4n.tasks.parameters import (
+    LABEL_KINDS,
+    as_weights,
+    check_class_weight,
+    summable,
+    warn_of_unknown,
+)
 from fastm4n.tasks.sequences import SequenceTask
 
 if TYPE_CHECKING:
@@ -195,9 +202,15 @@ default="auto"
         Transitions that are allowed in predictions, rows and columns as in `classes_`. The name of
         a scheme allows what its rules do, also as first and last labels: with "bio", "I-x" follows
         "B-x" and "I-x" only, and does not come first. Fits use `constraints` instead.
+    class_weight : dict or "balanced", default=None
+        Factors of the costs of mistakes at positions, by their true label. A dict has 1 for other
+        labels. "balanced" gives all labels the same sum of weights. "log" has no costs in the fit
+        unless it is cost-augmented: there the weight of a sequence is multiplied by the mean of
+        the factors of its positions, and a rare label weighs as much as the labels next to it.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many sequences of the
-        same lengths, and the same labels, surrogate and cost_scale. alpha may change.
+        same lengths, and the same labels, surrogate and cost_scale. alpha may change. Other data,
+        with other labels and attributes, are fitted from the beginning: see `partial_fit`.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -253,8 +266,15 @@ default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "completions", "change"}
+        The objective that the gap is for. "data" is that of all data. "completions" is the convex
+        objective of the labels that the best round filled in, if not all are known: see Notes.
+        "change" is that of `partial_fit` for weights whose data are not there.
     n_features_in_ : int
         Number of features.
+    n_seen_ : float or None
+        Sum of the weights of the sequences that the weights were fitted to, None if it is not
+        known, for a file of CRFsuite. `partial_fit` goes by it, and it may be set.
 
     See Also
     --------
@@ -269,6 +289,13 @@ default="auto"
     are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
+
+    With labels that are not all known, the objective is not convex: under "log" it is minus the
+    marginal log-likelihood plus the penalty. Rounds lower it. Each completes the labels, by the
+    marginals under "log" and by the best labelling under the margins, and solves the convex problem
+    of the completed labels with a certificate. The last optimum is a local one. `history_` then has
+    a row for each round: "objective", "primal", "dual", "gap" and "n_iter" of its fit, and "pass"
+    and "seconds" since the first.
 
     A pass takes O(n_tokens (n_nonzeros_per_token n_labels + n_labels^2)) time. Memory is that of
     the features, O(n_features n_labels) for the weights, and O((n_tokens + n_sequences n_labels)
@@ -330,6 +357,7 @@ default="auto"
         states: Literal["all", "observed"] = "all", penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", allowed_transitions: Rules | ArrayLike | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -347,6 +375,7 @@ default="auto"
         self.max_iter = max_iter
         self.decode = decode
         self.allowed_transitions = allowed_transitions
+        self.class_weight = class_weight
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -360,11 +389,28 @@ default="auto"
         tags.input_tags.dict = True
         return tags
 
+    @property
+    def n_seen_(self) -> float | None:
+        return vars(self).get("_n_seen")
+
+    @n_seen_.setter
+    def n_seen_(self, value: float | None) -> None:
+        if value is not None:
+            check_number("n_seen_", value, low=0)
+        self._n_seen = value
+
+    @property
+    def certified_for_(self) -> str:
+        if "objective" in self.history_:
+            return "completions"
+        return "change" if vars(self).get("_n_before") else "data"
+
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
         self._check_solver_parameters()
         self._check_flags("fit_intercept")
+        check_class_weight(self.class_weight)
         self._scored.check()
         check_constraints(self.constraints, self._scored.features)
         as_states(self.states)
@@ -390,6 +436,7 @@ default="auto"
     def fit(
         self, X: SequenceData, y: Labellings, sample_weight: ArrayLike | None = None, *,
         lengths: ArrayLike | None = None, allowed: Masks | None = None,
+        token_weight: Masks | None = None,
     ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -402,7 +449,10 @@ default="auto"
             Or a list of sequences of attributes for `SequenceVectorizer`: a dict or a list of
             strings for each position. `vectorizer_` then has their columns.
         y : Sequences, or list of sequences of labels
-            Labels of any hashable type. With `lengths`, one sequence.
+            Labels of any hashable type. With `lengths`, one sequence. In memory, labels may be
+            unknown: None allows all labels at a position, and a set the labels that are in it.
+            Rounds then complete the labels and fit the weights to them, until the objective falls
+            no more: see `history_`. The gap is that of the best round, see `certified_for_`.
         sample_weight : array-like of shape (n_sequences,), default=None
             Non-negative weights. 2 counts the sequence twice, 0 leaves it out.
         lengths : array-like of int of shape (n_sequences,), default=None
@@ -410,6 +460,9 @@ default="auto"
         allowed : Sequences, or list of bool arrays of shape (n_positions, n_labels), default=None
             Labels that are allowed at each position, with columns in sorted order of the labels in
             y. True labels must be allowed. With `lengths`, one array.
+        token_weight : Sequences, or list of arrays of shape (n_positions,), default=None
+            Factors of the costs of mistakes at each position, on top of `class_weight`. With
+            `lengths`, one array. "log" takes means over sequences, see `class_weight`.
 
         Returns
         -------
@@ -427,7 +480,7 @@ default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight, lengths, allowed)
+        return self._fit(X, y, sample_weight, lengths, allowed, token_weight)
 
     # ---------------------------------------------------------------------- predict
 
@@ -647,7 +700,8 @@ default="auto"
         X, lengths
             As in `predict`.
         y : Sequences, or list of sequences of labels
-            True labels. One that is not in `classes_` counts as an error, with a warning.
+            True labels. One that is not in `classes_` counts as an error, with a warning. A
+            position with None does not count. With a set, each of its labels is right.
         sample_weight : array-like of shape (n_sequences,), default=None
             Weights of the sequences, for each of their positions.
 
@@ -657,13 +711,19 @@ default="auto"
         """
         decoder, codes, _ = self._fitted_task().decoded(X, lengths=lengths)
         X, predicted = decoder.X, self.classes_[codes].tolist()
-        truth = as_labels(y, X, lengths)
-        warn_of_unknown(distinct(truth), self.classes_)
+        truth = as_labels(y, X, lengths, partial=True)
+        of_sets = opened(truth)
+        warn_of_unknown(names_of(truth, of_sets), self.classes_)
         pairs = zip(truth, predicted, strict=True)
         right = np.fromiter((a == b for a, b in pairs), bool, len(truth))
         weights = None
         if sample_weight is not None:
             weights = np.repeat(summable(as_weights(sample_weight, len(X), "sequence")), X.lengths)
+        if of_sets:
+            weights = np.ones(right.size) if weights is None else weights
+            for t, labels in of_sets.items():
+                right[t] = labels is not None and predicted[t] in labels
+                weights[t] *= labels is not None
         return float(np.average(right, weights=weights))
 
     def explain(self, feature_names: ArrayLike | None = None, n_strongest: int = 20) -> Explanation:

@@ -45,6 +45,7 @@ cdef class FeatureMap:
     cdef double[::1] offset
     cdef readonly bint has_offset
 
+    cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil
     cdef Py_ssize_t n_parts(self) noexcept nogil

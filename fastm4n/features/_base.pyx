@@ -426,6 +426,10 @@ cdef class FeatureMap:
         self.offset[:self.n_labels] = offset
         self.has_offset = bool(np.any(np.asarray(offset)))
 
+    cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil:
+        """The fixed numbers in the scores of block b, where there are any."""
+        return &self.offset[0]
+
     def constant_scores(self):
         """Scores that the constant feature adds in every block, (n_labels,)."""
 

@@ -62,6 +62,7 @@ _OF_FIT = (
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
+    "SequenceTagger": {**_CERTIFIED, "_n_seen": float, "_n_before": float},
 }
 # solvers by their names in files
 _SOLVERS = {
@@ -140,7 +141,7 @@ def estimator_state(estimator):
         parameters[key] = _encoded(key, None if key == "callback" else value, arrays)
     attributes = {}
     for key, kind in _SCALARS.get(name, _CERTIFIED).items():
-        if _is_left_out(key, lambda name: hasattr(estimator, name)):
+        if _is_left_out(key, lambda name: getattr(estimator, name, None) is not None):
             continue
         value = getattr(estimator, key)
         if key == "n_samples_seen_":  # one for each feature where some were missing
@@ -182,9 +183,9 @@ def estimator_state(estimator):
 def _is_left_out(key, is_there):
     """Whether a number of a fit may be missing, for weights that were not fitted.
 
-    Files of older releases have no `interrupted_`.
+    Files of older releases have no `interrupted_`, and no number of sequences.
     """
-    if key == "interrupted_":
+    if key in ("interrupted_", "_n_seen", "_n_before"):
         return not is_there(key)
     if key == "alpha_":
         return not any(map(is_there, ("alpha_", *_OF_FIT)))

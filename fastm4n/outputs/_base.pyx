@@ -371,8 +371,13 @@ cdef class Outputs:
     def largest_cost(self):
         """The largest possible cost of each block, or None."""
         if self.is_free:
-            sums = sums_of(dearest_of(self.cost_matrix)[self.y], self.layout.counts())
-            return self.scaled(sums / self.layout.counts())
+            return self.scaled(self._means(dearest_of(self.cost_matrix)[self.y]))
+
+    def _means(self, costs):
+        """Means of each block over costs of its parts, which their weights multiply."""
+        if self.part_weights is not None:
+            costs = costs * self.part_weights
+        return sums_of(costs, self.layout.counts()) / self.layout.counts()
 
     def largest_entropy(self):
         """The log of the number of outputs of each block, or None."""
@@ -383,7 +388,9 @@ cdef class Outputs:
         """The least unavoidable cost of an adversary, max_mu h_b(mu) of max-min, or None."""
         if self.is_free:
             value = max_min_game(np.zeros(self.layout.n_labels), self.cost_matrix)[2]
-            return self.scaled(np.full(self.layout.n_blocks, value))
+            if self.part_weights is None:
+                return self.scaled(np.full(self.layout.n_blocks, value))
+            return self.scaled(self._means(value))
 
     def state(self):
         """Copies of the oracles' arrays between visits, by name."""

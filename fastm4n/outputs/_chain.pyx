@@ -53,14 +53,18 @@ cdef class ChainOutputs(Outputs):
         Whether the costs of the positions are added up, or averaged.
     unscored : ndarray of int, default=None
         If transitions share their scores, indices of those that are zero for any w.
+    part_weights : ndarray of shape (n_positions,), default=None
+        Factors of the costs of the positions.
     """
 
     cdef Py_ssize_t stride, pair_step
     cdef object zeros
 
-    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", unscored=None):
+    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", unscored=None,
+                 part_weights=None):
         cost = as_costs(cost)
-        super().__init__(Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale)
+        super().__init__(
+            Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale, part_weights)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
         if unscored is not None and (per_edge or np.min(unscored, initial=0) < 0 or np.max(
@@ -68,14 +72,16 @@ cdef class ChainOutputs(Outputs):
             raise ValueError("unscored does not fit the transitions.")
         self.zeros = unscored
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
-        self.has_mirror_prox = self.is_free = True
+        self.is_free = True
+        # games of chains have equal costs at all positions
+        self.has_mirror_prox = part_weights is None
         zero_one = name_of(self.cost_matrix) == "zero_one"
-        self.has_tempered_game = zero_one and not per_edge
+        self.has_tempered_game = zero_one and not per_edge and part_weights is None
 
     def arguments(self):
         return (
             np.asarray(self.y), self.layout.counts(), self.kept_cost(),
-            self.pair_step > 0, "mean" if self.mean_cost else "sum", self.zeros)
+            self.pair_step > 0, "mean" if self.mean_cost else "sum", self.zeros, self.part_weights)
 
     def unscored(self):
         return self.zeros
@@ -92,6 +98,8 @@ cdef class ChainOutputs(Outputs):
         return ChainWorkspace(size, self.layout, False, self.pair_step == 0)
 
     def game(self, bint mirror_prox=False):
+        if self.part_weights is not None:
+            return Outputs.game(self, mirror_prox)
         return ChainMaxMin(self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
 
     def mirror_prox_iterations(self):
@@ -187,6 +195,8 @@ cdef class AutomatonOutputs(Outputs):
         Whether the costs of the positions are added up, or averaged.
     allowed : uint8 array of shape (n_positions, n_labels), default=None
         One for the allowed labels of each position, by default all.
+    part_weights : ndarray of shape (n_positions,), default=None
+        Factors of the costs of the positions.
 
     Attributes
     ----------
@@ -197,13 +207,13 @@ cdef class AutomatonOutputs(Outputs):
     """
 
     def __init__(self, y, lengths, cost, LabelAutomaton automaton not None, cost_scale="sum",
-                 allowed=None):
+                 allowed=None, part_weights=None):
         cdef const unsigned char[::1] masks
         lengths = np.asarray(lengths, dtype=np.intp)
         R = automaton.n_labels
         layout = Layout(
             lengths, R, row_stride(R), np.full(lengths.shape, automaton.n_more, dtype=np.intp))
-        super().__init__(layout, y, cost, cost_scale)
+        super().__init__(layout, y, cost, cost_scale, part_weights)
         self.automaton = automaton
         self.stride = layout.stride
         self.has_marginals = True
@@ -218,7 +228,7 @@ cdef class AutomatonOutputs(Outputs):
     def arguments(self):
         return (
             np.asarray(self.y), self.layout.counts(), self.kept_cost(), self.automaton,
-            "mean" if self.mean_cost else "sum", self.allowed)
+            "mean" if self.mean_cost else "sum", self.allowed, self.part_weights)
 
     def rejected(self):
         """The first block with true labels that are no output, and where. None if there is none.

@@ -372,7 +372,10 @@ def keeping(estimator, data):
             "checkpointing keeps no state of a fit with solver=OutOfCore(), which keeps it in its "
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
-    wanted = fingerprint(estimator, {name: getattr(data, name) for name in names})
+    given = {name: getattr(data, name) for name in names}
+    if data.token_weight is not None:
+        given["token_weight"] = data.token_weight
+    wanted = fingerprint(estimator, given)
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)
     used.append(checkpoint)

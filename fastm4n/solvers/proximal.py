@@ -179,7 +179,9 @@ class Sparse:
         largest = self.largest_scale(z)
         if not self.has_bounds:
             pull = 2.0 * alpha * self.conjugate(z, 1.0)  # alpha sum z^2
-            scale = largest if pull * largest <= height else height / pull
+            # fixed scores may make the height negative, and phi(y) is best then
+            scale = 0.0 if height < 0.0 else (
+                largest if pull * largest <= height else height / pull)
             return scale * height - 0.5 * scale * scale * pull, scale
         values = [
             (s * largest * height - alpha * self.conjugate(z, s * largest), s * largest)

@@ -123,6 +123,9 @@ class QuasiNewton(Solver):
                 f"{problem.outputs_in_words()}")
         if problem.free_intercept is not None:
             return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
+        if features.has_offset:
+            return self.refused(
+                "needs scores of its own weights alone, and there are those of an earlier fit")
         if features.weight_norm() is None:
             return self.refused(f"needs weights, and {said('kernel')} has none")
         if not features.has_plain_state():

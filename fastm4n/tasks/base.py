@@ -209,7 +209,7 @@ class Memory:
 
     Attributes
     ----------
-    X, y, sample_weight, lengths, allowed
+    X, y, sample_weight, lengths, allowed, token_weight
         As of `fit`.
     road : str
         Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
@@ -217,15 +217,21 @@ class Memory:
         Whether these are all data of the fit, and in memory.
     solver : Solver or None
         The only solver of the problem, if there is one.
+    prior : Prior or None
+        Earlier weights that the fit goes on from, without their data.
+    may_be_partial : bool
+        Whether y may have labels that are not known, which `complete` fills in.
     """
 
     road = "memory"
     is_whole = True
-    solver = None
+    solver = prior = None
+    may_be_partial = False
 
-    def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None):
+    def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None,
+                 token_weight=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
-        self.lengths, self.allowed = lengths, allowed
+        self.lengths, self.allowed, self.token_weight = lengths, allowed, token_weight
 
     def start(self, problem, alpha, state):
         """The `State` to start from, by `_warm_state` of the estimator, or None."""
@@ -265,7 +271,7 @@ class Call(Memory):
 
     def __init__(self, X, y, seen, before, state):
         super().__init__(X, y, seen.weights)
-        self.seen, self.before, self.state = seen, before, state
+        self.seen, self.before, self.state, self.prior = seen, before, state, seen.prior
 
     def start(self, problem, alpha, state):
         """The state of the last call, as of a share of the weights of this one."""
@@ -286,7 +292,7 @@ class Call(Memory):
     def attributes(self, problem, solution, alpha, keep_dual):
         """Fitted attributes of the next call, which goes on from the last one that ended."""
         if solution.interrupted:
-            return {"_seen": self.before, "_warm_state": self.state}
+            return {"_seen": self.before, "_warm_state": self.state, "_prior": self.prior}
         return {"_seen": self.seen, "_warm_state": problem.pieces.warm(problem, solution, alpha)}
 
 
@@ -317,6 +323,8 @@ class Problem:
         Where the data are.
     modulus, has_groups
         The share of the quadratic term in the penalty, and whether there are norms of groups.
+    known : Sequences or None
+        The labels that may be at each part of each example, for `complete`.
     """
 
     loss: Any
@@ -331,6 +339,7 @@ class Problem:
     task: ClassVar[Any] = None
     pieces: ClassVar[Any] = Memory()
     modulus: ClassVar[float] = 1.0
+    known: ClassVar[Any] = None
     has_groups: ClassVar[bool] = False
 
     @property
@@ -464,6 +473,8 @@ class Task:
     chunks = None
     # whether fitted attributes depend on the dual point
     needs_dual = True
+    # whether later calls of `partial_fit` may have more labels
+    takes_more_labels = False
     # parameters of estimators that have none of these
     penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
 
@@ -606,9 +617,10 @@ class Task:
             return f"fit_intercept={self.fit_intercept!r}"
         return f"penalty={self.penalty!r:.80}" if is_pure_l1(self.penalty) else None
 
-    def out_of_core(self, X, allowed=None):
+    def out_of_core(self, X, allowed=None, token_weight=None):
         """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
-        found = "allowed" if allowed is not None else None
+        found = "allowed" if allowed is not None else (
+            "token_weight" if token_weight is not None else None)
         if isinstance(self.solver, OutOfCore):
             if self.chunks is not None:
                 found = found or self.unsupported()
@@ -693,12 +705,24 @@ class Task:
 
         variance() computes the total variance of features in memory.
         """
-        is_whole = census is None or census.n_examples is None
-        return self.alpha_of(blocks.total if is_whole else float(census.sums["weight"]), costs)
+        return self.alpha_of(self.total_of(blocks, census), costs)
 
-    def read_more(self, X, before):
+    def total_of(self, blocks, census):
+        """The sum of the weights of all examples, of which these blocks may be a part."""
+        is_whole = census is None or census.n_examples is None
+        return blocks.total if is_whole else float(census.sums["weight"])
+
+    def read_more(self, X, before, prior=None):
         """X of a call, and `PartialFitData` of those before with the same columns; a vectorizer."""
         return X, before, None
+
+    def prior(self):
+        """Weights of the fitted estimator from which `partial_fit` goes on without their data."""
+        raise ValueError(
+            f"partial_fit goes on from earlier calls of partial_fit, and this {self.taker} was "
+            "fitted by fit or comes from a file, without its data: all that it has learnt would be "
+            "forgotten. Fit to all data together, call partial_fit from the first data on, or "
+            "begin anew with a clone.")
 
     def classes_of_call(self, y, classes):
         """All classes, by the arguments of a call of `partial_fit`, or None."""

@@ -17,7 +17,7 @@ from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms, warn_of_unknown
+from fastm4n.tasks.parameters import canonical, check_norms, class_factors, warn_of_unknown
 
 # features that are copied at a time to be counted: a limit of memory
 COUNTED = 1 << 20
@@ -85,10 +85,11 @@ def as_features(X, lengths, n_features=None, first=0):
     return X if values is X.values else Sequences(values, X.offsets)
 
 
-def as_labels(y, X, lengths, first=0):
+def as_labels(y, X, lengths, first=0, partial=False):
     """The labels of all positions in one list, after checking that they fit X.
 
-    Errors call the first of the sequences `first`.
+    With `partial` some may be None or sets: see `opened`. Errors call the first of the sequences
+    `first`.
     """
     if lengths is not None and not isinstance(y, Sequences):
         labels = _listed(y)
@@ -117,12 +118,130 @@ def as_labels(y, X, lengths, first=0):
                 f"{X.lengths[b]} positions."
             )
     for place, label in enumerate(labels):
-        if label is None or label != label:
+        if label is None or type(label) is set or label != label:
+            if partial and label is None:
+                continue
             b = int(np.searchsorted(X.offsets, place, side="right")) - 1
-            raise ValueError(
-                f"y[{first + b}] has {label!r} at position {place - X.offsets[b]}: not a label."
-            )
+            at = f"y[{first + b}] has {label!r} at position {place - X.offsets[b]}: "
+            if not (partial and type(label) is set):
+                remedy = "" if partial or label is not None and type(label) is not set else (
+                    " Labels that are not all known are for SequenceTagger.fit, in memory.")
+                raise ValueError(f"{at}not a label.{remedy}")
+            if not label:
+                raise ValueError(f"{at}it allows no label. None allows all.")
+            if any(one is None or one != one for one in label):
+                raise ValueError(f"{at}one of them is not a label.")
     return labels
+
+
+def opened(labels):
+    """The positions whose labels are not known, with the set of those that may be.
+
+    None may be any. A set of one label is that label, and replaced in `labels`.
+    """
+    found = {}
+    for t, label in enumerate(labels):
+        if label is None or type(label) is set:
+            if label is not None and len(label) == 1:
+                labels[t] = next(iter(label))
+            else:
+                found[t] = label
+    return found
+
+
+def token_weights(token_weight, X, lengths):
+    """Factors of all positions, not negative, or None."""
+    if token_weight is None:
+        return None
+    given, name = token_weight, "token_weight"
+    if lengths is not None and not isinstance(given, Sequences):
+        given = Sequences(_numbers(name, given), [0, np.size(given)])
+    elif not isinstance(given, Sequences):
+        if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+            raise ValueError(f"{name} must be a list with an array for each sequence of X.")
+        if len(given) != len(X):
+            raise ValueError(f"{name} has {len(given)} sequences, but X has {len(X)}.")
+        parts = [_numbers(f"{name}[{i}]", part) for i, part in enumerate(given)]
+        given = Sequences(np.concatenate([[], *parts]), np.cumsum([0, *map(len, parts)]))
+    weights = _numbers(name, given.values)
+    if lengths is not None and len(given) == 1:
+        if weights.size != X.n_tokens:
+            raise ValueError(
+                f"{name} has {weights.size} weights, but X has {X.n_tokens} positions.")
+    elif len(given) != len(X):
+        raise ValueError(f"{name} has {len(given)} sequences, but X has {len(X)}.")
+    elif not np.array_equal(given.lengths, X.lengths):
+        b = int(np.flatnonzero(given.lengths != X.lengths)[0])
+        raise ValueError(
+            f"{name}[{b}] has {given.lengths[b]} weights, but X[{b}] has {X.lengths[b]} "
+            "positions.")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))
+    if wrong.size:
+        b, t = _place_of(X, wrong[0])
+        raise ValueError(
+            f"{name}[{b}] is {weights[wrong[0]]:g} at position {t}: weights must be finite and "
+            ">= 0.")
+    return weights
+
+
+def _numbers(name, values):
+    """A vector of numbers."""
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if vector.ndim != 1:
+        raise ValueError(f"{name} must be a vector of weights, got shape {vector.shape}.")
+    return vector
+
+
+def label_weights(class_weight, labels, weights):
+    """The factor of each label by `class_weight`.
+
+    That of a set is the mean over its labels, and that of None is one. `weights` are those of the
+    positions, for "balanced".
+    """
+    by_label = class_weight
+    if not isinstance(class_weight, dict):
+        mass = {}
+        for label, weight in zip(labels, weights.tolist(), strict=True):
+            if label is not None and type(label) is not set:
+                mass[label] = mass.get(label, 0.0) + weight
+        factors = class_factors(
+            class_weight, np.arange(len(mass)), lambda: np.array([*mass.values()]))
+        by_label = dict(zip(mass, factors.tolist(), strict=True))
+
+    def factor(label):
+        if type(label) is set:
+            return sum(map(factor, label)) / len(label)
+        return 1.0 if label is None else by_label.get(label, 1.0)
+
+    return np.fromiter(map(factor, labels), np.float64, len(labels))
+
+
+def names_of(labels, opened):
+    """All distinct labels, also of sets."""
+    if not opened:
+        return distinct(labels)
+    known = distinct(label for t, label in enumerate(labels) if t not in opened)
+    names = known.union(*(label for label in opened.values() if label is not None))
+    if not names:
+        raise ValueError(
+            "y has no label: all of its positions are None (in sequences of non-zero weight).")
+    return names
+
+
+def known_labels(codes, opened, classes):
+    """Whether each label may be at each position. codes of open positions become the first."""
+    known = np.zeros((codes.size, classes.size), dtype=bool)
+    known[np.arange(codes.size), codes] = True
+    where = {label: i for i, label in enumerate(classes.tolist())}
+    for t, labels in opened.items():
+        known[t] = labels is None
+        if labels is not None:
+            known[t, [where[label] for label in labels]] = True
+        codes[t] = np.argmax(known[t])
+    return known
 
 
 def encode(labels, names, examples="sequences"):
@@ -306,13 +425,14 @@ def as_states(states):
 MOST_OF_PAIRS = 65535
 
 
-def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved, share, alpha):
+def held_weights(
+        states, values, edge_values, codes, offsets, n_labels, resolved, share, alpha, known=None):
     """The weights of a fit, by the penalty and by observed pairs.
 
     Parameters
     ----------
     states : States
-    values, edge_values, codes, offsets, n_labels
+    values, edge_values, codes, offsets, n_labels, known
         As in `observed`.
     resolved : ResolvedPenalty or None
     share : ndarray of shape (n_positions,) or None
@@ -336,12 +456,13 @@ def held_weights(states, values, edge_values, codes, offsets, n_labels, resolved
     if states.is_all:
         return values, columns, {}
     left = columns if by_pairs else None
-    held = observed(values, edge_values, codes, offsets, n_labels, by_pairs, left, states)
+    held = observed(
+        values, edge_values, codes, offsets, n_labels, by_pairs, left, states, known)
     return values, None if by_pairs else columns, held
 
 
 def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=None,
-             states=States(True, True, None)):
+             states=States(True, True, None), known=None):
     """Weights of observed pairs, as arguments of `ChainFeatures`.
 
     Parameters
@@ -356,6 +477,9 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
     kept : ndarray, default=None
         The columns of `values` that may have weights, if stored by pairs. All by default.
     states : States
+    known : bool array of shape (n_positions, n_labels), default=None
+        Labels that may be at each position, if they are not all known. A pair then occurs where
+        its labels may be.
 
     Returns
     -------
@@ -363,6 +487,10 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
         `used` and `pairs`, and the same of edges.
     """
     stride = row_stride(n_labels)
+    rows, columns = values, codes.astype(np.intp)
+    if known is not None:
+        of_rows, columns = known.nonzero()
+        rows = values[of_rows]
     # the transition into each position; the first of a sequence has none
     into = np.full(codes.size, -1, dtype=np.intp)
     into[1:] = codes[:-1].astype(np.intp) * stride + codes[1:]
@@ -372,13 +500,18 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
     transitions = np.zeros((1, n_labels * stride), dtype=np.uint8)
     if states.transitions or states.least is not None:
         counts = np.bincount(into[into >= 0], minlength=transitions.size)
+        if known is not None:
+            inside = np.flatnonzero(into >= 0)
+            counts = np.zeros((n_labels, stride))
+            counts[:, :n_labels] = known[inside - 1].T.astype(float) @ known[inside]
+            counts = counts.ravel()
         least = states.least or 0.0
         transitions[0] = counts >= max(least, 1.0) if states.transitions else counts >= least
     else:
         transitions.reshape(n_labels, stride)[:, :n_labels] = 1
     if edge_values is None:
         constant = np.vstack([constant, transitions.reshape(n_labels, stride)])
-    table = _together(values, codes.astype(np.intp), stride, states)
+    table = _together(rows, columns, stride, states)
     table[:, n_labels:] = 0
     if kept is not None:
         left_out = np.ones(table.shape[0], dtype=bool)
@@ -388,6 +521,11 @@ def observed(values, edge_values, codes, offsets, n_labels, pairs=True, kept=Non
     used, found = _held(table, constant, pairs and _has_short_rows(values))
     if edge_values is None:
         return {"used": used, "pairs": found}
+    if known is not None:
+        inside = np.flatnonzero(into >= 0)
+        at, one, other = (
+            known[inside - 1][:, :, np.newaxis] & known[inside][:, np.newaxis]).nonzero()
+        edge_values, into = edge_values[inside[at]], one * stride + other
     table = _together(edge_values, into, n_labels * stride, states)
     table.reshape(-1, n_labels, stride)[..., n_labels:] = 0
     edge_used, edge_pairs = _held(table, transitions, pairs and _has_short_rows(edge_values))

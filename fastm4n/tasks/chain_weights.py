@@ -13,13 +13,17 @@ from fastm4n.base.checks import NamesParameters, check_flag, check_number, is_fl
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 from fastm4n.tasks._decoding import is_same_view
-from fastm4n.tasks.parameters import strongest
+from fastm4n.tasks.parameters import places, strongest
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
     from numpy.typing import ArrayLike
 
+# sequences for each new one that a model of unknown data has seen, and how much stronger the
+# penalty of a change is under the margins, which go on until new sequences are right
+# (benchmarks/more_data.py)
+SEEN, OF_MARGINS = 20.0, 3.0
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
 
@@ -283,6 +287,57 @@ def penalised_places(part, name, views_of):
         return values[(features, *np.divmod(places, part.stride // part.n_labels))]
 
     return behind, (name, of_pairs)
+
+
+class Prior:
+    """Weights of a fitted tagger from which a fit to other data goes on.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+
+    Attributes
+    ----------
+    classes : ndarray
+    vectorizer : SequenceVectorizer or None
+    n_features : int
+    n_seen : float or None
+        The sum of the weights of the sequences that they were fitted to.
+    """
+
+    def __init__(self, tagger):
+        self.classes, self.vectorizer = tagger.classes_, vars(tagger).get("vectorizer_")
+        self.n_seen = tagger.n_seen_
+        self.packed, self.packed_edges = (
+            None if rows is None else np.array(rows) for rows in packed_weights(tagger))
+        self.n_features = np.shape(tagger.coef_)[1]
+
+    def strengthened(self, alpha, total, is_auto, is_log):
+        """alpha of the change of the weights, by the weights of old and new sequences."""
+        if self.n_seen is None:
+            self.n_seen = SEEN * total
+        # of all sequences, to weigh against new ones as often as there are old ones
+        ratio = (self.n_seen + total) / total
+        return alpha * (ratio if is_auto else ratio**2) * (1.0 if is_log else OF_MARGINS)
+
+    def rows(self, classes, n_features):
+        """Rows as `packed_weights` gives them, of more labels and of columns behind the known."""
+        R, old, stride = classes.size, self.classes.size, row_stride(classes.size)
+        here, there = places(self.classes, classes), np.arange(old)
+        n_rows = 0 if self.packed_edges is not None else R
+        packed, edges = np.zeros((n_features + 3 + n_rows, stride)), None
+        packed[: self.n_features, here] = self.packed[: self.n_features, there]
+        packed[n_features : n_features + 3, here] = self.packed[
+            self.n_features : self.n_features + 3, there]
+        if n_rows:
+            packed[n_features + 3 + here[:, np.newaxis], here] = self.packed[
+                self.n_features + 3 + there[:, np.newaxis], there]
+        else:
+            edges = np.zeros((self.packed_edges.shape[0], R * stride))
+            new, known = (part.reshape(part.shape[0], n, -1) for part, n in (
+                (edges, R), (self.packed_edges, old)))
+            new[:, here[:, np.newaxis], here] = known[:, there[:, np.newaxis], there]
+        return packed, edges
 
 
 class Explanation(NamedTuple):

@@ -22,6 +22,7 @@ References
 
 from copy import copy
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 
@@ -45,6 +46,16 @@ OUTSIDE = 1e-9
 # relative gap and rounds of the log surrogate before margins, and most items of square blocks,
 # whose marginals are sums over subsets (benchmarks/constants.py)
 FIRST_TOL, FIRST_ROUNDS, MOST_ITEMS = 1e-2, 5, 8
+
+
+class NoOutput(ValueError):
+    """Parts that cannot have allowed labels all at once, of the block `block`."""
+
+    def __init__(self, block):
+        super().__init__(
+            f"allowed leaves no output for block {block}: its parts cannot have allowed labels all "
+            "at once.")
+        self.block = block
 
 
 class Clamp:
@@ -125,9 +136,7 @@ class Clamp:
 
     def _check(self, is_outside, owners):
         if is_outside.any():
-            raise ValueError(
-                f"allowed leaves no output for block {owners[np.argmax(is_outside)]}: its parts "
-                "cannot have allowed labels all at once.")
+            raise NoOutput(owners[np.argmax(is_outside)])
 
     def costs(self):
         """The least cost of each label of each part, the truth being an allowed label."""
@@ -201,14 +210,18 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
     -------
     solution : Solution
         The solution of the best round. `history` has a row for each round: the objective F, and
-        primal, dual, gap and passes of its fit. `converged` says whether rounds ended before
-        `max_rounds`, the last fit within its gap.
+        primal, dual, gap and passes of its fit, with passes and seconds since the first
+        began. `converged` says whether rounds ended before
+        `max_rounds`, the last fit within its gap. If the callback ends a fit, it ends the rounds.
 
     Raises
     ------
+    KeyboardInterrupt
+        After Ctrl-C before the first round of this surrogate.
     ValueError
         If a block has no allowed output, or the problem does not support targets.
     """
+    began = perf_counter()
     loss, features, p = problem.loss, problem.features, np.asarray(problem.weights)
     outputs, is_log = loss.outputs, isinstance(loss, LogLoss)
     if not problem.pieces.is_whole:
@@ -240,9 +253,10 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
                     layout.stride or layout.max_parts <= MOST_ITEMS):
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
-                complete(
-                    first, allowed, replace(options, tol=FIRST_TOL, solver="auto"), tol=FIRST_TOL,
-                    max_rounds=FIRST_ROUNDS)
+                if complete(
+                        first, allowed, replace(options, tol=FIRST_TOL, solver="auto"),
+                        tol=FIRST_TOL, max_rounds=FIRST_ROUNDS).interrupted:
+                    raise KeyboardInterrupt
             else:
                 outputs.set_target(within.rows, costs)
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
@@ -250,8 +264,16 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
             scores_of(layout, features, scores)
         targets = completed(scores)[0]
     outputs.set_target(targets, costs)
-    options = replace(options, scale=problem.scale(), keep_dual=True)
-    best, rows, converged = None, [], False
+    options, stops = replace(options, scale=problem.scale(), keep_dual=True), []
+    if options.callback is not None:
+        asked = options.callback
+
+        def callback(row):
+            stops.append(asked(row))
+            return stops[-1]
+
+        options = replace(options, callback=callback)
+    best, rows, converged, n_passes = None, [], False, 0
     while len(rows) < max_rounds and not converged:
         outputs.set_target(targets, costs)
         features.clear()
@@ -261,19 +283,22 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         next_targets, values = completed(scores, targets if rows else None)
         found = solution.certificate
         objective = found.primal + float(np.sum(p * (within.sums(targets * scores) - values)))
-        rows.append((objective, found.primal, found.dual, found.gap, solution.n_iter))
+        n_passes += solution.n_iter
+        rows.append((
+            objective, found.primal, found.dual, found.gap, solution.n_iter, n_passes,
+            perf_counter() - began))
         fall = np.inf if best is None else best.objective - objective
         if fall >= 0.0:
             best = Round(objective, targets, features.state(), solution)
         converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
-        if solution.interrupted:
+        if solution.interrupted or any(stops):
             break
         targets, start = next_targets, solution.state
     outputs.set_target(best.targets, costs)
     features.restore(best.weights)
-    names = "objective", "primal", "dual", "gap", "n_iter"
+    names = "objective", "primal", "dual", "gap", "n_iter", "pass", "seconds"
     return replace(
-        best.solution, n_iter=sum(row[-1] for row in rows),
+        best.solution, n_iter=n_passes,
         history={name: np.array(column) for name, column in zip(
             names, zip(*rows, strict=True), strict=True)},
         converged=converged and best.solution.converged, interrupted=solution.interrupted)

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.utils.validation import column_or_1d
 
-from fastm4n.base.checks import check_number, not_finite
+from fastm4n.base.checks import not_finite
 from fastm4n.base.label_costs import as_kept, name_of
 from fastm4n.data.disk._rows import Rows, rows_from_batches
 from fastm4n.features import LinearFeatures, row_norms
@@ -23,6 +23,7 @@ from fastm4n.tasks.parameters import (
     check_labels,
     check_norms,
     check_present,
+    class_factors,
     cost_matrix,
     is_sorted_words,
     levels_of,
@@ -240,35 +241,16 @@ class LabelTask(VectorTask):
 
     def _class_weights(self, classes, labels, weights, census):
         """One factor per class from class_weight."""
-        if self.class_weight is None:
-            return np.ones(classes.size)
-        if isinstance(self.class_weight, str):
-            if self.class_weight != "balanced":
-                raise ValueError(
-                    "class_weight must be a dict, 'balanced' or None, "
-                    f"got {self.class_weight!r}."
-                )
-            mass = np.bincount(labels, weights=weights, minlength=classes.size)
-            if census is not None and census.mass is not None:
-                mass = np.zeros(classes.size)
-                there = np.flatnonzero(np.isin(classes, census.labels))
-                mass[there] = census.mass[places(classes[there], census.labels)]
-            return mass.sum() / (np.count_nonzero(mass) * np.where(mass > 0, mass, 1.0))
-        if not isinstance(self.class_weight, dict):
-            raise ValueError(
-                f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}."
-            )
-        factors = np.ones(classes.size)
-        where = {label: i for i, label in enumerate(classes.tolist())}
-        for label, factor in self.class_weight.items():
-            if label not in where:
-                raise ValueError(
-                    f"class_weight names the class {label!r}, which is not in y; its classes "
-                    f"are {classes.tolist()}."
-                )
-            check_number(f"class_weight[{label!r}]", factor, low=0)
-            factors[where[label]] = factor
-        return factors
+
+        def mass():
+            if census is None or census.mass is None:
+                return np.bincount(labels, weights=weights, minlength=classes.size)
+            masses = np.zeros(classes.size)
+            there = np.flatnonzero(np.isin(classes, census.labels))
+            masses[there] = census.mass[places(classes[there], census.labels)]
+            return masses
+
+        return class_factors(self.class_weight, classes, mass)
 
     def _labelled(self, y, weights, levels=None, census=None):
         """Classes, and the samples of non-zero weight with their labels and weights.

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 
-from fastm4n.base.checks import check_costs, refuse_where
+from fastm4n.base.checks import check_costs, check_number, refuse_where
 from fastm4n.base.label_costs import COSTS, named_costs
 
 DECODINGS = ("auto", "map", "min_risk")
@@ -91,6 +91,39 @@ def as_weights(sample_weight, n, noun):
         )
     refuse_where(~np.isfinite(weights), "sample_weight", weights, "weights must be finite.")
     return check_weights(weights)
+
+
+def check_class_weight(class_weight):
+    """Refuse a `class_weight` that is not None, "balanced" or a dict of positive numbers."""
+    if isinstance(class_weight, dict):
+        for label, factor in class_weight.items():
+            check_number(f"class_weight[{label!r}]", factor, low=0)
+    elif class_weight is not None and not (
+            isinstance(class_weight, str) and class_weight == "balanced"):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
+
+
+def class_factors(class_weight, classes, mass):
+    """A factor for each class, by the parameter `class_weight`.
+
+    mass() has the sum of the weights of each class, which "balanced" makes equal.
+    """
+    check_class_weight(class_weight)
+    if class_weight is None:
+        return np.ones(classes.size)
+    if not isinstance(class_weight, dict):
+        masses = mass()
+        return masses.sum() / (np.count_nonzero(masses) * np.where(masses > 0, masses, 1.0))
+    factors = np.ones(classes.size)
+    where = {label: i for i, label in enumerate(classes.tolist())}
+    for label, factor in class_weight.items():
+        if label not in where:
+            raise ValueError(
+                f"class_weight names the class {label!r}, which is not in y; its classes "
+                f"are {classes.tolist()}."
+            )
+        factors[where[label]] = factor
+    return factors
 
 
 def check_norms(norms, alpha, name, scaler="StandardScaler"):

@@ -491,11 +491,13 @@ class PartialFitData:
     classes : ndarray or None
     vectorizer : SequenceVectorizer or None
         The vectorizer that made X of attributes.
+    prior : Prior or None
+        Weights before the first call.
     """
 
-    def __init__(self, X, y, weights, classes, vectorizer=None):
+    def __init__(self, X, y, weights, classes, vectorizer=None, prior=None):
         self.X, self.y, self.weights, self.classes = X, y, weights, classes
-        self.vectorizer = vectorizer
+        self.vectorizer, self.prior = vectorizer, prior
 
     def with_more(self, more, taker):
         """These and other data, for the estimator of that name."""
@@ -513,7 +515,8 @@ class PartialFitData:
                     "of partial_fit; give one kind.")
         return PartialFitData(
             self.X.with_more(more.X), self.y.with_more(more.y),
-            np.concatenate([self.weights, more.weights]), self.classes, more.vectorizer)
+            np.concatenate([self.weights, more.weights]), self.classes, more.vectorizer,
+            self.prior)
 
     def widened(self, vectorizer):
         """The same data with columns of zeros behind them, for what a vectorizer has more."""
@@ -525,12 +528,12 @@ class PartialFitData:
                 shape=(rows.shape[0], vectorizer._n_features_out))
             parts.append(Sequences._of_checked(rows, given.offsets))
         return PartialFitData(
-            ConcatenatedData(parts), self.y, self.weights, self.classes, vectorizer)
+            ConcatenatedData(parts), self.y, self.weights, self.classes, vectorizer, self.prior)
 
     def together(self):
         """The same data in one given each, in memory where they were several."""
         X, y = (ConcatenatedData([joined.together()]) for joined in (self.X, self.y))
-        return PartialFitData(X, y, self.weights, self.classes, self.vectorizer)
+        return PartialFitData(X, y, self.weights, self.classes, self.vectorizer, self.prior)
 
 
 # rows whose labels are read at a time: a limit of memory

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import sparse
 
-from fastm4n.base.arrays import flat, part
+from fastm4n.base.arrays import flat, part, sums_of
 from fastm4n.base.label_costs import as_kept
 from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
@@ -19,6 +19,7 @@ from fastm4n.outputs import AutomatonOutputs, ChainOutputs, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.out_of_core import OutOfCore
+from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
     ATTRIBUTES,
@@ -31,20 +32,25 @@ from fastm4n.tasks.chain_input import (
     check_constraints,
     check_size,
     columns_of,
-    distinct,
     encode,
     held_weights,
+    known_labels,
+    label_weights,
     learnt,
     made,
+    names_of,
     new_vectorizer,
     observed,
+    opened,
     selected_columns,
     spread,
+    token_weights,
     tokens_of,
     without_zeros,
 )
 from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
+    Prior,
     WeightsOfPairs,
     as_transitions,
     edge_views,
@@ -52,8 +58,15 @@ from fastm4n.tasks.chain_weights import (
     penalised_places,
     weight_views,
 )
+from fastm4n.tasks.completions import Clamp, NoOutput
 from fastm4n.tasks.merge import merge_sequences
-from fastm4n.tasks.parameters import as_weights, cost_matrix, summable, warn_of_order
+from fastm4n.tasks.parameters import (
+    as_weights,
+    class_factors,
+    cost_matrix,
+    summable,
+    warn_of_order,
+)
 from fastm4n.tasks.pieces import (
     Chunked,
     ConcatenatedData,
@@ -85,10 +98,13 @@ class ChainProblem(Problem):
         The columns of X that `features` have, where those that an L1 term keeps at zero are left
         out.
     n_columns : int
+    prior : tuple, default=None
+        The weights that those of `features` are added to: rows of positions, and of transitions.
     """
 
     columns: np.ndarray = None
     n_columns: int = 0
+    prior: tuple = None
 
     def warm(self, solution, alpha):
         return {
@@ -160,20 +176,30 @@ class SequenceConstraints:
     classes : ndarray of shape (n_labels,)
     allowed, lengths
         As in `SequenceTagger.fit`.
+    opened : dict
+        The positions without a label, see `opened` of `chain_input`.
+    of_tokens : ndarray of shape (n_positions,), default=None
+        Factors of the costs of the positions.
 
     Attributes
     ----------
     ngrams : ndarray or None
     n_ngrams : int
+    known : bool array of shape (n_positions, n_labels) or None
+        The labels that may be at each position, None if all are known.
     """
 
-    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths):
+    def __init__(self, tagger, X, kept, codes, classes, allowed, lengths, opened=(),
+                 of_tokens=None):
+        self.of_tokens = of_tokens
         self.tagger, self.classes, self.n_ngrams = tagger, classes, 0
         self.automaton = self.ngrams = self.constraints = None
         self.offsets = np.concatenate([[0], np.cumsum(X.lengths[kept])])
         masks = as_masks(allowed, X, classes.size, lengths)
         self.masks = None if masks is None else Sequences(masks, X.offsets)[kept].values
-        scored = tagger._scored
+        scored, self.known = tagger._scored, None
+        if opened:
+            self.open(codes, opened, kept)
         if scored.order == 1 and tagger.constraints is None and masks is None:
             return
         if scored.features is not None:
@@ -183,12 +209,31 @@ class SequenceConstraints:
         self.constraints = as_automaton(tagger.constraints, classes.tolist())
         self.automaton = automaton_of(classes, self.ngrams, self.constraints)
 
+    def open(self, codes, opened, kept):
+        """Set `known`, and codes of open positions to the first label that may be."""
+        if self.tagger._scored.order > 1:
+            raise ValueError(
+                "labels that are not all known need transitions of order 1 (got order="
+                f"{self.tagger._scored.order}): n-grams are those of known labels.")
+        self.known = known_labels(codes, opened, self.classes)
+        if self.masks is not None:
+            self.known &= self.masks.astype(bool)
+            none = np.flatnonzero(~self.known.any(axis=1))
+            if none.size:
+                b = int(np.searchsorted(self.offsets, none[0], side="right")) - 1
+                raise ValueError(
+                    f"allowed[{kept[b]}] and y[{kept[b]}] together allow no label at position "
+                    f"{none[0] - self.offsets[b]}.")
+            codes[:] = self.known.argmax(axis=1)
+
     def contents(self, codes):
         """A number for each position, the same for equal labels under equal masks."""
-        if self.masks is None:
+        weights = None if self.of_tokens is None else self.of_tokens[:, np.newaxis]
+        more = [part for part in (self.masks, self.known, weights) if part is not None]
+        if not more:
             return codes
         return codes + self.classes.size * np.unique(
-            self.masks, axis=0, return_inverse=True)[1].reshape(-1)
+            np.hstack(more), axis=0, return_inverse=True)[1].reshape(-1)
 
     def used(self, used):
         """The mask of observed weights, extended by n-grams."""
@@ -201,15 +246,23 @@ class SequenceConstraints:
         `used` is the mask of weights that `observed` gives, if any.
         """
         per_edge, scale = self.tagger._scored.features is not None, self.tagger.cost_scale
+        weights = self.of_tokens
+        if weights is not None:
+            weights = Sequences(weights, self.offsets)[blocks.first].values
         if self.automaton is None:
             unscored = None
             if used is not None and not per_edge:
                 unscored = np.flatnonzero(used[-len(cost) :] == 0)
-            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, unscored)
+            return ChainOutputs(
+                y.values, y.lengths, cost, per_edge, scale, unscored, weights)
         masks = self.masks
         if masks is not None:
             masks = Sequences(masks, self.offsets)[blocks.first].values
-        outputs = AutomatonOutputs(y.values, y.lengths, cost, self.automaton, scale, masks)
+        outputs = AutomatonOutputs(
+            y.values, y.lengths, cost, self.automaton, scale, masks, weights)
+        if self.known is not None:
+            self.check_possible(outputs, y, blocks)
+            return outputs
         found = outputs.rejected()
         if found is None:
             return outputs
@@ -223,13 +276,42 @@ class SequenceConstraints:
             f"y[{blocks.examples[b]}] is not among the labellings that may be: {what}. Correct "
             "it, or leave the sequence out.")
 
+    def check_possible(self, outputs, y, blocks):
+        """Refuse labels of which no completion is accepted."""
+        known = Sequences(self.known, self.offsets)[blocks.first]
+        scores = np.zeros(outputs.layout.n_numbers)
+        try:
+            Clamp(outputs, known.values).best(scores)
+        except NoOutput as error:
+            b = int(error.block)
+        else:
+            return
+        # the first position up to which none is accepted, whatever the labels behind it
+        for place in range(known.lengths[b]):
+            some = np.array(known[b])
+            some[place + 1 :] = True
+            masks = None if outputs.allowed is None else known[b] | True
+            one = AutomatonOutputs(
+                y[b], [y.lengths[b]], outputs.kept_cost(), self.automaton, allowed=masks)
+            try:
+                Clamp(one, some).best(np.zeros(one.layout.n_numbers))
+            except NoOutput:
+                break
+        i = blocks.examples[b]
+        raise ValueError(
+            f"y[{i}] has no completion: up to position {place}, none of its labels is among the "
+            "labellings that constraints and allowed let be. Correct it, or leave the sequence "
+            "out.")
+
     def content(self):
         """Plain data on which dual points depend."""
         content = None
         if self.constraints is not None:
             rows = self.constraints._rows(self.classes.tolist())
             content = rows.tobytes() + self.constraints.accepting.tobytes()
-        return {"ngrams": self.ngrams, "constraints": content, "allowed": self.masks}
+        weights = {} if self.of_tokens is None else {"token weights": self.of_tokens}
+        return {
+            "ngrams": self.ngrams, "constraints": content, "allowed": self.masks, **weights}
 
 
 class SequenceTask(Task):
@@ -237,6 +319,8 @@ class SequenceTask(Task):
 
     noun = "sequence"
     needs_dual = False
+    takes_more_labels = True
+    class_weight = None
     vectorizer = None
 
     @property
@@ -284,6 +368,8 @@ class SequenceTask(Task):
 
     def unsupported(self):
         order = self._scored.order
+        if self.class_weight is not None:
+            return f"class_weight={self.class_weight!r:.80}"
         return f"order={order} of transitions" if order != 1 else super().unsupported()
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
@@ -301,15 +387,31 @@ class SequenceTask(Task):
             whole = np.zeros((packed.shape[0] - d + n_columns, packed.shape[1]))
             whole[columns], whole[n_columns:] = packed[:d], packed[d:]
             packed, d = whole, n_columns
-        return fitted_weights(
-            packed, None if edges is None else edges.all_weights(), d, features.n_labels,
-            features.n_ngrams)
+        edges = None if edges is None else edges.all_weights()
+        if problem.prior is not None:
+            rows, edge_rows = problem.prior
+            packed = packed + rows
+            edges = None if edges is None else edges + edge_rows
+        return fitted_weights(packed, edges, d, features.n_labels, features.n_ngrams)
 
-    def read_more(self, X, before):
-        if before is None:
+    def prior(self):
+        tagger, scored = self.estimator, self._scored
+        if scored.order > 1 or hasattr(tagger, "ngrams_"):
+            raise ValueError(
+                "partial_fit goes on from a model without its data for transitions of order 1 "
+                f"(got order={scored.order}): fit to all data together.")
+        if hasattr(tagger, "transition_features_") != (scored.features is not None):
+            raise ValueError(
+                "transitions have other features than at the last fit: partial_fit goes on under "
+                "the same ones.")
+        return Prior(tagger)
+
+    def read_more(self, X, before, prior=None):
+        last = prior if before is None else before
+        if last is None:
             X, vectorizer = learnt(X, None)
             return X, None, vectorizer
-        (X, holds), known = tokens_of(X, None), before.vectorizer
+        (X, holds), known = tokens_of(X, None), last.vectorizer
         if known is None or holds != ATTRIBUTES:
             return made(X, holds, known, "earlier calls of partial_fit"), before, known
         vectorizer = known._with_names(new_vectorizer().fit(X).feature_names_)
@@ -319,7 +421,7 @@ class SequenceTask(Task):
                     "X has attributes that earlier calls of partial_fit do not have, and calls out "
                     "of core keep to the columns of the first: fit a SequenceVectorizer to all "
                     "attributes that there will be, and give what its transform makes of X.")
-            before = before.widened(vectorizer)
+            before = None if before is None else before.widened(vectorizer)
         return vectorizer.transform(X), before, vectorizer
 
     def example(self, rng, csr=False, attributes=False):
@@ -365,21 +467,50 @@ class SequenceTask(Task):
     def piece(self, pieces):
         lengths = pieces.lengths
         X = as_features(pieces.X, lengths)
-        labels = as_labels(pieces.y, X, lengths)
+        labels = as_labels(pieces.y, X, lengths, partial=pieces.may_be_partial)
         weights = as_weights(pieces.sample_weight, len(X), "sequence")
+        of_tokens, weights = self.of_tokens(pieces, X, labels, weights)
         kept = np.flatnonzero((weights > 0) & (X.lengths > 0))  # an empty sequence costs nothing
         # what is left out is skipped, not copied without: X may be that of several fits at a time
         positions, offsets = None, X.offsets
         if kept.size < len(X):
             positions, offsets = taken(X.offsets, kept)
             labels = [labels[t] for t in positions.tolist()]
+            of_tokens = None if of_tokens is None else of_tokens[positions]
         return SimpleNamespace(
+            of_tokens=of_tokens,
+            opened=opened(labels) if pieces.may_be_partial else {},
             X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
-            offsets=offsets, lengths=lengths, allowed=pieces.allowed)
+            offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior)
+
+    def of_tokens(self, pieces, X, labels, weights):
+        """Factors of the costs of all positions or None, and weights of all sequences.
+
+        Under "log" costs count only if it is cost-augmented. The weight of a sequence is then
+        multiplied by the mean of the factors of its positions.
+        """
+        factors = token_weights(pieces.token_weight, X, pieces.lengths)
+        if self.class_weight is not None:
+            if self.class_weight == "balanced" and pieces.road == "partitions":
+                raise ValueError(
+                    "class_weight='balanced' needs all labels in one place: give a dict.")
+            masses = np.repeat(weights, X.lengths) * (1.0 if factors is None else factors)
+            of_labels = label_weights(self.class_weight, labels, masses)
+            factors = of_labels if factors is None else factors * of_labels
+        if factors is None or (factors == 1.0).all():
+            return None, weights
+        if self.surrogate.name == "log":
+            means = sums_of(factors, X.lengths) / np.maximum(X.lengths, 1)
+            weights = weights * means
+            if not weights.any():
+                raise ValueError("token_weight and class_weight leave no sequence a weight.")
+            if not self.surrogate.cost_augmented:
+                factors = None
+        return factors, weights
 
     def census(self, piece):
         return Census(
-            piece.kept.size, distinct(piece.labels), rows_in_common(piece.X.values),
+            piece.kept.size, names_of(piece.labels, piece.opened), rows_in_common(piece.X.values),
             {"weight": piece.weights.sum()})
 
     def resolved_penalty(self, R, d, selected, lengths, ngrams):
@@ -408,26 +539,44 @@ class SequenceTask(Task):
         if kept.size == 0:
             raise ValueError("X has no positions in sequences of non-zero weight.")
         weights, known = summable(piece.weights), self.census_of_all(census, piece)
-        classes, codes = encode(piece.labels, known.labels)
+        labels, prior = known.labels, piece.prior
+        if prior is not None:
+            labels = {*labels, *prior.classes.tolist()}
+        given = piece.labels
+        if piece.opened:
+            some = next(iter(labels))
+            given = [some if t in piece.opened else label for t, label in enumerate(given)]
+        classes, codes = encode(given, labels)
+        if isinstance(self.class_weight, dict):
+            class_factors(self.class_weight, classes, None)
         cost = cost_matrix(self.cost, classes.size)
         warn_of_order(self.cost, classes)
-        within = SequenceConstraints(self, X, kept, codes, classes, piece.allowed, piece.lengths)
+        within = SequenceConstraints(
+            self, X, kept, codes, classes, piece.allowed, piece.lengths, piece.opened,
+            piece.of_tokens)
         blocks = Blocks.of(len(X), kept, weights, *merge_sequences(
             X, within.contents(codes), weights, None if positions is None else kept))
         alpha = self._alpha(blocks, census, cost)
+        if prior is not None:
+            alpha = prior.strengthened(
+                alpha, blocks.total, isinstance(self.alpha, str), self.surrogate.name == "log")
         check_size(X, alpha, kept)
         values = without_zeros(X.values, positions)
         edge_values = None if selected is None else without_zeros(columns_of(values, selected))
         resolved = self.resolved_penalty(
             classes.size, values.shape[1], selected, X.lengths[kept], within.ngrams)
-        n_columns, share = values.shape[1], None
+        n_columns, share, every = values.shape[1], None, values
         if one_alpha:
             share = np.repeat(weights, X.lengths[kept]) / weights.sum()
             share = spread(share, positions, X.n_tokens, 0.0)
+        known = within.known
+        if known is not None and positions is not None:
+            known = np.zeros((X.n_tokens, classes.size), dtype=bool)
+            known[positions] = within.known
         values, columns, held = held_weights(
             as_states(self.states), values, edge_values,
             spread(codes, positions, X.n_tokens, -1), X.offsets, classes.size, resolved, share,
-            alpha)
+            alpha, known)
         if "used" in held:
             held["used"] = within.used(held["used"])
         codes = Sequences(codes, piece.offsets)[blocks.first]
@@ -439,9 +588,20 @@ class SequenceTask(Task):
             **held,
         )
         penalise(features, resolved)
+        rows = None
+        if prior is not None:
+            if self.vectorizer is None:
+                self.check_n_features(every)
+            rows, base = prior.rows(classes, n_columns), np.zeros(outputs.layout.n_numbers)
+            scores_of(outputs.layout, ChainFeatures(
+                every, X.offsets[blocks.examples], outputs.layout, 1.0, True, True, edge_values,
+                *rows), base)
+            features.set_base(base)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes,
-            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
+            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer,
+            "_n_seen": self.total_of(blocks, census) + (0.0 if prior is None else prior.n_seen),
+            "_n_before": 0.0 if prior is None else prior.n_seen}
         if selected is not None:
             common["transition_features_"] = selected
         if self._scored.order > 1:
@@ -450,8 +610,13 @@ class SequenceTask(Task):
             "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "lengths": X.lengths,
             "per_edge": selected is not None, "classes": classes, **within.content(),
         }
-        return ChainProblem(
-            loss, features, blocks, common, task, columns=columns, n_columns=n_columns)
+        problem = ChainProblem(
+            loss, features, blocks, common, task, columns=columns, n_columns=n_columns,
+            prior=rows)
+        problem.alpha = alpha
+        if known is not None:
+            problem.known = Sequences(known, X.offsets)
+        return problem
 
     def _remedy(self, layout):
         if layout.max_parts == 1:
@@ -565,7 +730,8 @@ class SequenceChunks(Chunked):
 
         common = {
             "n_features_in_": self.n_columns, "classes_": classes,
-            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer}
+            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer,
+            "_n_seen": self.total, "_n_before": 0.0}
         if per_edge:
             common["transition_features_"] = self.selected
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})

@@ -748,8 +748,9 @@ cdef class EngineState:
                 if shift.shape[0]:
                     shift[b] = 0.0
                 if shift.shape[0] and features.has_offset:
-                    shift[b] = surrogate.true_score(b, &features.offset[0])
-                    shift[b] -= features.loops.dot(&features.offset[0], dual, surrogate.size(b))
+                    shift[b] = surrogate.true_score(b, features.offset_of(b))
+                    shift[b] -= features.loops.dot(
+                        features.offset_of(b), dual, surrogate.size(b))
                 gap[b] = upper - score - concave[b]
                 terms = fabs(upper) + fabs(score) + fabs(concave[b]) + sqrt(features.loops.dot(
                     &work.scores[0], &work.scores[0], surrogate.size(b)))
