@@ -41,11 +41,12 @@ from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weig
 from fastm4n.solvers.free_intercept import Balance
 from fastm4n.surrogates import LogLoss
 
-# largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
+# largest quadratic share of a penalty for proximal points over single labels
+# (benchmarks/elastic_net.py)
 SMALL_MODULUS = 0.05
 # a, in units of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass over alpha
-# (benchmarks/elastic_net.py)
-SHARE = 0.007
+# (benchmarks/elastic_net.py, benchmarks/crfsuite_tutorial.py)
+SHARE = 0.05
 # largest factor of a from one centre to the next (benchmarks/elastic_net.py)
 FASTEST = 4.0
 # passes between two certificates (benchmarks/elastic_net.py)
@@ -265,14 +266,14 @@ class Centre:
 def small_modulus(problem, options):
     """The quadratic share of the penalty if `ProximalPoints` solve the problem, else None.
 
-    They are the only solver without a quadratic term, and the faster one for sparse CRFs with a
-    small one.
+    They are the only solver without a quadratic term. For CRFs of many parts they are the faster
+    one with any, and for single labels with a small one.
     """
     if problem.modulus == 0.0:
         return 0.0
-    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is LogLoss and options.auto
-    return problem.modulus if small and is_plain else None
+    is_plain = type(problem.loss) is LogLoss and options.auto and not problem.has_groups
+    most = SMALL_MODULUS if problem.loss.outputs.layout.max_parts == 1 else 1.0
+    return problem.modulus if is_plain and problem.modulus <= most else None
 
 
 class ProximalPoints(Solver, register=False):
@@ -303,14 +304,14 @@ class ProximalPoints(Solver, register=False):
         return self.inner.cost(problem, options)
 
     def solve(self, problem, options, start, monitor):
-        """As in `Solver`, with `converged` for settled fits too. Blocks come in random order."""
+        """As in `Solver`, with `converged` for settled fits too. Blocks are sampled by gaps."""
         loss, features, of_inner = problem.loss, problem.features, self.inner.options()
         engine = begin(
             loss, features, problem.weights, options.alpha, start, options.seed,
             step=self.inner.step, cache=self.inner.cache, keep_dual=options.keep_dual,
             with_average=False)
         driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
-            **of_inner, "sampling": "permutation", "accelerate": False})
+            **of_inner, "sampling": "gap", "accelerate": False})
         balance = None if problem.free_intercept is None else Balance(problem)
         return _Fit(driver, start, small_modulus(problem, options), balance, monitor).run()
 
@@ -420,8 +421,9 @@ class _Fit:
             return False  # the gap tells
         n, value = self.primals[-1]
         before = [primal for passes, primal in self.primals if passes <= n - SETTLED_PASSES]
+        # the last point may be worse than the best, as momentum goes too far now and then
         return bool(before) and self.inner <= self.tol and (
-            before[-1] - value <= SETTLED * self.tol)
+            max(before[-1], self.last) - value <= SETTLED * self.tol)
 
     def state(self):
         """A flat dict of arrays for `restore`."""
@@ -454,12 +456,14 @@ class _Fit:
 
     def run(self):
         engine, points, monitor = self.engine, self.points, self.monitor
-        max_iter = monitor.max_iter
+        max_iter, schedule = monitor.max_iter, self.driver.schedule
+        schedule.begin_passes(True)
         monitor.resume(self)
         finished = self.n_passes >= max_iter
         with monitor.running():
             while not finished:
                 self.driver.run_pass()
+                schedule.met(engine.stale_gap())
                 self.n_passes += 1
                 self.since += 1
                 if self.n_passes == 1 and self.is_new:
@@ -468,6 +472,7 @@ class _Fit:
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
                     rose, found = self.look(), self.certificate()
+                    schedule.checked(self.n_passes)
                     stopped = monitor.report(
                         self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
                         cache_hits=engine.cache_hits)
