@@ -393,7 +393,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         ----------
         X : as in `fit`
         constraints, allowed_transitions : default=None
-            What labellings must be like, as in `SequenceTagger.predict`. With
+            Limits of the labellings, as in `SequenceTagger.predict`. With
             ``allowed_transitions="bio"`` entities begin with "B-".
 
         Returns
