@@ -46,7 +46,7 @@ from fastm4n.surrogates import LogLoss
 SMALL_MODULUS = 0.05
 # a, in units of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass over alpha
 # (benchmarks/elastic_net.py, benchmarks/crfsuite_tutorial.py)
-SHARE = 0.05
+SHARE = 0.03
 # largest factor of a from one centre to the next (benchmarks/elastic_net.py)
 FASTEST = 4.0
 # passes between two certificates (benchmarks/elastic_net.py)
