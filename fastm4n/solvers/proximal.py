@@ -454,6 +454,16 @@ class _Fit:
         engine.features.set_modulus(points.a)
         self.driver.restore(part("driver", state))
 
+    def check(self):
+        """Certify and report. Returns whether the objective rose, and whether the fit ends."""
+        rose, found = self.look(), self.certificate()
+        schedule, engine = self.driver.schedule, self.engine
+        schedule.checked(self.n_passes)
+        stopped = self.monitor.report(
+            self.n_passes, found, schedule.name, engine.oracle_calls,
+            cache_hits=engine.cache_hits)
+        return rose, stopped or found.gap <= self.tol or self.is_settled()
+
     def run(self):
         engine, points, monitor = self.engine, self.points, self.monitor
         max_iter, schedule = monitor.max_iter, self.driver.schedule
@@ -461,6 +471,9 @@ class _Fit:
         monitor.resume(self)
         finished = self.n_passes >= max_iter
         with monitor.running():
+            if not (finished or self.is_new or self.n_passes):
+                # a warm start may be good enough
+                finished = self.check()[1]
             while not finished:
                 self.driver.run_pass()
                 schedule.met(engine.stale_gap())
@@ -471,12 +484,8 @@ class _Fit:
                     self.next_a = SHARE * engine.curvature * points.a / engine.alpha
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
-                    rose, found = self.look(), self.certificate()
-                    schedule.checked(self.n_passes)
-                    stopped = monitor.report(
-                        self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
-                        cache_hits=engine.cache_hits)
-                    finished = finished or stopped or found.gap <= self.tol or self.is_settled()
+                    rose, ends = self.check()
+                    finished = finished or ends
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):
