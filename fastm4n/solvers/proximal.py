@@ -1,4 +1,4 @@
-r"""Penalties with little or no quadratic term, by proximal points around the block solver.
+r"""L1 penalties, and elastic nets of CRFs, by proximal points around the block solver.
 
 With Omega(w) = sum_j t_j |w_j| the dual is not smooth, and dual points give no weights.  So the
 problem is solved with a quadratic term around a centre,
@@ -277,7 +277,7 @@ def small_modulus(problem, options):
 
 
 class ProximalPoints(Solver, register=False):
-    """Proximal points around steps of blocks, for little or no quadratic term in the penalty.
+    """Proximal points around steps of blocks, for penalties with an L1 term.
 
     Without one, weights of t_j = 0 have w_j^2 / 2. A fit ends at a certified gap of tol, or when it
     is settled: the objective fell by less than a tenth of tol in 20 passes, and the
