@@ -1,6 +1,6 @@
 """The search of sklearn-crfsuite's tutorial, by `fastm4n.crfsuite.CRF` and by sklearn-crfsuite.
 
-    FASTM4N_DATA=... python benchmarks/crfsuite_tutorial.py [--sentences 600]
+    FASTM4N_DATA=... python benchmarks/crfsuite_tutorial.py [--sentences 1100]
 
 The tutorial's features of words and parts of speech as dicts, its candidates c1 and c2 (5 of them),
 3 folds, its scorer and its parameters. The data are the first sentences of CoNLL-2000, as the
@@ -137,7 +137,7 @@ def of_epsilons(X, y, X_test, y_test, f1, candidate):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=int, default=600)
+    parser.add_argument("--sentences", type=int, default=1100)
     args = parser.parse_args()
     if folder() is None:
         raise SystemExit("The environment variable FASTM4N_DATA does not name a folder of data.")
