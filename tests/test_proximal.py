@@ -1,4 +1,4 @@
-"""Pure L1 penalties by proximal points: optima, certificates that are bounds, what is refused."""
+"""L1 penalties and elastic nets by proximal points: optima, certificates that are bounds, what is refused."""
 
 import warnings
 
@@ -22,7 +22,7 @@ from fastm4n import (
 from fastm4n.features._base import Penalty
 from fastm4n.losses import simplex_losses
 from fastm4n.penalties import ElasticNet, Group
-from fastm4n.solvers.proximal import Sparse
+from fastm4n.solvers.proximal import Sparse, _Fit
 from fastm4n.tasks import chain_input as _screening
 
 SURROGATES = ("max_margin", "max_min", "log")
@@ -228,6 +228,36 @@ def test_warm_starts_with_other_columns(ratio):
         ).fit(X, y)
         assert_allclose(warm.primal_objective_, cold.primal_objective_, rtol=1e-3)
     assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("ratio", [0.02, 0.3, 0.7, 0.95])
+@pytest.mark.parametrize("alpha", [0.1, 3e-3])
+def test_elastic_nets_of_sequences(alpha, ratio):
+    """Of CRFs with any quadratic term, and the optimum is that of steps of blocks alone."""
+    X, y = sentences()
+
+    def fitted(**parameters):
+        return SequenceTagger(
+            "log", alpha=alpha, penalty=ElasticNet(ratio), tol=1e-7, random_state=0, max_iter=5000,
+            **parameters).fit(X, y)
+
+    ours, blocks = fitted(warm_start=True), fitted(solver=BlockFrankWolfe())
+    assert_allclose(ours.primal_objective_, blocks.primal_objective_, rtol=1e-6)
+    for one, other in ((ours, blocks), (blocks, ours)):
+        assert one.dual_objective_ <= other.primal_objective_ + 1e-12
+    assert_allclose(ours.coef_, blocks.coef_, atol=1e-2)
+    assert_array_equal(fitted(n_jobs=2).coef_, fitted(n_jobs=1).coef_)
+    assert ours.fit(X, y).n_iter_ <= 5
+    assert ours.set_params(alpha=0.8 * alpha).fit(X, y).relative_gap_ <= 1e-7
+
+
+def test_a_point_worse_than_the_best_is_not_settled():
+    fit = object.__new__(_Fit)
+    fit.penalty, fit.tol, fit.inner = Sparse({}), 0.1, 0.0
+    fit.primals = [(10, 1.0), (20, 1.0), (30, 1.0)]
+    for last, is_settled in ((1.0, True), (2.0, False)):
+        fit.last = last
+        assert fit.is_settled() is is_settled
 
 
 def test_a_fit_of_few_passes_warns_of_the_loose_bound():

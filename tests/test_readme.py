@@ -88,7 +88,9 @@ def test_the_page_of_crfsuite_has_equal_models(capsys):
     # what follows reads a model file: test_crfsuite_models.py runs it
     found = run_page(DOCS / "crfsuite.md", "## Models that exist already")
     assert "transitions" in capsys.readouterr().out
-    assert abs(found["crf"].tagger_.coef_ - found["tagger"].coef_).max() < 1e-12
+    crf, tagger = found["crf"].set_params(epsilon=1e-8), found["tagger"].set_params(tol=1e-9)
+    data = found["X_train"], found["y_train"]
+    assert abs(crf.fit(*data).tagger_.coef_ - tagger.fit(*data).coef_).max() < 1e-4
 
 
 @pytest.mark.filterwarnings("error")

@@ -203,5 +203,7 @@ def unwrapped(estimator):
             estimator = estimator.best_estimator_
         elif type(estimator).__name__ == "FrozenEstimator":
             estimator = estimator.estimator
+        elif hasattr(type(estimator), "tagger_"):  # `fastm4n.crfsuite.CRF`
+            estimator = estimator._fitted()
         else:
             return estimator, transformers

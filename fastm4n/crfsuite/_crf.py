@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+import tempfile
 import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -16,6 +18,7 @@ from fastm4n.base.atomic import check_no_loop
 from fastm4n.base.checks import NamesParameters, check_relative_gap, is_flag, is_number
 from fastm4n.base.pickles import Versioned
 from fastm4n.crfsuite._models import load_model as load_crfsuite_model
+from fastm4n.data._sequences import Sequences
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
@@ -24,17 +27,23 @@ from fastm4n.tasks.chain_weights import SEEN, Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Self
+    from typing import Any, Literal, Self
 
+    from numpy.typing import ArrayLike
+
+    from fastm4n.automata import Automaton
     from fastm4n.base.types import Array, StrPath
     from fastm4n.data._types import Labellings
 
-    # a dict or a list of strings for each token of each sequence
-    Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]]
+    # a dict or a list of strings for each token of each sequence, or rows of features
+    Attributes = Iterable[Sequence[Iterable[str] | Mapping[str, Any]]] | Sequences
 
 # algorithms that minimise the objective, and values of parameters that are None
 _ALGORITHMS = ("lbfgs", "l2sgd")
-_C1, _C2, _EPSILON, _MAX_ITERATIONS = 0.0, 1.0, 1e-6, 10_000
+_C1, _C2, _MAX_ITERATIONS = 0.0, 1.0, 10_000
+# share of the objective (benchmarks/crfsuite_tutorial.py), and the least objective that it is a
+# share of, relative to the one at zero weights: smaller ones are rounding
+_EPSILON, _LEAST = 1e-3, 1e-3
 # algorithms without an objective
 _UPDATES = {
     "ap": "the averaged perceptron", "pa": "passive-aggressive updates",
@@ -48,6 +57,16 @@ _OF_SEARCHES = {
         "period", "delta", "calibration_eta", "calibration_rate", "calibration_samples",
         "calibration_candidates", "calibration_max_trials"),
 }
+
+
+class _Within:
+    """Callback that ends a fit when the gap is within a share of the objective."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def __call__(self, row: dict[str, Any]) -> bool:
+        return bool(row["gap"] <= self.share * row["primal"])
 
 
 class TrainingLog:
@@ -82,8 +101,8 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
     Minimises CRFsuite's objective, the sum over sequences of -log p(y | x), plus c1 ||w||_1 + c2
     ||w||^2, until it is within a certified gap of its minimum. The input is the same as for
-    ``sklearn_crfsuite.CRF``, X as lists of dicts or of lists of strings. CRFsuite's L-BFGS
-    converges to the same weights.
+    ``sklearn_crfsuite.CRF``, X as lists of dicts or of lists of strings, or as rows of
+    `SequenceVectorizer`. CRFsuite's L-BFGS converges to the same weights.
 
     Parameters
     ----------
@@ -103,11 +122,13 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
     c2 : float, default=None
         Coefficient of the sum of the weights' squares. None means 1.
     max_iterations : int, default=None
-        Maximum number of passes over the data. A fit that ends there warns.
+        Maximum number of passes over the data. None means 10,000. If you set it and leave epsilon
+        out, a fit that ends there does not warn, as in CRFsuite. See `relative_gap_`.
     epsilon : float, default=None
-        The fit ends when the gap is certified to be at most epsilon times the objective at zero
-        weights. None means 1e-6. (In CRFsuite epsilon bounds the norm of the gradient, and its
-        default is 1e-5.)
+        The fit ends when the objective is certified to be within this share of its minimum: the
+        gap is at most epsilon times the objective reached, or epsilon times a thousandth of the
+        objective at zero weights. None means 1e-3. (In CRFsuite epsilon bounds the norm of the
+        gradient.)
     num_memories, linesearch, max_linesearch, period, delta, calibration_eta, calibration_rate, \
             calibration_samples, calibration_candidates, calibration_max_trials : default=None
         Parameters of CRFsuite's search for the optimum. They have no effect and cause a warning.
@@ -128,7 +149,8 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
     classes_ : list
         The labels, sorted.
     attributes_ : list of str
-        Attributes with a nonzero weight.
+        Attributes with a nonzero weight. After a fit to rows of features, numbers of columns
+        instead, also in `state_features_`.
     num_attributes_ : int
         Number of `attributes_`.
     state_features_ : dict of (str, label) to float
@@ -138,10 +160,11 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
     objective_ : float
         CRFsuite's objective, its "loss", at the weights.
     relative_gap_ : float
-        Certified bound of `objective_` minus its minimum, as a share of the objective at zero
-        weights.
+        Certified bound of `objective_` minus its minimum, as a share of `objective_`.
     duality_gap_ : float
         The same bound in units of the objective.
+    size_ : int
+        Bytes of the model's file, `model_filename` or the one that `save_model` would write.
     training_log_ : TrainingLog
     tagger_ : SequenceTagger or None
         The fitted tagger, for example for ``save_model(crf.tagger_, path)``. None before `fit`.
@@ -152,7 +175,8 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
     Notes
     -----
-    For n sequences the tagger is ``SequenceTagger("log")`` with alpha = (c1 + 2 c2) / n, the
+    For n sequences, or weights of sum n, the tagger is ``SequenceTagger("log")`` with
+    alpha = (c1 + 2 c2) / n, the
     penalty ``ElasticNet(l1_ratio=c1 / (c1 + 2 c2))``, and no intercept or scores of ends. It has
     ``states="observed"`` unless `all_possible_states` or `all_possible_transitions` is true.
 
@@ -294,17 +318,21 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
     def fit(
         self, X: Attributes, y: Labellings, X_dev: Attributes | None = None,
-        y_dev: Labellings | None = None,
+        y_dev: Labellings | None = None, sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit until the objective is certified to be near its minimum.
 
         Parameters
         ----------
-        X : list of lists of dicts, or of lists of strings
-            The attributes of each token of each sequence.
+        X : list of sequences, or Sequences
+            Sequences are lists of dicts, lists of lists of strings, or ``ItemSequence`` of
+            python-crfsuite: the attributes of each token. Or `Sequences` of features, such as
+            ``SequenceVectorizer().fit_transform(X)``, or a list of their CSR matrices.
         y : list of lists of labels
         X_dev, y_dev : default=None
             Further sequences to label after the fit, for `training_log_`.
+        sample_weight : array-like of shape (n_sequences,), default=None
+            Non-negative weights of the sequences in the objective. 2 counts a sequence twice.
 
         Returns
         -------
@@ -316,11 +344,13 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         self._check_file()
         X = _attributes(X, "X")
         X_dev = None if X_dev is None else _attributes(X_dev, "X_dev")
-        n = _n_sequences(X)
+        n = _total(X, sample_weight)
         tagger = SequenceTagger("log", **self._parameters(c1, c2, n))
-        return self._fitted_by(tagger.fit, X, y, n, X_dev, y_dev)
+        return self._fitted_by(tagger.fit, X, y, sample_weight, n, X_dev, y_dev)
 
-    def partial_fit(self, X: Attributes, y: Labellings) -> Self:
+    def partial_fit(
+        self, X: Attributes, y: Labellings, sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Continue with more sequences, which may have new attributes and labels.
 
         After `fit`, and for a model from a file of fastm4n or CRFsuite, the data of the model are
@@ -332,7 +362,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
         Parameters
         ----------
-        X, y : as in `fit`
+        X, y, sample_weight : as in `fit`
 
         Returns
         -------
@@ -340,7 +370,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         """
         c1, c2 = self._checked()
         X, known = _attributes(X, "X"), self.tagger_
-        n = _n_sequences(X)
+        n = _total(X, sample_weight)
         if known is None:
             tagger, n_seen = SequenceTagger("log"), 0.0
         else:
@@ -348,36 +378,40 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
             n_seen = SEEN * n if known.n_seen_ is None else known.n_seen_
             tagger.n_seen_ = n_seen
         tagger.set_params(**self._parameters(c1, c2, n_seen + n))
-        return self._fitted_by(tagger.partial_fit, X, y, n_seen + n)
+        return self._fitted_by(tagger.partial_fit, X, y, sample_weight, n_seen + n)
 
     def _parameters(self, c1, c2, n):
         """Parameters of the tagger, for n sequences in all."""
-        total = c1 + 2.0 * c2
+        total, epsilon = c1 + 2.0 * c2, self._or("epsilon", _EPSILON)
         return {
             "alpha": total / n, "penalty": "l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
             "fit_intercept": False, "transitions": Transitions(start_end=False),
-            "states": self._states(), "tol": self._or("epsilon", _EPSILON),
-            "verbose": int(bool(self.verbose)), "random_state": 0,
+            "states": self._states(), "tol": _LEAST * epsilon,
+            "verbose": int(bool(self.verbose)), "random_state": 0, "callback": _Within(epsilon),
             "max_iter": self._or("max_iterations", _MAX_ITERATIONS)}
 
-    def _fitted_by(self, fit, X, y, n, X_dev=None, y_dev=None):
+    def _fitted_by(self, fit, X, y, sample_weight, n, X_dev=None, y_dev=None):
         """Call a method of a tagger, and keep what it has fitted."""
-        tagger, c2 = fit.__self__, self._or("c2", _C2)
+        tagger, c2, epsilon = (
+            fit.__self__, self._or("c2", _C2), self._or("epsilon", _EPSILON))
         with warnings.catch_warnings():
             # it names parameters of SequenceTagger
             warnings.simplefilter("ignore", ConvergenceWarning)
-            fit(X, y if hasattr(y, "__len__") else list(y))
+            fit(X, y if hasattr(y, "__len__") else list(y), sample_weight=sample_weight)
         prior = getattr(vars(tagger).get("_seen"), "prior", None)
         if prior is not None:
             n -= prior.n_seen
-        if tagger.relative_gap_ > tagger.tol:
+        reached = tagger.duality_gap_ / max(tagger.primal_objective_, np.finfo(float).tiny)
+        if tagger.relative_gap_ > tagger.tol and reached > epsilon and (
+                self.epsilon is not None or self.max_iterations is None or c2 == 0.0):
             remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
                 "With c2=0 the gap is a loose bound, and the objective may be at its minimum. Use "
                 "c2=1e-3 for a sharp bound.")
             warnings.warn(
-                f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
-                f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
+                f"After {tagger.n_iter_} passes the certified gap is {reached:.3g} of the "
+                f"objective, above epsilon={epsilon:g}. {remedy}",
                 ConvergenceWarning, stacklevel=3)
+        tagger.callback = None
         log = TrainingLog(
             tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
         if X_dev is not None:
@@ -396,18 +430,26 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
     # ----------------------------------------------------------------------- predictions
 
-    def predict(self, X: Attributes) -> Array:
+    def predict(
+        self, X: Attributes, *, constraints: str | Automaton | None = None,
+        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+    ) -> Array:
         """Predicted labels.
 
         Parameters
         ----------
         X : as in `fit`
+        constraints, allowed_transitions : default=None
+            Limits of the labellings, as in `SequenceTagger.predict`. With
+            ``allowed_transitions="bio"`` entities begin with "B-".
 
         Returns
         -------
         y : ndarray of shape (n_sequences,), of lists of labels
         """
-        return _of_lists([labels.tolist() for labels in self._fitted().predict(X)])
+        return _of_lists([labels.tolist() for labels in self._fitted().predict(
+            _attributes(X, "X"), constraints=constraints,
+            allowed_transitions=allowed_transitions)])
 
     def predict_single(self, xseq: Sequence[Any]) -> list[Any]:
         """Predicted labels of one sequence.
@@ -420,14 +462,23 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         -------
         y : list of labels
         """
-        return self._fitted().predict([xseq])[0].tolist()
+        tagger = self._fitted()
+        try:
+            return tagger.predict(_attributes([xseq], "X"))[0].tolist()
+        except (TypeError, ValueError):
+            _check_one(xseq, "predict")
+            raise
 
-    def predict_marginals(self, X: Attributes) -> Array:
+    def predict_marginals(
+        self, X: Attributes, *, constraints: str | Automaton | None = None,
+        allowed_transitions: Literal["bio"] | ArrayLike | None = None,
+    ) -> Array:
         """Probabilities of the labels at each position.
 
         Parameters
         ----------
         X : as in `fit`
+        constraints, allowed_transitions : as in `predict`
 
         Returns
         -------
@@ -435,7 +486,8 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
             A dict from label to probability for each token.
         """
         labels = self.classes_
-        marginals = self._fitted().predict_marginals(X)
+        marginals = self._fitted().predict_marginals(
+            _attributes(X, "X"), constraints=constraints, allowed_transitions=allowed_transitions)
         return _of_lists([
             [dict(zip(labels, row, strict=True)) for row in rows.tolist()] for rows in marginals])
 
@@ -451,7 +503,12 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         marginals : list of dict
             From label to probability.
         """
-        return self.predict_marginals([xseq])[0]
+        self._fitted()
+        try:
+            return self.predict_marginals([xseq])[0]
+        except (TypeError, ValueError):
+            _check_one(xseq, "predict_marginals")
+            raise
 
     def probability(self, xseq: Sequence[Any], yseq: Sequence[Any]) -> float:
         """Probability of a labelling of one sequence, as of python-crfsuite's tagger.
@@ -479,10 +536,15 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         -------
         accuracy : float
         """
-        return self._fitted().score(X, y)
+        return self._fitted().score(_attributes(X, "X"), y)
 
     def _fitted(self):
         tagger = self.tagger_
+        if tagger is None and self.model_filename is not None:
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted yet, and there is no file "
+                f"model_filename={str(self.model_filename)!r}: call fit, or set model_filename to "
+                "the file of a model.")
         if tagger is None:
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted yet: call fit, or set model_filename to "
@@ -513,7 +575,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         tagger = self.tagger_
         if tagger is None:
             return None
-        names = tagger.vectorizer_.feature_names_
+        names = _names(tagger)
         return [names[j] for j in np.flatnonzero(tagger.coef_.any(axis=0))]
 
     @property
@@ -526,7 +588,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         tagger = self.tagger_
         if tagger is None:
             return None
-        names, labels, coef = tagger.vectorizer_.feature_names_, self.classes_, tagger.coef_
+        names, labels, coef = _names(tagger), self.classes_, tagger.coef_
         columns, rows = coef.T.nonzero()
         weights = coef[rows, columns].tolist()
         return {
@@ -553,7 +615,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
     @property
     def relative_gap_(self) -> float:
-        return self._of_fit("relative_gap_")
+        return self.duality_gap_ / max(self.objective_, np.finfo(float).tiny)
 
     def _of_fit(self, name, of=None):
         found = vars(self).get("_tagger") if of is None else of
@@ -568,10 +630,16 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
             "fastm4n.save_model(crf.tagger_, path).")
 
     @property
-    def size_(self) -> Any:
-        raise AttributeError(
-            "size_ does not exist, as there is no model file of CRFsuite. See num_attributes_, "
-            "state_features_ and transition_features_.")
+    def size_(self) -> int | None:
+        tagger = self.tagger_
+        if tagger is None:
+            return None
+        if self.model_filename is not None and os.path.exists(self.model_filename):
+            return os.path.getsize(self.model_filename)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.fm4n")
+            save_model(tagger, path)
+            return os.path.getsize(path)
 
     # ----------------------------------------------------------------------------- files
 
@@ -593,18 +661,44 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
 
 
 def _attributes(X, name):
-    """X as a list of sequences of attributes."""
+    """X as a list of sequences of attributes, or as `Sequences` of features."""
+    if isinstance(X, list) and X and all(map(sparse.issparse, X)):
+        return Sequences.from_list(X)
+    if hasattr(X, "__iter__") and not isinstance(X, (Sequences, np.ndarray, str, bytes, dict)) and (
+            not sparse.issparse(X)):
+        X = [tokens.items() if type(tokens).__name__ == "ItemSequence" else tokens for tokens in X]
     X, holds = tokens_of(X, None)
-    if holds == NUMBERS:
+    if holds == NUMBERS and not isinstance(X, Sequences):
         raise TypeError(
-            f"{name} must be a list of sequences, each a list of dicts or of lists of strings. For "
-            "numbers use fastm4n.SequenceTagger.")
+            f"{name} must be a list of sequences, each a list of dicts or of lists of strings, or "
+            "Sequences of a SequenceVectorizer. For numbers use fastm4n.SequenceTagger.")
     return X
 
 
-def _n_sequences(X):
-    """How many are not empty, at least one."""
-    return max(1, sum(len(tokens) > 0 for tokens in X))
+def _total(X, sample_weight):
+    """Number of sequences that are not empty, or the sum of their weights."""
+    lengths = X.lengths if isinstance(X, Sequences) else np.array([len(tokens) for tokens in X])
+    if sample_weight is None or np.shape(sample_weight) != lengths.shape:
+        return max(1, np.count_nonzero(lengths))
+    total = float(np.sum(np.asarray(sample_weight, dtype=np.float64)[lengths > 0]))
+    # others are refused by the fit
+    return total if 0.0 < total < np.inf else 1
+
+
+def _names(tagger):
+    """Names of the attributes, or numbers of the columns."""
+    vectorizer = tagger.vectorizer_
+    return range(tagger.n_features_in_) if vectorizer is None else vectorizer.feature_names_
+
+
+def _check_one(xseq, method):
+    """Refuse several sequences instead of one."""
+    if isinstance(xseq, (list, tuple)) and any(
+            isinstance(token, (list, tuple)) and token and isinstance(token[0], (dict, list, tuple))
+            for token in xseq):
+        raise ValueError(
+            f"{method}_single labels one sequence, and got a list of {len(xseq)} sequences: use "
+            f"{method}.") from None
 
 
 def _of_lists(lists):
@@ -640,6 +734,6 @@ def _loaded(path):
     if _is_of_crfsuite(path):
         return load_crfsuite_model(path)
     model = load_model(path)
-    if not isinstance(model, SequenceTagger) or model.vectorizer_ is None:
-        raise ValueError(f"{path} must be a model of attributes, got a {type(model).__name__}.")
+    if not isinstance(model, SequenceTagger):
+        raise ValueError(f"{path} must be a model of sequences, got a {type(model).__name__}.")
     return model

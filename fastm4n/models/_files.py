@@ -22,7 +22,7 @@ def save_model(estimator: Any, path: StrPath, *, metadata: dict[str, Any] | None
     estimator : estimator
         An estimator of fastm4n, or a `sklearn.pipeline.Pipeline` with such an estimator as the
         last step. Other steps may be `SequenceVectorizer`, `SequenceScaler` and scikit-learn's
-        `StandardScaler`.
+        `StandardScaler`. Of a `crfsuite.CRF` the file has its `tagger_`.
     path : str or path
         It is replaced after the new file is on disk. A failure leaves it unchanged.
     metadata : dict, default=None
@@ -65,6 +65,8 @@ def save_model(estimator: Any, path: StrPath, *, metadata: dict[str, Any] | None
     """
     from fastm4n.models._state import model_state
 
+    if hasattr(type(estimator), "tagger_"):  # `fastm4n.crfsuite.CRF`
+        estimator = estimator._fitted()
     header, arrays = model_state(estimator)
     header["metadata"] = {} if metadata is None else metadata
     # histories may hold infinities; the rest was checked

@@ -1,4 +1,4 @@
-r"""Penalties with little or no quadratic term, by proximal points around the block solver.
+r"""L1 penalties, and elastic nets of CRFs, by proximal points around the block solver.
 
 With Omega(w) = sum_j t_j |w_j| the dual is not smooth, and dual points give no weights.  So the
 problem is solved with a quadratic term around a centre,
@@ -41,11 +41,12 @@ from fastm4n.solvers.certificates import Certificate, certify, checked_gap, weig
 from fastm4n.solvers.free_intercept import Balance
 from fastm4n.surrogates import LogLoss
 
-# largest quadratic share of a penalty for proximal points (benchmarks/elastic_net.py)
+# largest quadratic share of a penalty for proximal points over single labels
+# (benchmarks/elastic_net.py)
 SMALL_MODULUS = 0.05
 # a, in units of the mean curvature p_b ||Phi_b d||^2 / ||d||^2 of a first pass over alpha
-# (benchmarks/elastic_net.py)
-SHARE = 0.007
+# (benchmarks/elastic_net.py, benchmarks/crfsuite_tutorial.py)
+SHARE = 0.03
 # largest factor of a from one centre to the next (benchmarks/elastic_net.py)
 FASTEST = 4.0
 # passes between two certificates (benchmarks/elastic_net.py)
@@ -267,18 +268,18 @@ class Centre:
 def small_modulus(problem, options):
     """The quadratic share of the penalty if `ProximalPoints` solve the problem, else None.
 
-    They are the only solver without a quadratic term, and the faster one for sparse CRFs with a
-    small one.
+    They are the only solver without a quadratic term. For CRFs of many parts they are the faster
+    one with any, and for single labels with a small one.
     """
     if problem.modulus == 0.0:
         return 0.0
-    small = problem.modulus <= SMALL_MODULUS and not problem.has_groups
-    is_plain = type(problem.loss) is LogLoss and options.auto
-    return problem.modulus if small and is_plain else None
+    is_plain = type(problem.loss) is LogLoss and options.auto and not problem.has_groups
+    most = SMALL_MODULUS if problem.loss.outputs.layout.max_parts == 1 else 1.0
+    return problem.modulus if is_plain and problem.modulus <= most else None
 
 
 class ProximalPoints(Solver, register=False):
-    """Proximal points around steps of blocks, for little or no quadratic term in the penalty.
+    """Proximal points around steps of blocks, for penalties with an L1 term.
 
     Without one, weights of t_j = 0 have w_j^2 / 2. A fit ends at a certified gap of tol, or when it
     is settled: the objective fell by less than a tenth of tol in 20 passes, and the
@@ -305,14 +306,14 @@ class ProximalPoints(Solver, register=False):
         return self.inner.cost(problem, options)
 
     def solve(self, problem, options, start, monitor):
-        """As in `Solver`, with `converged` for settled fits too. Blocks come in random order."""
+        """As in `Solver`, with `converged` for settled fits too. Blocks are sampled by gaps."""
         loss, features, of_inner = problem.loss, problem.features, self.inner.options()
         engine = begin(
             loss, features, problem.weights, options.alpha, start, options.seed,
             step=self.inner.step, cache=self.inner.cache, keep_dual=options.keep_dual,
             with_average=False)
         driver = Driver(engine, n_jobs=options.n_jobs, auto=options.auto, **{
-            **of_inner, "sampling": "permutation", "accelerate": False})
+            **of_inner, "sampling": "gap", "accelerate": False})
         balance = None if problem.free_intercept is None else Balance(problem)
         return _Fit(driver, start, small_modulus(problem, options), balance, monitor).run()
 
@@ -422,8 +423,9 @@ class _Fit:
             return False  # the gap tells
         n, value = self.primals[-1]
         before = [primal for passes, primal in self.primals if passes <= n - SETTLED_PASSES]
+        # the last point may be worse than the best, as momentum goes too far now and then
         return bool(before) and self.inner <= self.tol and (
-            before[-1] - value <= SETTLED * self.tol)
+            max(before[-1], self.last) - value <= SETTLED * self.tol)
 
     def state(self):
         """A flat dict of arrays for `restore`."""
@@ -454,14 +456,29 @@ class _Fit:
         engine.features.set_modulus(points.a)
         self.driver.restore(part("driver", state))
 
+    def check(self):
+        """Certify and report. Returns whether the objective rose, and whether the fit ends."""
+        rose, found = self.look(), self.certificate()
+        schedule, engine = self.driver.schedule, self.engine
+        schedule.checked(self.n_passes)
+        stopped = self.monitor.report(
+            self.n_passes, found, schedule.name, engine.oracle_calls,
+            cache_hits=engine.cache_hits)
+        return rose, stopped or found.gap <= self.tol or self.is_settled()
+
     def run(self):
         engine, points, monitor = self.engine, self.points, self.monitor
-        max_iter = monitor.max_iter
+        max_iter, schedule = monitor.max_iter, self.driver.schedule
+        schedule.begin_passes(True)
         monitor.resume(self)
         finished = self.n_passes >= max_iter
         with monitor.running():
+            if not (finished or self.is_new or self.n_passes):
+                # a warm start may be good enough
+                finished = self.check()[1]
             while not finished:
                 self.driver.run_pass()
+                schedule.met(engine.stale_gap())
                 self.n_passes += 1
                 self.since += 1
                 if self.n_passes == 1 and self.is_new:
@@ -469,11 +486,8 @@ class _Fit:
                     self.next_a = SHARE * engine.curvature * points.a / engine.alpha
                 finished, rose = self.n_passes >= max_iter, False
                 if finished or self.n_passes % EVERY == 0:
-                    rose, found = self.look(), self.certificate()
-                    stopped = monitor.report(
-                        self.n_passes, found, self.driver.schedule.name, engine.oracle_calls,
-                        cache_hits=engine.cache_hits)
-                    finished = finished or stopped or found.gap <= self.tol or self.is_settled()
+                    rose, ends = self.check()
+                    finished = finished or ends
                 if rose:  # momentum begins anew, and a pass more is made for each centre
                     self.most += 1
                 if not finished and (rose or self.since >= self.most):

@@ -75,8 +75,8 @@ class ChainDecoder(Decoder):
             in_threads(
                 lambda start, stop: function(start, stop, values), n,
                 n * (self.features.visit_cost + oracle_cost), n_threads(self.task.n_jobs))
-        if values.min(initial=0.0) == -np.inf:
-            raise self._no_path(self.places[np.argmin(values)])
+        if not np.isfinite(values).all():
+            raise self._without_value(int(np.argmin(np.isfinite(values))))
 
     @property
     def forbidden(self):
@@ -156,7 +156,7 @@ class ChainDecoder(Decoder):
             try:
                 found, scores[place] = find(b)
             except ValueError:
-                raise self._no_path(place) from None
+                raise self._without_value(b) from None
             labellings[place] = classes[found]
         return labellings, scores
 
@@ -234,6 +234,17 @@ class ChainDecoder(Decoder):
                 decoding.chain_all_scores(self.features, nothing, work, b)[0]
                 for b in range(self.places.size)]
         return Sequences(np.concatenate(rows), self.X.offsets)
+
+    def _without_value(self, b):
+        """The error of the sequence of this place, whose best score is not finite."""
+        scores = decoding.chain_all_scores(
+            self.features, np.zeros((0, 0)), np.zeros(self.features.size), b)[0]
+        overflown = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+        if not overflown.size:
+            return self._no_path(self.places[b])
+        return ValueError(
+            f"X[{self.places[b]}] has values at position {overflown[0]} whose scores overflow: use "
+            "smaller ones.")
 
     def _no_path(self, b):
         return ValueError(
