@@ -9,6 +9,7 @@ from array import array
 from numbers import Real
 
 import numpy as np
+import scipy.sparse as sp
 
 from cpython cimport array as arrays
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -676,32 +677,43 @@ cdef class Rows:
         numbers.size += 1
         return 0
 
+    cdef void restart(self) noexcept:
+        """Forget what was read, and keep the memory."""
+        self.columns.size = self.weighted.size = self.weights.size = 0
+        self.row_ends.size = self.offsets.size = 1
+        self.scratch.clear()
+        self.n_pending, self.is_weighted = 0, False
+
     # ------------------------------------------------------------------------------ reading
 
     def read(self, X):
         """Read sequences of tokens. Errors name the token."""
-        cdef Py_ssize_t i = 0, t, n_tokens = 0
+        cdef Py_ssize_t i = 0, n_tokens = 0
         if isinstance(X, (str, bytes, dict, Sequences)) or not hasattr(X, "__iter__"):
             raise TypeError(
                 f"X must be a list of sequences, each a list of tokens; got {type(X).__name__}.")
         for sequence in X:
-            if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__iter__"):
-                raise TypeError(
-                    f"Sequence {i} of X must be a list of tokens; it is of type "
-                    f"{type(sequence).__name__}. One sequence alone goes into a list: [sequence].")
-            t = 0
-            for token in sequence:
-                try:
-                    self.add_token(token)
-                except (TypeError, ValueError) as error:
-                    kind = TypeError if isinstance(error, TypeError) else ValueError
-                    raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
-                t += 1
-                look()
-            n_tokens += t
+            n_tokens += self.add_sequence(sequence, i)
             self.note(self.offsets, n_tokens)
             i += 1
         self.flush()
+
+    cdef Py_ssize_t add_sequence(self, sequence, Py_ssize_t i) except -1:
+        """Read sequence i, and count its tokens."""
+        cdef Py_ssize_t t = 0
+        if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__iter__"):
+            raise TypeError(
+                f"Sequence {i} of X must be a list of tokens; it is of type "
+                f"{type(sequence).__name__}. One sequence alone goes into a list: [sequence].")
+        for token in sequence:
+            try:
+                self.add_token(token)
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
+            t += 1
+            look()
+        return t
 
     cdef int add_token(self, token) except -1:
         cdef PyObject* given = <PyObject*> token
@@ -1009,6 +1021,134 @@ cdef class Rows:
         return (
             self.columns.taken(), self.row_ends.taken(), self.offsets.taken(),
             self.weighted.taken(), self.weights.taken())
+
+
+# Rows of one short sequence after the other: services ask for sentences one by one, and what a
+# matrix of each takes to make is several times what its attributes take to read.
+
+cdef enum:
+    # tokens of a call whose sequences are read one by one, and attributes that there is room for at
+    # first
+    FEW_TOKENS = 256
+    FEW_ATTRIBUTES = 4096
+
+
+def n_tokens_of_few(X):
+    """The number of tokens in X, -1 unless it is a list of few tokens that have attributes."""
+    cdef Py_ssize_t n = 0
+    cdef bint is_known = False
+    if type(X) is not list and type(X) is not tuple:
+        return -1
+    for sequence in X:
+        if type(sequence) is not list and type(sequence) is not tuple:
+            return -1
+        n += len(sequence)
+        if n > FEW_TOKENS:
+            return -1
+        if is_known:
+            continue
+        for token in sequence:
+            if type(token) is dict:
+                is_known = True
+            elif type(token) is not list and type(token) is not tuple:
+                return -1
+            elif token:
+                if type(token[0]) is not str:
+                    return -1
+                is_known = True
+            if is_known:
+                break
+    return n if is_known else -1
+
+
+cdef class OneByOne:
+    """One matrix for the rows of one sequence after the other, of at most FEW_TOKENS tokens.
+
+    Parameters
+    ----------
+    names : Names
+    separator : str
+    dtype : dtype of the matrix
+
+    Attributes
+    ----------
+    matrix : csr_matrix of shape (FEW_TOKENS, n_names)
+        The first rows are those of the last sequence. It is another one where that has more
+        attributes than any before.
+    """
+
+    cdef Rows rows
+    cdef readonly object matrix
+    cdef object dtype
+    cdef int[::1] indices
+    cdef long long[::1] ends
+    cdef double[::1] data64
+    cdef float[::1] data32
+
+    def __init__(self, Names names, separator, dtype):
+        self.dtype = dtype
+        self.rows = Rows(names, separator, False, dtype == np.float32)
+        self.make(FEW_ATTRIBUTES)
+
+    cdef int make(self, Py_ssize_t room) except -1:
+        data = np.ones(room, dtype=self.dtype)
+        matrix = sp.csr_matrix((FEW_TOKENS, self.rows.names.n_names), dtype=self.dtype)
+        matrix.data, matrix.indices = data, np.zeros(room, dtype=np.int32)
+        matrix.indptr = np.zeros(FEW_TOKENS + 1, dtype=np.int64)
+        self.matrix, self.indices, self.ends = matrix, matrix.indices, matrix.indptr
+        if self.rows.is_single:
+            self.data32 = data
+        else:
+            self.data64 = data
+        return 0
+
+    def read(self, sequence, Py_ssize_t i):
+        """Have the rows of sequence i of X in the matrix: how many."""
+        cdef Rows rows = self.rows
+        cdef Py_ssize_t n, w
+        cdef const long long* places
+        cdef const double* weights
+        rows.restart()
+        n = rows.add_sequence(sequence, i)
+        rows.flush()
+        if n > FEW_TOKENS:
+            raise ValueError(f"Sequence {i} of X has changed while it was read.")
+        if rows.columns.size > self.indices.shape[0]:
+            self.make(2 * rows.columns.size)
+        memcpy(&self.indices[0], rows.columns.values.data.as_chars, rows.columns.size * sizeof(int))
+        memcpy(&self.ends[0], rows.row_ends.values.data.as_chars, (n + 1) * sizeof(long long))
+        places = rows.weighted.values.data.as_longlongs
+        weights = rows.weights.values.data.as_doubles
+        for w in range(rows.weighted.size):
+            if rows.is_single:
+                self.data32[places[w]] = <float> weights[w]
+            else:
+                self.data64[places[w]] = weights[w]
+            if not math.isfinite(weights[w] if not rows.is_single else self.data32[places[w]]):
+                self.clear()
+                raise ValueError(self.too_large(places[w], i))
+        return n
+
+    def clear(self):
+        """Have ones for the weights that are others, as before `read`."""
+        cdef Rows rows = self.rows
+        cdef Py_ssize_t w
+        cdef const long long* places = rows.weighted.values.data.as_longlongs
+        for w in range(rows.weighted.size):
+            if rows.is_single:
+                self.data32[places[w]] = 1.0
+            else:
+                self.data64[places[w]] = 1.0
+
+    def too_large(self, Py_ssize_t entry, Py_ssize_t i):
+        row = int(np.searchsorted(self.ends[: self.rows.row_ends.size], entry, side="right")) - 1
+        return weight_too_large(row, i, self.rows.names, self.indices[entry], self.dtype)
+
+
+def weight_too_large(token, sequence, names, column, dtype):
+    return (
+        f"Token {token} of sequence {sequence} of X: the weight of {names.strings()[column]!r} is "
+        f"too large for {dtype}.")
 
 
 cdef str not_a_string(name, where=""):

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_number
 from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
-from fastm4n.data._tokens import Names, Rows
+from fastm4n.data._tokens import Names, Rows, weight_too_large
 from fastm4n.penalties._complexities import attribute_name, family_sizes, feature_families
 
 if TYPE_CHECKING:
@@ -412,8 +412,7 @@ def _as_sequences(rows, names, dtype):
             row = np.searchsorted(row_ends, entry, side="right") - 1
             i = np.searchsorted(offsets, row, side="right") - 1
             raise ValueError(
-                f"Token {row - offsets[i]} of sequence {i} of X: the weight of "
-                f"{names.strings()[columns[entry]]!r} is too large for {dtype}.")
+                weight_too_large(row - offsets[i], i, names, columns[entry], dtype))
     index_dtype = np.int32 if len(columns) < 2**31 else np.int64
     values = sp.csr_matrix(
         (data, columns.astype(index_dtype, copy=False), row_ends.astype(index_dtype)),

@@ -18,6 +18,7 @@ from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import as_labels, as_states, check_constraints, distinct
+from fastm4n.tasks.chain_predictions import READY, predicted_at_once
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
     as_transitions,
@@ -79,7 +80,8 @@ class ChainWeights(PackedWeights):
         held = self.__dict__.get("_of_pairs")
         if held is not None:
             self.__dict__.update(held.fitted())
-            self.__dict__.pop("_of_pairs", None)
+            for name in ("_of_pairs", READY):
+                self.__dict__.pop(name, None)
 
     @property
     def n_nonzero_(self) -> int:
@@ -101,6 +103,7 @@ class ChainWeights(PackedWeights):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
+        state.pop(READY, None)
         held = state.get("_of_pairs")
         if held is not None:  # by the pairs still, without what maps have made of them
             state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
@@ -311,7 +314,7 @@ default="auto"
         "intercept_": (("k",), "f"), "transition_coef_": (("k", "k"), "f"),
         "start_coef_": (("k",), "f"), "end_coef_": (("k",), "f"),
     }
-    _replaced = (*WEIGHTS, "_of_pairs", "transition_features_", "ngrams_")
+    _replaced = (*WEIGHTS, "_of_pairs", READY, "transition_features_", "ngrams_")
     _task_class = SequenceTask
 
     def __init__(
@@ -462,6 +465,10 @@ default="auto"
         y : Sequences
             Labels of each sequence, indexed like a list.
         """
+        if decode is allowed_transitions is constraints is allowed is lengths is None:
+            found = predicted_at_once(self, X)
+            if found is not None:
+                return found
         return self._fitted_task().predict(
             X, decode, allowed_transitions=allowed_transitions, constraints=constraints,
             allowed=allowed, lengths=lengths)

@@ -9,6 +9,7 @@ from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.data._sequences import Sequences
+from fastm4n.data._tokens import OneByOne, n_tokens_of_few
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._contexts import n_scores
@@ -185,9 +186,101 @@ class ChainDecoder(Decoder):
         return Sequences(np.concatenate(rows), self.X.offsets)
 
     def _no_path(self, b):
-        return ValueError(
-            f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions."
-        )
+        return _no_path(b)
+
+
+def _no_path(b):
+    return ValueError(
+        f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions.")
+
+
+# Predictions of sentences one by one, of one model. What they share is kept with the tagger, for as
+# long as nothing in it changes.
+
+READY = "_ready"
+
+
+class ReadyTagger:
+    """What predictions of a few sequences by `decode="map"` share.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+
+    Attributes
+    ----------
+    spare : list of OneByOneDecoder
+        Those that no thread has at the moment. None if these predictions take the general road.
+    """
+
+    def __init__(self, tagger):
+        self.spare, self.vectorizer = None, tagger.vectorizer_
+        if self._is_plain(tagger):
+            self._make = self._maker(tagger)
+        # copied at once: another thread may be here, too
+        self.then, self.then_of_vectorizer = dict(vars(tagger)), dict(vars(self.vectorizer))
+        self.then.pop(READY, None)
+
+    def _is_plain(self, tagger):
+        """Whether parameters and weights are as they are nearly always.
+
+        Those that can change in place are not, as `is_current` would not notice.
+        """
+        task, allowed = tagger._fitted_task(), tagger.allowed_transitions
+        costs_stay = isinstance(tagger._cost_held, tuple) or task.decode == "map"
+        return (
+            isinstance(tagger.surrogate, str) and costs_stay and tagger.constraints is None
+            and (allowed is None or isinstance(allowed, str))
+            and not any(name in vars(tagger) for name in ("ngrams_", "transition_features_"))
+            and self.vectorizer._n_features_out == tagger.n_features_in_ > 0
+            and task.decoding() == "map")
+
+    def _maker(self, tagger):
+        """A function that makes a decoder. `spare` stays None for weights that are copied."""
+        n_threads(tagger.n_jobs)
+        classes, separator = tagger.classes_, self.vectorizer.separator
+        dtype, names = self.vectorizer._check_parameters(), self.vectorizer._names
+        forbidden = forbidden_transitions(tagger.allowed_transitions, classes)
+        weights, pairs = weights_by_pairs(tagger)
+        if pairs is None:
+            weights = packed_weights(tagger)[0]
+        if pairs is not None or weights is vars(tagger).get("_packed"):
+            self.spare = []
+        return lambda: decoding.OneByOneDecoder(
+            OneByOne(names, separator, dtype), classes.size, weights, pairs, forbidden)
+
+    def is_current(self, tagger):
+        return decoding.is_as_it_was(vars(tagger), self.then, 1) and decoding.is_as_it_was(
+            vars(self.vectorizer), self.then_of_vectorizer, 0)
+
+    def best(self, X, n_tokens):
+        """Labels of all tokens as numbers, and offsets."""
+        try:
+            decoder = self.spare.pop()
+        except IndexError:
+            decoder = self._make()
+        codes, offsets, without = decoder.best(X, n_tokens)
+        self.spare.append(decoder)  # not after an error
+        if without >= 0:
+            raise _no_path(without)
+        return codes, offsets
+
+
+def predicted_at_once(tagger, X):
+    """The best labels of a few sequences of attributes. None of other data and models."""
+    fitted = vars(tagger)
+    if fitted.get("vectorizer_") is None:
+        return None
+    n_tokens = n_tokens_of_few(X)
+    if n_tokens < 0:
+        return None
+    ready = fitted.get(READY)
+    if ready is None or not ready.is_current(tagger):
+        ready = fitted[READY] = ReadyTagger(tagger)
+    if ready.spare is None:
+        return None
+    codes, offsets = ready.best(X, n_tokens)
+    return Sequences._of_checked(tagger.classes_[codes], offsets)
 
 
 class AutomatonDecoder(ChainDecoder):
