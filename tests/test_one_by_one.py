@@ -1,4 +1,4 @@
-"""A few sentences a call, whose road is short: the same labels and errors as by the long one."""
+"""Short sentences, one by one: the same labels and errors as by the road of all sequences."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ X = [
      for t, word in enumerate(words)] for words in WORDS]
 STRINGS = [[[f"word={word}", f"end={word[-1]}"] for word in words] for words in WORDS]
 GIVEN = {
-    "one": X[:1], "few": X[:4], "tuples": tuple(map(tuple, X[1:3])), "strings": [STRINGS[0]],
+    "one": X[:1], "all": X * 30, "tuples": tuple(map(tuple, X[1:3])), "strings": [STRINGS[0]],
     "empty sequences": [[], X[0], []], "empty tokens": [[{}, X[0][0], []]],
     "unknown": [[{"word": "cat", "x": 1e300}, {"word": "man"}]],
     "zeros": [[{"length": 0, "first": True}, {"length": -0.0}]],

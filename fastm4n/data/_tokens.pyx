@@ -1023,18 +1023,17 @@ cdef class Rows:
             self.weighted.taken(), self.weights.taken())
 
 
-# Rows of one short sequence after the other: services ask for sentences one by one, and what a
-# matrix of each takes to make is several times what its attributes take to read.
+# Rows of one sequence after the other in one matrix: services ask for sentences one by one, and to
+# make a matrix of each takes several times as long as to read its attributes.
 
 cdef enum:
-    # tokens of a call whose sequences are read one by one, and attributes that there is room for at
-    # first
-    FEW_TOKENS = 256
-    FEW_ATTRIBUTES = 4096
+    # most tokens of such a sequence, and attributes that there is room for at first
+    MOST_TOKENS = 256
+    FIRST_ATTRIBUTES = 4096
 
 
-def n_tokens_of_few(X):
-    """The number of tokens in X, -1 unless it is a list of few tokens that have attributes."""
+def n_tokens_of_short(X):
+    """The number of tokens in X, -1 unless it is a list of short sequences of attributes."""
     cdef Py_ssize_t n = 0
     cdef bint is_known = False
     if type(X) is not list and type(X) is not tuple:
@@ -1042,9 +1041,9 @@ def n_tokens_of_few(X):
     for sequence in X:
         if type(sequence) is not list and type(sequence) is not tuple:
             return -1
-        n += len(sequence)
-        if n > FEW_TOKENS:
+        if len(sequence) > MOST_TOKENS:
             return -1
+        n += len(sequence)
         if is_known:
             continue
         for token in sequence:
@@ -1062,7 +1061,7 @@ def n_tokens_of_few(X):
 
 
 cdef class OneByOne:
-    """One matrix for the rows of one sequence after the other, of at most FEW_TOKENS tokens.
+    """One matrix for the rows of one sequence after the other, of at most MOST_TOKENS tokens.
 
     Parameters
     ----------
@@ -1072,7 +1071,7 @@ cdef class OneByOne:
 
     Attributes
     ----------
-    matrix : csr_matrix of shape (FEW_TOKENS, n_names)
+    matrix : csr_matrix of shape (MOST_TOKENS, n_names)
         The first rows are those of the last sequence. It is another one where that has more
         attributes than any before.
     """
@@ -1088,13 +1087,13 @@ cdef class OneByOne:
     def __init__(self, Names names, separator, dtype):
         self.dtype = dtype
         self.rows = Rows(names, separator, False, dtype == np.float32)
-        self.make(FEW_ATTRIBUTES)
+        self.make(FIRST_ATTRIBUTES)
 
     cdef int make(self, Py_ssize_t room) except -1:
         data = np.ones(room, dtype=self.dtype)
-        matrix = sp.csr_matrix((FEW_TOKENS, self.rows.names.n_names), dtype=self.dtype)
+        matrix = sp.csr_matrix((MOST_TOKENS, self.rows.names.n_names), dtype=self.dtype)
         matrix.data, matrix.indices = data, np.zeros(room, dtype=np.int32)
-        matrix.indptr = np.zeros(FEW_TOKENS + 1, dtype=np.int64)
+        matrix.indptr = np.zeros(MOST_TOKENS + 1, dtype=np.int64)
         self.matrix, self.indices, self.ends = matrix, matrix.indices, matrix.indptr
         if self.rows.is_single:
             self.data32 = data
@@ -1111,7 +1110,7 @@ cdef class OneByOne:
         rows.restart()
         n = rows.add_sequence(sequence, i)
         rows.flush()
-        if n > FEW_TOKENS:
+        if n > MOST_TOKENS:
             raise ValueError(f"Sequence {i} of X has changed while it was read.")
         if rows.columns.size > self.indices.shape[0]:
             self.make(2 * rows.columns.size)

@@ -390,8 +390,8 @@ cdef int best_labels(
     return 0
 
 
-# Predictions of a few short sequences of attributes. Everything but their rows is made once, for
-# all calls.
+# Predictions of short sequences of attributes. Everything but their rows is made once, for all
+# calls.
 
 cdef class OneByOneDecoder:
     """Viterbi labels of one sequence after the other, for one thread at a time.

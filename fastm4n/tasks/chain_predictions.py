@@ -7,9 +7,9 @@ from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
 from fastm4n.base.checks import check_choice
 from fastm4n.base.memory import zeros
-from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.base.threads import PARALLEL_COST, in_threads, n_threads
 from fastm4n.data._sequences import Sequences
-from fastm4n.data._tokens import OneByOne, n_tokens_of_few
+from fastm4n.data._tokens import OneByOne, n_tokens_of_short
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import viterbi_kbest
 from fastm4n.inference._contexts import n_scores
@@ -195,13 +195,13 @@ def _no_path(b):
 
 
 # Predictions of sentences one by one, of one model. What they share is kept with the tagger, for as
-# long as nothing in it changes.
+# long as nothing in it changes. Without threads this is faster for many sentences, too.
 
 READY = "_ready"
 
 
 class ReadyTagger:
-    """What predictions of a few sequences by `decode="map"` share.
+    """What predictions of short sequences of attributes by `decode="map"` share.
 
     Parameters
     ----------
@@ -267,17 +267,19 @@ class ReadyTagger:
 
 
 def predicted_at_once(tagger, X):
-    """The best labels of a few sequences of attributes. None of other data and models."""
+    """The best labels of short sequences of attributes. None of other data and models."""
     fitted = vars(tagger)
     if fitted.get("vectorizer_") is None:
         return None
-    n_tokens = n_tokens_of_few(X)
+    n_tokens = n_tokens_of_short(X)
     if n_tokens < 0:
         return None
     ready = fitted.get(READY)
     if ready is None or not ready.is_current(tagger):
         ready = fitted[READY] = ReadyTagger(tagger)
-    if ready.spare is None:
+    # what Viterbi takes, as `in_threads` counts it
+    cost = 2.0 * n_tokens * tagger.classes_.size ** 2
+    if ready.spare is None or cost > PARALLEL_COST and n_threads(tagger.n_jobs) > 1:
         return None
     codes, offsets = ready.best(X, n_tokens)
     return Sequences._of_checked(tagger.classes_[codes], offsets)
