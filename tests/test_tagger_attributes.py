@@ -316,18 +316,45 @@ def test_models_of_the_command_line(tmp_path, capsys):
     capsys.readouterr()
 
 
+def of_names(arrays, text, lengths):
+    lengths = np.array(lengths)
+    arrays["0/vectorizer_/names_text_"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    arrays["0/vectorizer_/names_lengths_"] = (
+        lengths.astype(np.uint8) if lengths.dtype.kind == "i" else lengths)
+
+
+def of_old_names(arrays, names):
+    for name in ("text", "lengths"):
+        arrays.pop(f"0/vectorizer_/names_{name}_")
+    arrays["0/vectorizer_/feature_names_"] = names
+
+
+def test_names_of_older_files(tmp_path):
+    file, model = tmp_path / "model", tagger().fit(X, TAGS)
+    save_model(model, file)
+    header, arrays = read_arrays(file, "model", finite=False)
+    of_old_names(arrays, model.vectorizer_.get_feature_names_out())
+    write_arrays(file, "model", header, arrays, finite=False)
+    loaded = load_model(file)
+    assert loaded.vectorizer_.feature_names_ == model.vectorizer_.feature_names_
+    assert loaded.predict_marginals(X).equals(model.predict_marginals(X))
+
+
 @pytest.mark.parametrize("spoil", [
     lambda header, arrays: header["steps"][0].update(vectorizer=3),
     lambda header, arrays: header["steps"][0]["vectorizer"].update({"class": "SequenceTagger"}),
     lambda header, arrays: header["steps"][0]["vectorizer"].update(parameters={"dtype": 5}),
     lambda header, arrays: header["steps"][0].pop("vectorizer"),
-    lambda header, arrays: arrays.pop("0/vectorizer_/feature_names_"),
+    lambda header, arrays: arrays.pop("0/vectorizer_/names_text_"),
+    lambda header, arrays: arrays.pop("0/vectorizer_/names_lengths_"),
     lambda header, arrays: arrays.update({"0/vectorizer_/other": np.zeros(2)}),
-    lambda header, arrays: arrays.update(
-        {"0/vectorizer_/feature_names_": np.array(["a", "a"], dtype=object)}),
-    lambda header, arrays: arrays.update(
-        {"0/vectorizer_/feature_names_": np.array(["a", "b"], dtype=object)}),
-    lambda header, arrays: arrays.update({"0/vectorizer_/feature_names_": np.zeros(2)}),
+    lambda header, arrays: of_names(arrays, "a" * 5 + "b" * 7, [5, 7]),
+    lambda header, arrays: of_names(arrays, "aa", [1, 1]),
+    lambda header, arrays: of_names(arrays, "abc", [1, 1]),
+    lambda header, arrays: of_names(arrays, "é", [1, 1]),
+    lambda header, arrays: of_names(arrays, "aa", [1.0, 1.0]),
+    *(lambda header, arrays, names=names: of_old_names(arrays, names) for names in (
+        np.array(["a", "a"], dtype=object), np.array(["a", "b"], dtype=object), np.zeros(2))),
 ])
 def test_forged_vectorizers(spoil, tmp_path):
     file = tmp_path / "model"

@@ -65,6 +65,8 @@ cdef enum:
     FIRST_ENTRIES = 512
     # so few strings are sorted one by one
     FEW = 12
+    # attributes, or tokens, that are searched for at once: what they take stays in a cache
+    AT_ONCE = 256
 
 # places of records in slots have 32 bits
 cdef uint64_t MOST_WORDS = 0xFFFFFFFE
@@ -531,24 +533,62 @@ cdef class Names:
             at += n_words(record.length)
         return names
 
-    cdef int refill(self) except -1:
-        """Slots for the records there are, and no others."""
+    def packed(self):
+        """The UTF-8 of all names in the order of their numbers, and the number of bytes of each."""
+        cdef size_t at = 0
+        cdef Py_ssize_t i, start = 0
+        cdef const Record* record
+        lengths, places = np.empty((2, self.n_names), dtype=np.uint32)
+        cdef uint32_t[::1] length = lengths, place = places
+        while at < self.n_words:
+            record = <const Record*> (self.text + at)
+            length[record.number], place[record.number] = record.length, <uint32_t> at
+            at += n_words(record.length)
+        text = np.empty(int(lengths.sum(dtype=np.int64)), dtype=np.uint8)
+        cdef uint8_t[::1] out = text
+        for i in range(self.n_names):
+            if length[i]:
+                memcpy(&out[start], self.text + place[i] + 1, length[i])
+                start += length[i]
+        return text, lengths.astype(np.min_scalar_type(lengths.max(initial=0)))
+
+    def only(self, kept):
+        """The names of these ascending numbers."""
+        text, lengths = self.packed()
+        stays = np.zeros(len(lengths), dtype=bool)
+        stays[kept] = True
+        return names_of(text[np.repeat(stays, lengths)], lengths[kept])
+
+    cdef Py_ssize_t refill(self) except -1:
+        """Slots for the records there are, and no others: how many are distinct, from the first."""
         cdef int log_slots = FIRST_SLOTS
-        cdef size_t at = 0, place
-        cdef uint32_t tag
+        cdef size_t at = 0, first
+        cdef Py_ssize_t n = 0, place
+        cdef int i, count
+        cdef uint64_t* record
+        cdef uint32_t[AT_ONCE] tags
         while 3 * self.n_names > 2 * (<Py_ssize_t> 1 << log_slots):
             log_slots += 1
         PyMem_Free(self.slots)
         self.slots = NULL
         self.rehash(log_slots)
         while at < self.n_words:
-            tag = tag_of(self.text + at)
-            place = tag >> (32 - log_slots)
-            while self.slots[place]:
-                place = (place + 1) & ((<size_t> 1 << log_slots) - 1)
-            self.slots[place] = (<uint64_t> tag << 32) | (at + 1)
-            at += n_words((<const Record*> (self.text + at)).length)
-        return 0
+            first, count = at, 0
+            # their slots are asked for together
+            while at < self.n_words and count < AT_ONCE:
+                tags[count] = tag_of(self.text + at)
+                fastm4n_prefetch(self.slots + (tags[count] >> (32 - log_slots)))
+                at += n_words((<const Record*> (self.text + at)).length)
+                count += 1
+            for i in range(count):
+                record = self.text + first
+                place = self.place(record, tags[i])
+                if place >= 0:
+                    return n
+                self.slots[-1 - place] = (<uint64_t> tags[i] << 32) | (first + 1)
+                first += n_words((<const Record*> record).length)
+                n += 1
+        return n
 
     cdef int trim(self) except -1:
         """Give back the memory that no record is in."""
@@ -556,6 +596,58 @@ cdef class Names:
             self.text = <uint64_t*> grown(self.text, 8 * (self.n_words + 1))
             self.room = self.n_words + 1
         return 0
+
+
+def names_of(text, lengths):
+    """The `Names` of `packed`, after all checks.
+
+    Parameters
+    ----------
+    text : uint8 array of shape (n_bytes,)
+    lengths : array of unsigned integers of shape (n_names,)
+    """
+    cdef Names names = Names()
+    cdef const uint8_t[::1] given
+    cdef const uint32_t[::1] sizes
+    cdef Py_ssize_t i, start = 0, n
+    cdef size_t at = 0, end
+    if lengths.ndim != 1 or lengths.dtype.kind != "u" or lengths.dtype.itemsize > 4 or (
+            text.ndim != 1 or text.dtype != np.uint8):
+        raise ValueError("names must be bytes and their lengths")
+    if lengths.sum(dtype=np.int64) != len(text) or len(lengths) > 0x7FFFFFFF:
+        raise ValueError("the lengths of names do not fit their bytes")
+    if text.max(initial=0) >= 0x80:
+        check_utf8(text, lengths)
+    given = np.ascontiguousarray(text)
+    sizes = np.ascontiguousarray(lengths, dtype=np.uint32)
+    n, end = len(lengths), len(lengths) + int(((lengths.astype(np.int64) + 7) // 8).sum())
+    if end > MOST_WORDS:
+        raise ValueError("there are more than 32 GiB of attributes")
+    names.text = <uint64_t*> grown(names.text, 8 * (end + 1))
+    names.room, names.n_words, names.n_names = end + 1, end, n
+    for i in range(n):
+        # zeros behind the last byte
+        names.text[at + n_words(sizes[i]) - 1] = 0
+        (<Record*> (names.text + at)).number = <int> i
+        (<Record*> (names.text + at)).length = sizes[i]
+        if sizes[i]:
+            memcpy(names.text + at + 1, &given[start], sizes[i])
+            start += sizes[i]
+        at += n_words(sizes[i])
+    i = names.refill()
+    if i < n:
+        start = int(lengths[:i].sum(dtype=np.int64))
+        name = bytes(text[start : start + int(lengths[i])]).decode("utf-8", "surrogatepass")
+        raise ValueError(f"the name {name!r:.80} is there twice")
+    return names
+
+
+def check_utf8(text, lengths):
+    """Refuse bytes that are no characters, and names that begin within one."""
+    bytes(text).decode("utf-8", "surrogatepass")
+    starts = np.cumsum(lengths, dtype=np.int64)[:-1]
+    if len(starts) and (text[starts[starts < len(text)]] & 0xC0 == 0x80).any():
+        raise ValueError("a name begins within a character")
 
 
 # Rows of a CSR matrix from the attributes of tokens.
@@ -582,8 +674,6 @@ cdef extern from "loops.h":
 
 
 cdef enum:
-    # attributes, or tokens, that are searched for at once: what they take stays in a cache
-    AT_ONCE = 256
     # attributes of a token whose order is remembered for the next one of as many
     REMEMBERED = 96
     # strings between asking for one and reading it

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_number
 from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
-from fastm4n.data._tokens import Names, Rows, weight_too_large
+from fastm4n.data._tokens import Names, Rows, names_of, weight_too_large
 from fastm4n.penalties._complexities import attribute_name, family_sizes, feature_families
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ __all__ = ["SequenceScaler", "SequenceVectorizer"]
 
 # attributes of a `SequenceVectorizer` that are made on first use
 _MADE_OF_NAMES = ("feature_names_", "vocabulary_")
+# names in pickles and files: their bytes, and how many each has
+NAMES = ("names_text_", "names_lengths_")
 
 
 # no set_output: sequences of rows are no data frame
@@ -207,22 +209,30 @@ class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_o
         more._learn(Names([*self.feature_names_, *new]))
         return more
 
+    def _with_columns(self, kept):
+        """A vectorizer with these columns, in ascending order."""
+        fewer = clone(self)
+        fewer._learn(self._names.only(kept))
+        return fewer
+
     def __sklearn_is_fitted__(self) -> bool:
         return "_names" in self.__dict__
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
+        state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
         if "_names" in state:
-            state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
-            state["feature_names_"] = state.pop("_names").strings()
+            state.update(zip(NAMES, state.pop("_names").packed(), strict=True))
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        names = state.get("feature_names_")
-        super().__setstate__(
-            {key: value for key, value in state.items() if key not in _MADE_OF_NAMES})
-        if names is not None:
-            self._learn(Names(names))
+        names, older = [state.get(name) for name in NAMES], state.get("feature_names_")
+        left_out = *_MADE_OF_NAMES, *NAMES
+        super().__setstate__({key: value for key, value in state.items() if key not in left_out})
+        if names[0] is not None:
+            self._learn(names_of(*names))
+        elif older is not None:  # of older releases
+            self._learn(Names(older))
 
     @property
     def _n_features_out(self):

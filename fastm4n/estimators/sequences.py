@@ -17,10 +17,17 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
-from fastm4n.tasks.chain_input import as_labels, as_states, check_constraints, distinct
+from fastm4n.tasks.chain_input import (
+    MOST_OF_PAIRS,
+    as_labels,
+    as_states,
+    check_constraints,
+    distinct,
+)
 from fastm4n.tasks.chain_predictions import READY, predicted_at_once
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
+    WeightsOfPairs,
     as_transitions,
     explained,
     fitted_weights,
@@ -90,23 +97,47 @@ class ChainWeights(PackedWeights):
             return super().n_nonzero_
         return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
 
-    def _weights_by_pairs(self):
-        """Fitted weights with `coef_` as a CSR matrix, if stored by pairs, or an empty dict."""
+    def _few_weights(self):
+        """Weights by pairs, where they are held so or few are not zero, or None."""
         held = vars(self).get("_of_pairs")
-        return {} if held is None or held.edge_rows is not None else held.arrays()
+        if held is not None or not self.__sklearn_is_fitted__():
+            return held
+        coef = self.coef_
+        if "transition_features_" in vars(self) or self.classes_.size > MOST_OF_PAIRS or not (
+                isinstance(coef, np.ndarray) and coef.dtype == np.float64
+                and coef.shape == (self.classes_.size, self.n_features_in_)
+                and 10 * np.count_nonzero(coef) < coef.nbytes):
+            return None
+        few = WeightsOfPairs.of_rows(
+            packed_weights(self)[0], coef.shape[1], coef.shape[0], n_ngrams_of(self))
+        return few if few.is_small else None
+
+    def _weights_by_pairs(self):
+        """Arrays of `_few_weights` for files, or an empty dict."""
+        few = self._few_weights()
+        return {} if few is None or few.edge_rows is not None else few.arrays()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        is_spread = state.get("_is_spread", False)
         if "_of_pairs" in state:
-            Versioned.__setstate__(self, state)
+            Versioned.__setstate__(
+                self, {name: value for name, value in state.items() if name != "_is_spread"})
+            if is_spread:
+                self._spread()
         else:
             super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop(READY, None)
-        held = state.get("_of_pairs")
-        if held is not None:  # by the pairs still, without what maps have made of them
-            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        few = self._few_weights()
+        if few is None:
+            return state
+        if "_of_pairs" not in state:  # zeros are not stored
+            state = {name: value for name, value in state.items() if name not in WEIGHTS}
+            state["_is_spread"] = True
+        # without what maps have made of them
+        state["_of_pairs"] = few._replace(pairs=tuple(few.pairs))
         return state
 
     def _repacked(self):

@@ -22,6 +22,7 @@ from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
     ATTRIBUTES,
+    MOST_OF_PAIRS,
     as_automaton,
     as_features,
     as_labels,
@@ -292,18 +293,34 @@ class SequenceTask(Task):
         if is_last and features.pairs() is not None:
             rows = [None if part is None else part.live()["weights"][1]
                     for part in (features, edges)]
-            return {"_of_pairs": WeightsOfPairs(
+            held = WeightsOfPairs(
                 rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
-                features.n_labels, features.n_ngrams)}
+                features.n_labels, features.n_ngrams)
+            if edges is not None or problem.modulus == 1.0:
+                return {"_of_pairs": held}
+            return self._sparse(held.without_zeros())
         packed, d = features.all_weights(), features.n_features
         columns, n_columns = problem.columns, problem.n_columns
         if columns is not None:
             whole = np.zeros((packed.shape[0] - d + n_columns, packed.shape[1]))
             whole[columns], whole[n_columns:] = packed[:d], packed[d:]
             packed, d = whole, n_columns
+        if is_last and edges is None and problem.modulus < 1.0 and sparse.issparse(features.X):
+            held = WeightsOfPairs.of_rows(packed, d, features.n_labels, features.n_ngrams)
+            if held.is_small and features.n_labels <= MOST_OF_PAIRS:
+                return self._sparse(held)
         return fitted_weights(
             packed, None if edges is None else edges.all_weights(), d, features.n_labels,
             features.n_ngrams)
+
+    def _sparse(self, held):
+        """Weights by pairs that are not zero. Attributes without any are dropped."""
+        if self.vectorizer is None:
+            return {"_of_pairs": held}
+        kept, held = held.used()
+        return {
+            "_of_pairs": held, "n_features_in_": kept.size,
+            "vectorizer_": self.vectorizer._with_columns(kept)}
 
     def read_more(self, X, before):
         if before is None:
