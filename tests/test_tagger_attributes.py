@@ -21,6 +21,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     checkpointing,
     load_model,
     regularization_path,
@@ -265,6 +266,64 @@ def test_other_readers_of_models():
     assert str(report) == str(by_hand)
     refined = refine_risk(given, X, TAGS, max_iter=3)
     assert refined.vectorizer_ is given.vectorizer_ and len(refined.predict(X)) == len(X)
+
+
+# ------------------------------------------------------------------- attributes without weights
+
+SPARSE = [{"penalty": "elasticnet"}, {"penalty": "l1"}, {"penalty": "elasticnet", "states": "observed"},
+          {"penalty": "elasticnet", "transitions": Transitions(order=2), "states": "observed"}]
+
+
+@pytest.mark.parametrize("parameters", SPARSE)
+@pytest.mark.parametrize("surrogate", ["log", "max_margin"])
+def test_l1_terms_drop_attributes_without_weights(surrogate, parameters, tmp_path):
+    rare = [[{**token, f"id{i}-{t}": 1.0} for t, token in enumerate(tokens)]
+            for i, tokens in enumerate(X)]
+    given = tagger(surrogate, alpha=0.05, tol=1e-4, **parameters).fit(rare, TAGS)
+    vectorizer = SequenceVectorizer()
+    rows = vectorizer.fit_transform(rare)
+    by_rows = tagger(surrogate, alpha=0.05, tol=1e-4, **parameters).fit(rows, TAGS)
+    used = by_rows.coef_.any(axis=0)
+    assert 0 < used.sum() < used.size - 40
+    names = vectorizer.get_feature_names_out()[used].tolist()
+    assert given.vectorizer_.feature_names_ == names and given.n_features_in_ == len(names)
+    assert given.predict(rare).equals(by_rows.predict(rows))
+    expected = given.decision_function(rare)
+    assert_allclose(expected.values, by_rows.decision_function(rows).values, rtol=1e-9, atol=1e-12)
+    state = pickle.dumps(given)
+    save_model(given, tmp_path / "model")
+    for other in (pickle.loads(state), load_model(tmp_path / "model")):
+        assert other.decision_function(rare).equals(expected)
+        assert other.vectorizer_.feature_names_ == names and other.predict(X).equals(given.predict(X))
+    assert_array_equal(given.coef_, by_rows.coef_[:, used])
+    assert given.primal_objective_ == by_rows.primal_objective_
+    assert len(state) < 8 * by_rows.coef_.size + 12000
+
+
+def test_data_to_come_keep_all_attributes():
+    for fitted in (
+            tagger(penalty="l1", alpha=0.05, warm_start=True).fit(X, TAGS),
+            tagger(penalty="l1", alpha=0.05).partial_fit(X, TAGS)):
+        assert fitted.vectorizer_.feature_names_ == tagger().fit(X, TAGS).vectorizer_.feature_names_
+        assert not fitted.coef_.any(axis=0).all()
+        assert fitted.coef_.shape[1] == fitted.n_features_in_
+    rows = tagger(penalty="l1", alpha=0.05).fit(ROWS, TAGS)
+    assert rows.n_features_in_ == rows.coef_.shape[1] == ROWS.values.shape[1]
+
+
+def test_no_weights_at_all(tmp_path):
+    given = tagger(penalty="l1", alpha=100.0, fit_intercept=False).fit(X, TAGS)
+    assert given.n_nonzero_ == 0 and len(given.vectorizer_.feature_names_) == 1
+    save_model(given, tmp_path / "model")
+    for one in (given, load_model(tmp_path / "model"), pickle.loads(pickle.dumps(given))):
+        assert not one.coef_.any() and one.coef_.shape == (4, 1)
+        assert one.predict(X).equals(given.predict(X))
+
+
+def test_warnings_name_attributes_that_are_dropped():
+    scaled = [[{**token, "length": 1e9 * token["length"]} for token in tokens] for tokens in X]
+    with pytest.warns(ConvergenceWarning, match="Column 'length' of X is about"):
+        tagger(penalty="elasticnet", alpha=1e12, max_iter=0, tol=0.0).fit(scaled, TAGS)
 
 
 # ------------------------------------------------------------------------------ model files

@@ -335,8 +335,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
                 f"After {tagger.n_iter_} passes the certified gap is {tagger.relative_gap_:.3g} of "
                 f"the objective at zero weights, above epsilon={tagger.tol:g}. {remedy}",
                 ConvergenceWarning, stacklevel=2)
-        log = TrainingLog(
-            tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
+        log = TrainingLog(tagger.history_, n, tagger._n_weights)
         if X_dev is not None:
             log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))
         if self.model_filename is not None:

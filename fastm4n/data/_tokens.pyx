@@ -5,6 +5,7 @@ One module: readers of files and of objects fill the same scratch, one token at 
 """
 
 import math
+import sys
 from array import array
 from numbers import Real
 
@@ -17,7 +18,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from fastm4n.base.interrupts cimport look
 
@@ -559,6 +560,33 @@ cdef class Names:
         stays[kept] = True
         return names_of(text[np.repeat(stays, lengths)], lengths[kept])
 
+    cdef int have_room(self, size_t n_words) except -1:
+        """Room for so many words in all."""
+        if n_words > MOST_WORDS:
+            raise ValueError("there are more than 32 GiB of attributes")
+        self.text, self.room = <uint64_t*> grown(self.text, 8 * (n_words + 1)), n_words + 1
+        return 0
+
+    cdef void append(self, const uint8_t* name, uint32_t length) noexcept:
+        """One more name, for which there is room. `fill` makes it one that is found."""
+        cdef uint64_t* record = self.text + self.n_words
+        # zeros behind the last byte
+        record[n_words(length) - 1] = 0
+        (<Record*> record).number = <int> self.n_names
+        (<Record*> record).length = length
+        if length:
+            memcpy(record + 1, name, length)
+        self.n_words += n_words(length)
+        self.n_names += 1
+
+    cdef int fill(self) except -1:
+        """Slots for names that were appended, which must differ."""
+        cdef Py_ssize_t i, n = self.n_names
+        i = self.refill()
+        if i < n:
+            raise ValueError(f"the name {self.strings()[i]!r:.80} is there twice")
+        return 0
+
     cdef Py_ssize_t refill(self) except -1:
         """Slots for the records there are, and no others: how many are distinct, from the first."""
         cdef int log_slots = FIRST_SLOTS
@@ -610,7 +638,7 @@ def names_of(text, lengths):
     cdef const uint8_t[::1] given
     cdef const uint32_t[::1] sizes
     cdef Py_ssize_t i, start = 0, n
-    cdef size_t at = 0, end
+    cdef size_t end
     if lengths.ndim != 1 or lengths.dtype.kind != "u" or lengths.dtype.itemsize > 4 or (
             text.ndim != 1 or text.dtype != np.uint8):
         raise ValueError("names must be bytes and their lengths")
@@ -621,25 +649,55 @@ def names_of(text, lengths):
     given = np.ascontiguousarray(text)
     sizes = np.ascontiguousarray(lengths, dtype=np.uint32)
     n, end = len(lengths), len(lengths) + int(((lengths.astype(np.int64) + 7) // 8).sum())
-    if end > MOST_WORDS:
-        raise ValueError("there are more than 32 GiB of attributes")
-    names.text = <uint64_t*> grown(names.text, 8 * (end + 1))
-    names.room, names.n_words, names.n_names = end + 1, end, n
+    names.have_room(end)
     for i in range(n):
-        # zeros behind the last byte
-        names.text[at + n_words(sizes[i]) - 1] = 0
-        (<Record*> (names.text + at)).number = <int> i
-        (<Record*> (names.text + at)).length = sizes[i]
-        if sizes[i]:
-            memcpy(names.text + at + 1, &given[start], sizes[i])
-            start += sizes[i]
-        at += n_words(sizes[i])
-    i = names.refill()
-    if i < n:
-        start = int(lengths[:i].sum(dtype=np.int64))
-        name = bytes(text[start : start + int(lengths[i])]).decode("utf-8", "surrogatepass")
-        raise ValueError(f"the name {name!r:.80} is there twice")
+        names.append(&given[0] + start if sizes[i] else NULL, sizes[i])
+        start += sizes[i]
+    names.fill()
     return names
+
+
+def names_of_records(const uint8_t[::1] content, const uint32_t[::1] places):
+    """The `Names` of a database of CRFsuite, or None unless it is in its usual form.
+
+    A record is the number of the name, its length with a final NUL, both in 32 little-endian bits,
+    and the name. Usually records lie in the order of their numbers, and names are ASCII and differ.
+
+    Parameters
+    ----------
+    content : uint8 array
+        The database.
+    places : uint32 array
+        Where in it the records begin.
+    """
+    cdef Names names = Names()
+    cdef Py_ssize_t i, j
+    cdef size_t at, first = 0, size = content.shape[0], length
+    cdef uint32_t[2] head
+    cdef const uint8_t* name
+    cdef uint8_t all_bits = 0
+    if NOT_LITTLE:
+        return None
+    for i in range(places.shape[0]):
+        at = places[i]
+        if at < first or at + sizeof(head) > size:
+            return None
+        memcpy(head, &content[at], sizeof(head))
+        length = head[1]
+        at += sizeof(head)
+        if head[0] != i or length == 0 or length > size - at or length > MOST_BYTES:
+            return None
+        name = &content[at]
+        if memchr(name, 0, length) != name + length - 1:
+            return None
+        for j in range(length - 1):
+            all_bits |= name[j]
+        first = at + length
+        if names.room < names.n_words + n_words(length):
+            names.have_room(2 * (names.n_words + n_words(length)))
+        names.append(name, <uint32_t> (length - 1))
+    names.trim()
+    return None if all_bits >= 0x80 or names.refill() < names.n_names else names
 
 
 def check_utf8(text, lengths):
@@ -680,6 +738,7 @@ cdef enum:
     AHEAD = 4
 
 cdef object NUMPY_BOOL = np.bool_
+cdef bint NOT_LITTLE = sys.byteorder != "little"
 
 
 cdef class _Vector:

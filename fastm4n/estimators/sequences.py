@@ -97,6 +97,13 @@ class ChainWeights(PackedWeights):
             return super().n_nonzero_
         return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
 
+    @property
+    def _n_weights(self):
+        """Number of weights of features and of transitions that are not zero."""
+        held = vars(self).get("_of_pairs")
+        transitions = self.transition_coef_ if held is None else held.transitions()
+        return self.n_nonzero_ + int(np.count_nonzero(transitions))
+
     def _few_weights(self):
         """Weights by pairs, where they are held so or few are not zero, or None."""
         held = vars(self).get("_of_pairs")

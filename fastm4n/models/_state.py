@@ -1,5 +1,6 @@
 """Fitted estimators as JSON and arrays, the contents of model files, and back."""
 
+from functools import cache
 from numbers import Integral, Real
 
 import numpy as np
@@ -204,7 +205,7 @@ def estimator_from_state(state, arrays):
     for key in ("parameters", "attributes"):
         if type(state[key]) is not dict:
             raise ValueError(f"its {key} are {state[key]!r:.80}")
-    known = cls().get_params(deep=False)
+    known = _parameters_of(cls)
     parameters = dict(cls._absent_in_files) if name in PREDICTORS else {}
     for key, value in state["parameters"].items():
         if key not in known:
@@ -242,6 +243,12 @@ def estimator_from_state(state, arrays):
     else:
         estimator.__setstate__({**estimator.__getstate__(), **attributes})
     return estimator
+
+
+@cache
+def _parameters_of(cls):
+    """Names of the parameters of a class: to look them up takes as long as to read a small file."""
+    return frozenset(cls().get_params(deep=False))
 
 
 def _vectorizer(state, arrays, n_features):
@@ -485,7 +492,7 @@ def _decoded(key, value, arrays):
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
     if kind in _SOLVERS and type(inner) is dict:
-        known = _SOLVERS[kind]().get_params(deep=False)
+        known = _parameters_of(_SOLVERS[kind])
         for name in inner:
             if name not in known:
                 raise ValueError(f"a solver has no parameter {name!r:.80}")
@@ -499,7 +506,7 @@ def _decoded(key, value, arrays):
     if kind in OBJECTS and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, given = OBJECTS[kind].get(inner[0]), _decoded(key, inner[1], arrays)
         if cls is None or type(given) is not dict or not (
-                given.keys() <= cls().get_params().keys()):
+                given.keys() <= _parameters_of(cls)):
             raise ValueError(f"there is no {kind} {inner!r:.80}{_IMPORTS.get(kind, '')}")
         return cls(**given)
     if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):

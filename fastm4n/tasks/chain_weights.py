@@ -146,6 +146,11 @@ class WeightsOfPairs(NamedTuple):
             np.bincount(features, minlength=d), labels, packed[features, labels], packed[d:],
             n_labels, n_ngrams)
 
+    def transitions(self):
+        """Weights of transitions, where they do not depend on features."""
+        first = n_pair_rows(self.pairs[1].size, self.rows.shape[1]) + 3
+        return self.rows[first : first + self.n_labels, : self.n_labels]
+
     def without_zeros(self):
         """Without pairs whose weights are zero."""
         starts, labels = self.pairs
