@@ -37,9 +37,8 @@ from pathlib import Path
 import numpy as np
 from _data import folder
 from _peers import ROOT, describe, environment, has_package, table, train_crfsuite
-from sklearn.exceptions import ConvergenceWarning
 
-from fastm4n import SequenceTagger, SequenceVectorizer, Transitions, save_model
+from fastm4n import SequenceVectorizer, save_model
 from fastm4n import load_model as load_ours
 from fastm4n.crfsuite import CRF, load_model
 from fastm4n.datasets import chunking_attributes, load_conll
@@ -74,9 +73,14 @@ def say(text):
 
 
 def read(part, n=None):
-    """Attributes and chunk tags of the sentences of "train" or "test"."""
+    """Attributes and chunk tags of the sentences of "train" or "test".
+
+    Names end with ":" and so are those of dicts of the same.
+    """
     data = load_conll(folder() / "conll2000" / f"{part}.txt.gz")
-    attributes = [chunking_attributes(*zip(*tokens)) for tokens in data.tokens[:n]]
+    attributes = [
+        [[name.replace("=", ":", 1) for name in token]
+         for token in chunking_attributes(*zip(*tokens))] for tokens in data.tokens[:n]]
     return attributes, data.labels[:n]
 
 
@@ -86,9 +90,9 @@ def anew(sentences):
 
 
 def as_dicts(sentences):
-    """The same, of dicts from what is before "=" to what is behind it."""
+    """The same, of dicts from what is before ":" to what is behind it."""
     return [
-        [dict(name.split("=", 1) if "=" in name else (name, True) for name in token)
+        [dict(name.split(":", 1) if ":" in name else (name, True) for name in token)
          for token in tokens]
         for tokens in sentences
     ]
@@ -109,20 +113,18 @@ def medians(functions, make, repeats):
     return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
+def fitted(train, labels, **parameters):
+    """A CRF of few passes: its times do not depend on how good the weights are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CRF(**{"c2": 1.0, "max_iterations": PASSES, **parameters}).fit(train, labels)
+
+
 def contestants(train, labels, model):
     """name: (tag all, tag one by one), of what are fitted to the training data."""
-    vectorizer = SequenceVectorizer(separator="=")
-    X = vectorizer.fit_transform(train)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        tagger = SequenceTagger(
-            "log", alpha=2 / len(X), states="observed", fit_intercept=False, transitions=Transitions(start_end=False),
-            max_iter=PASSES, random_state=0, n_jobs=1).fit(X, labels)
-
-    def ours(sentences):
-        return tagger.predict(vectorizer.transform(sentences))
-
-    found = {"fastm4n": (ours, lambda sentences: [ours([tokens])[0] for tokens in sentences])}
+    tagger = fitted(train, labels).tagger_.set_params(n_jobs=1)
+    found = {"fastm4n": (
+        tagger.predict, lambda sentences: [tagger.predict([tokens])[0] for tokens in sentences])}
     if has_package("python-crfsuite"):
         from pycrfsuite import Tagger
 
@@ -225,13 +227,6 @@ def vectorizing(train, repeats):
         f"SequenceVectorizer, {n:,} tokens", (
             "", "CPU s", "tokens a CPU second", "MiB of the matrix", "MiB beside it at the peak"),
         rows))
-
-
-def fitted(train, labels, **parameters):
-    """A CRF of few passes: its times do not depend on how good the weights are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return CRF(**{"c2": 1.0, "max_iterations": PASSES, **parameters}).fit(train, labels)
 
 
 def service(train, labels, test, model, repeats):

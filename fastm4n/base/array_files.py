@@ -345,7 +345,7 @@ class _Reader:
             array = flat.reshape(shape, order=part["order"])
         except (ValueError, RecursionError) as error:
             raise _Damaged(f"is damaged: {where} makes no sense ({error}).") from error
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 _CHECKSUMS = {

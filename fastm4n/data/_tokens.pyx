@@ -74,6 +74,7 @@ cdef uint64_t MOST_WORDS = 0xFFFFFFFE
 cdef size_t MOST_BYTES = 0x7FFFFFF0
 # odd, with bits everywhere: 2^64 over the golden ratio
 cdef uint64_t MULTIPLIER = 0x9E3779B97F4A7C15
+cdef bint NOT_LITTLE = sys.byteorder != "little"
 # differs from process to process, as Python's own: nobody can make strings that meet in one slot
 cdef uint64_t SEED = (<uint64_t> <Py_ssize_t> hash("fastm4n")) | 1
 
@@ -567,15 +568,26 @@ cdef class Names:
         self.text, self.room = <uint64_t*> grown(self.text, 8 * (n_words + 1)), n_words + 1
         return 0
 
-    cdef void append(self, const uint8_t* name, uint32_t length) noexcept:
-        """One more name, for which there is room. `fill` makes it one that is found."""
+    cdef void append(self, const uint8_t* name, uint32_t length, size_t room) noexcept:
+        """One more name, for which there is room. `fill` makes it one that is found.
+
+        So many bytes can be read from its first one: whole words are copied where they can be.
+        """
         cdef uint64_t* record = self.text + self.n_words
-        # zeros behind the last byte
-        record[n_words(length) - 1] = 0
+        cdef uint32_t i, whole = length // 8, left = length % 8
+        cdef uint64_t last = 0
         (<Record*> record).number = <int> self.n_names
         (<Record*> record).length = length
-        if length:
-            memcpy(record + 1, name, length)
+        for i in range(whole):
+            memcpy(record + 1 + i, name + 8 * i, 8)
+        if left:
+            # zeros behind the last byte
+            if length - left + 8 <= room and not NOT_LITTLE:
+                memcpy(&last, name + 8 * whole, 8)
+                last &= (<uint64_t> 1 << (8 * left)) - 1
+            else:
+                memcpy(&last, name + 8 * whole, left)
+            record[1 + whole] = last
         self.n_words += n_words(length)
         self.n_names += 1
 
@@ -651,7 +663,8 @@ def names_of(text, lengths):
     n, end = len(lengths), len(lengths) + int(((lengths.astype(np.int64) + 7) // 8).sum())
     names.have_room(end)
     for i in range(n):
-        names.append(&given[0] + start if sizes[i] else NULL, sizes[i])
+        names.append(
+            &given[0] + start if sizes[i] else NULL, sizes[i], <size_t> (given.shape[0] - start))
         start += sizes[i]
     names.fill()
     return names
@@ -695,7 +708,7 @@ def names_of_records(const uint8_t[::1] content, const uint32_t[::1] places):
         first = at + length
         if names.room < names.n_words + n_words(length):
             names.have_room(2 * (names.n_words + n_words(length)))
-        names.append(name, <uint32_t> (length - 1))
+        names.append(name, <uint32_t> (length - 1), size - at)
     names.trim()
     return None if all_bits >= 0x80 or names.refill() < names.n_names else names
 
@@ -738,7 +751,6 @@ cdef enum:
     AHEAD = 4
 
 cdef object NUMPY_BOOL = np.bool_
-cdef bint NOT_LITTLE = sys.byteorder != "little"
 
 
 cdef class _Vector:

@@ -236,7 +236,8 @@ class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_o
 
     @property
     def _n_features_out(self):
-        check_is_fitted(self)
+        if "_names" not in vars(self):
+            check_is_fitted(self)
         return len(self._names)
 
     # names are stored as one table of bytes, and become strings on first use
