@@ -265,7 +265,8 @@ default="auto"
         Matrix of the costs.
     vectorizer_ : SequenceVectorizer or None
         Vectorizer of attributes, or None if X had numbers. Its `feature_names_` are the attributes
-        of the columns.
+        of the columns. After a fit with an L1 term these are the attributes with weights, except
+        with ``warm_start=True`` and after `partial_fit`.
     alpha_ : float
         The alpha of the fit.
     tol_ : float
