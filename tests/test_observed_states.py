@@ -278,8 +278,11 @@ def test_damaged_pairs_are_refused(tmp_path):
     equal[of["counts"][:several].sum() :][:2] = 0
     more = of["counts"].copy()
     more[0] += 1
+    wraps = of["counts"].astype(np.uint64)
+    wraps[:2] += np.uint64(2**63)  # twice that is 0 of 64 bits
     for wrong, message in (
             ({"counts": of["counts"][:-1]}, "pair_counts_ has shape"), ({"counts": more}, "fit"),
+            ({"counts": wraps}, "fit"),
             ({"labels": of["labels"] + np.uint8(R)}, "labels that there are not"),
             ({"labels": of["labels"][:-1]}, "has shape"), ({"labels": equal}, "there twice"),
             ({"labels": of["labels"].astype(np.int8)}, "dtype int8"),

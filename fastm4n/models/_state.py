@@ -14,6 +14,7 @@ from fastm4n.automata import Automaton
 from fastm4n.base.array_files import is_small
 from fastm4n.base.claims import check_claim
 from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
+from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._vectorizer import NAMES, SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._table import PREDICTORS
@@ -350,9 +351,14 @@ def _add_arrays(estimator, attributes, arrays, given):
         if "cost_matrix_" in attributes:
             attributes["_cost_held"] = as_kept(attributes.pop("cost_matrix_"))
         if sparse.issparse(attributes.get("coef_")) or _PAIRS.keys() <= attributes.keys():
-            attributes["_of_pairs"] = _taken_by_pairs(attributes)
+            held = _taken_by_pairs(attributes)
             if given.get("is_spread") is True:
-                attributes.update(attributes.pop("_of_pairs").fitted())
+                refuse_beyond_memory(
+                    "weights of all features and labels",
+                    8 * attributes["n_features_in_"] * held.rows.shape[1], "")
+                attributes.update(held.fitted())
+            else:
+                attributes["_of_pairs"] = held
 
 
 def _named_costs(given):

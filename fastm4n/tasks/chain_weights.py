@@ -198,8 +198,10 @@ class WeightsOfPairs(NamedTuple):
             Transitions, and n-grams if there are any.
         """
         R, (transitions, *ngrams) = ends[0].size, behind
-        if labels.size != weights.size or counts.sum(dtype=np.int64) != labels.size or (
-                max(counts.size, labels.size) >= 2**31):
+        # sums of larger counts would not fit into 64 bits
+        if labels.size != weights.size or max(counts.size, labels.size) >= 2**31 or (
+                counts.max(initial=0) > labels.size
+                or counts.sum(dtype=np.int64) != labels.size):
             raise ValueError("the weights of pairs do not fit the features")
         if labels.size and labels.max() >= R:
             raise ValueError("pairs have labels that there are not")
