@@ -400,6 +400,38 @@ def test_names_of_older_files(tmp_path):
     assert loaded.predict_marginals(X).equals(model.predict_marginals(X))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(60))
+def test_forged_names_and_pairs_are_refused_or_harmless(seed, tmp_path):
+    """With right checksums: no error but ModelFileError, and predictions within bounds."""
+    rng, file = np.random.default_rng(seed), tmp_path / "model"
+    save_model(tagger(penalty="l1", alpha=0.02, max_iter=5).fit(X, TAGS), file)
+    header, arrays = read_arrays(file, "model", finite=False)
+    if rng.random() < 0.3:
+        header["steps"][0]["attributes"]["is_spread"] = bool(rng.integers(2))
+    for name in arrays:
+        kind = name.rpartition("/")[2]
+        if kind.startswith(("pair_", "names_")) and rng.random() < 0.4:
+            values = arrays[name].copy()
+            for _ in range(rng.integers(1, 4)):
+                if values.size:
+                    values[rng.integers(values.size)] = rng.choice([0, 1, 2, 3, 127, 128, 255])
+            if rng.random() < 0.3:
+                values = values[: rng.integers(values.size + 1)]
+            if rng.random() < 0.2:
+                values = values.astype(rng.choice(["u1", "u2", "u4", "u8", "i4", "f8"]))
+            arrays[name] = values
+    write_arrays(file, "model", header, arrays, finite=False)
+    try:
+        loaded = load_model(file)
+    except ModelFileError as error:
+        assert str(error).startswith(f"{file} holds no valid model")
+        return
+    assert set(loaded.predict(X).values) <= set(loaded.classes_)
+    assert loaded.predict_marginals(X).values.shape == (ROWS.n_tokens, 4)
+    assert len(set(loaded.vectorizer_.feature_names_)) == loaded.n_features_in_
+
+
 @pytest.mark.parametrize("spoil", [
     lambda header, arrays: header["steps"][0].update(vectorizer=3),
     lambda header, arrays: header["steps"][0]["vectorizer"].update({"class": "SequenceTagger"}),
