@@ -70,6 +70,7 @@ def same(a, b):
 
 
 def same_state(estimator, loaded):
-    left_out = {"_warm_state", "_packed", "_packed_edges", "_names", *estimator.get_params()}
+    left_out = {
+        "_warm_state", "_packed", "_packed_edges", "_names", "_ready", *estimator.get_params()}
     state = {key: value for key, value in vars(estimator).items() if key not in left_out}
     same(state, {key: value for key, value in vars(loaded).items() if key not in left_out})

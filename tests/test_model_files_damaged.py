@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def forge_array(path, name, array):
         part = entry(document, name)
         for step in name_path:
             part = part[step]
-        part["sha256"] = hashlib.sha256(array.tobytes()).hexdigest()
+        part["crc32"] = zlib.crc32(array.tobytes())
         assert part["size"] == array.nbytes
         start = part["offset"]
 
@@ -167,10 +168,32 @@ def test_headers_that_make_no_sense_are_refused(text, tmp_path):
 
 def test_a_newer_version_names_both(model):
     content = bytearray(model.read_bytes())
-    content[8] = 2
+    content[8] = array_files.FORMAT_VERSION + 1
     model.write_bytes(content)
-    said = f"has format version 2, but fastm4n .* reads version {array_files.FORMAT_VERSION}"
+    said = "has format version 3, but fastm4n .* reads versions up to 2. Install a newer fastm4n"
     with pytest.raises(ModelFileError, match=said):
+        load_model(model)
+
+
+def test_files_of_version_1_are_read(model):
+    """They have SHA-256 of arrays."""
+    def change(document):
+        for array in document["arrays"]:
+            part = array["values"]
+            del part["crc32"]
+            first = start + part["offset"]
+            part["sha256"] = hashlib.sha256(content[first : first + part["size"]]).hexdigest()
+
+    expected, content = load_model(model), model.read_bytes()
+    start = PREAMBLE.size + PREAMBLE.unpack(content[: PREAMBLE.size])[2]
+    forge(model, change)
+    changed = bytearray(model.read_bytes())
+    changed[8] = 1
+    model.write_bytes(changed)
+    assert (load_model(model).coef_ == expected.coef_).all()
+    changed[-1] ^= 1
+    model.write_bytes(changed)
+    with pytest.raises(ModelFileError, match="does not have its checksum"):
         load_model(model)
 
 

@@ -258,9 +258,60 @@ def test_damaged_pairs_are_refused(tmp_path):
     X, y = make_data()
     fitted = tagger("log").fit([sp.csr_matrix(x) for x in X], y)
     header, arrays = model_state(fitted)
-    coef = arrays["0/coef_"]
-    twice = coef.copy()
+    of = {name: arrays.pop(f"0/pair_{name}_") for name in ("counts", "labels", "weights")}
+    csr = sp.csr_array(fitted.coef_)
+    twice = csr.copy()
     twice.indices[1] = twice.indices[0]
-    for wrong in (twice, coef[:-1], coef[:, :-1], sp.csr_array(coef, dtype=np.int64)):
+    older = [csr, twice, csr[:-1], csr[:, :-1], sp.csr_array(csr, dtype=np.int64)]
+
+    def read(**changed):
+        return model_from_state(header, {
+            **arrays, **{f"0/pair_{name}_": values for name, values in {**of, **changed}.items()}})
+
+    for loaded in (read(), model_from_state(header, {**arrays, "0/coef_": csr})):
+        assert_array_equal(loaded.coef_, fitted.coef_)
+    for wrong in older[1:]:
         with pytest.raises(ValueError):
             model_from_state(header, {**arrays, "0/coef_": wrong})
+    several = np.flatnonzero(of["counts"] > 1)[0]
+    equal = of["labels"].copy()
+    equal[of["counts"][:several].sum() :][:2] = 0
+    more = of["counts"].copy()
+    more[0] += 1
+    wraps = of["counts"].astype(np.uint64)
+    wraps[:2] += np.uint64(2**63)  # twice that is 0 of 64 bits
+    for wrong, message in (
+            ({"counts": of["counts"][:-1]}, "pair_counts_ has shape"), ({"counts": more}, "fit"),
+            ({"counts": wraps}, "fit"),
+            ({"labels": of["labels"] + np.uint8(R)}, "labels that there are not"),
+            ({"labels": of["labels"][:-1]}, "has shape"), ({"labels": equal}, "there twice"),
+            ({"labels": of["labels"].astype(np.int8)}, "dtype int8"),
+            ({"weights": np.full(of["weights"].size, np.nan)}, "not finite"),
+            ({"weights": of["weights"].reshape(1, -1)}, "")):
+        with pytest.raises(ValueError, match=message):
+            read(**wrong)
+    with pytest.raises(ValueError, match="pair_counts_ is missing"):
+        model_from_state(header, arrays)
+
+
+def test_weights_that_were_asked_for_are_stored_by_pairs_all_the_same(tmp_path):
+    X, y = make_data()
+    wide = [sp.hstack([sp.csr_matrix(x), sp.csr_matrix((len(x), 300))]).tocsr() for x in X]
+    for order in (1, 2):
+        fitted = tagger("log", transitions=Transitions(order=order)).fit(wide, y)
+        save_model(fitted, tmp_path / "before")
+        assert fitted.coef_.any() and "_of_pairs" not in vars(fitted)
+        expected = fitted.predict_marginals(wide).values
+        save_model(fitted, tmp_path / "spread")
+        size = (tmp_path / "spread").stat().st_size
+        assert size < (tmp_path / "before").stat().st_size + 100 < fitted.coef_.nbytes
+        state = pickle.dumps(fitted)
+        assert len(state) < fitted.coef_.nbytes
+        for other in (load_model(tmp_path / "spread"), pickle.loads(state), copy.copy(fitted)):
+            assert "_of_pairs" not in vars(other) and "coef_" in vars(other)
+            assert_array_equal(other.predict_marginals(wide).values, expected)
+            for name in ("coef_", "intercept_", "start_coef_", "end_coef_", "transition_coef_"):
+                assert_array_equal(getattr(other, name), getattr(fitted, name))
+        fitted.coef_ = np.full(fitted.coef_.shape, np.nan)
+        with pytest.raises(ValueError, match="coef_ is not finite"):
+            save_model(fitted, tmp_path / "spread")

@@ -21,6 +21,7 @@ from fastm4n import (
     Sequences,
     SequenceTagger,
     SequenceVectorizer,
+    Transitions,
     checkpointing,
     load_model,
     regularization_path,
@@ -267,6 +268,65 @@ def test_other_readers_of_models():
     assert refined.vectorizer_ is given.vectorizer_ and len(refined.predict(X)) == len(X)
 
 
+# ------------------------------------------------------------------- attributes without weights
+
+SPARSE = [{"penalty": "elasticnet"}, {"penalty": "l1"}, {"penalty": "elasticnet", "states": "observed"},
+          {"penalty": "elasticnet", "transitions": Transitions(order=2), "states": "observed"}]
+
+
+@pytest.mark.parametrize("parameters", SPARSE)
+@pytest.mark.parametrize("surrogate", ["log", "max_margin"])
+def test_l1_terms_drop_attributes_without_weights(surrogate, parameters, tmp_path):
+    rare = [[{**token, f"id{i}-{t}": 1.0} for t, token in enumerate(tokens)]
+            for i, tokens in enumerate(X)]
+    given = tagger(surrogate, alpha=0.05, tol=1e-4, **parameters).fit(rare, TAGS)
+    vectorizer = SequenceVectorizer()
+    rows = vectorizer.fit_transform(rare)
+    by_rows = tagger(surrogate, alpha=0.05, tol=1e-4, **parameters).fit(rows, TAGS)
+    used = by_rows.coef_.any(axis=0)
+    assert 0 < used.sum() < used.size - 40
+    names = vectorizer.get_feature_names_out()[used].tolist()
+    assert given.vectorizer_.feature_names_ == names and given.n_features_in_ == len(names)
+    assert given.predict(rare).equals(by_rows.predict(rows))
+    expected = given.decision_function(rare)
+    assert_allclose(expected.values, by_rows.decision_function(rows).values, rtol=1e-9, atol=1e-12)
+    state = pickle.dumps(given)
+    save_model(given, tmp_path / "model")
+    for other in (pickle.loads(state), load_model(tmp_path / "model")):
+        assert other.decision_function(rare).equals(expected)
+        assert other.vectorizer_.feature_names_ == names and other.predict(X).equals(given.predict(X))
+    assert_array_equal(given.coef_, by_rows.coef_[:, used])
+    assert given.primal_objective_ == by_rows.primal_objective_
+    assert len(state) < 8 * by_rows.coef_.size + 12000
+
+
+def test_data_to_come_keep_all_attributes():
+    for fitted in (
+            tagger(penalty="l1", alpha=0.05, warm_start=True).fit(X, TAGS),
+            tagger(penalty="l1", alpha=0.05).partial_fit(X, TAGS)):
+        assert fitted.vectorizer_.feature_names_ == tagger().fit(X, TAGS).vectorizer_.feature_names_
+        assert not fitted.coef_.any(axis=0).all()
+        assert fitted.coef_.shape[1] == fitted.n_features_in_
+    rows = tagger(penalty="l1", alpha=0.05).fit(ROWS, TAGS)
+    assert rows.n_features_in_ == rows.coef_.shape[1] == ROWS.values.shape[1]
+
+
+def test_no_weights_at_all(tmp_path):
+    given = tagger(penalty="l1", alpha=100.0, fit_intercept=False).fit(X, TAGS)
+    assert given.n_nonzero_ == 0 and len(given.vectorizer_.feature_names_) == 1
+    save_model(given, tmp_path / "model")
+    for one in (given, load_model(tmp_path / "model"), pickle.loads(pickle.dumps(given))):
+        assert not one.coef_.any() and one.coef_.shape == (4, 1)
+        assert one.predict(X).equals(given.predict(X))
+
+
+def test_warnings_name_attributes_that_are_dropped():
+    scaled = [[{**token, "zz": 1e4 * token["length"]} for token in tokens] for tokens in X]
+    with pytest.warns(ConvergenceWarning, match="Column 'zz' of X is about"):
+        given = tagger(penalty="elasticnet", alpha=3.0, max_iter=1, tol=1e-9).fit(scaled, TAGS)
+    assert len(given.vectorizer_.feature_names_) < given.vectorizer_.fit(scaled)._n_features_out
+
+
 # ------------------------------------------------------------------------------ model files
 
 ODD = ["w\0", "line\nend", "tab\t:", "\ud800", "é\u4e2d\U0001f600", "", ":", "=", "w", "w\0\0"]
@@ -316,18 +376,77 @@ def test_models_of_the_command_line(tmp_path, capsys):
     capsys.readouterr()
 
 
+def of_names(arrays, text, lengths):
+    lengths = np.array(lengths)
+    arrays["0/vectorizer_/names_text_"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    arrays["0/vectorizer_/names_lengths_"] = (
+        lengths.astype(np.uint8) if lengths.dtype.kind == "i" else lengths)
+
+
+def of_old_names(arrays, names):
+    for name in ("text", "lengths"):
+        arrays.pop(f"0/vectorizer_/names_{name}_")
+    arrays["0/vectorizer_/feature_names_"] = names
+
+
+def test_names_of_older_files(tmp_path):
+    file, model = tmp_path / "model", tagger().fit(X, TAGS)
+    save_model(model, file)
+    header, arrays = read_arrays(file, "model", finite=False)
+    of_old_names(arrays, model.vectorizer_.get_feature_names_out())
+    write_arrays(file, "model", header, arrays, finite=False)
+    loaded = load_model(file)
+    assert loaded.vectorizer_.feature_names_ == model.vectorizer_.feature_names_
+    assert loaded.predict_marginals(X).equals(model.predict_marginals(X))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(60))
+def test_forged_names_and_pairs_are_refused_or_harmless(seed, tmp_path):
+    """With right checksums: no error but ModelFileError, and predictions within bounds."""
+    rng, file = np.random.default_rng(seed), tmp_path / "model"
+    save_model(tagger(penalty="l1", alpha=0.02, max_iter=5).fit(X, TAGS), file)
+    header, arrays = read_arrays(file, "model", finite=False)
+    if rng.random() < 0.3:
+        header["steps"][0]["attributes"]["is_spread"] = bool(rng.integers(2))
+    for name in arrays:
+        kind = name.rpartition("/")[2]
+        if kind.startswith(("pair_", "names_")) and rng.random() < 0.4:
+            values = arrays[name].copy()
+            for _ in range(rng.integers(1, 4)):
+                if values.size:
+                    values[rng.integers(values.size)] = rng.choice([0, 1, 2, 3, 127, 128, 255])
+            if rng.random() < 0.3:
+                values = values[: rng.integers(values.size + 1)]
+            if rng.random() < 0.2:
+                values = values.astype(rng.choice(["u1", "u2", "u4", "u8", "i4", "f8"]))
+            arrays[name] = values
+    write_arrays(file, "model", header, arrays, finite=False)
+    try:
+        loaded = load_model(file)
+    except ModelFileError as error:
+        assert str(error).startswith(f"{file} holds no valid model")
+        return
+    assert set(loaded.predict(X).values) <= set(loaded.classes_)
+    assert loaded.predict_marginals(X).values.shape == (ROWS.n_tokens, 4)
+    assert len(set(loaded.vectorizer_.feature_names_)) == loaded.n_features_in_
+
+
 @pytest.mark.parametrize("spoil", [
     lambda header, arrays: header["steps"][0].update(vectorizer=3),
     lambda header, arrays: header["steps"][0]["vectorizer"].update({"class": "SequenceTagger"}),
     lambda header, arrays: header["steps"][0]["vectorizer"].update(parameters={"dtype": 5}),
     lambda header, arrays: header["steps"][0].pop("vectorizer"),
-    lambda header, arrays: arrays.pop("0/vectorizer_/feature_names_"),
+    lambda header, arrays: arrays.pop("0/vectorizer_/names_text_"),
+    lambda header, arrays: arrays.pop("0/vectorizer_/names_lengths_"),
     lambda header, arrays: arrays.update({"0/vectorizer_/other": np.zeros(2)}),
-    lambda header, arrays: arrays.update(
-        {"0/vectorizer_/feature_names_": np.array(["a", "a"], dtype=object)}),
-    lambda header, arrays: arrays.update(
-        {"0/vectorizer_/feature_names_": np.array(["a", "b"], dtype=object)}),
-    lambda header, arrays: arrays.update({"0/vectorizer_/feature_names_": np.zeros(2)}),
+    lambda header, arrays: of_names(arrays, "a" * 5 + "b" * 7, [5, 7]),
+    lambda header, arrays: of_names(arrays, "aa", [1, 1]),
+    lambda header, arrays: of_names(arrays, "abc", [1, 1]),
+    lambda header, arrays: of_names(arrays, "é", [1, 1]),
+    lambda header, arrays: of_names(arrays, "aa", [1.0, 1.0]),
+    *(lambda header, arrays, names=names: of_old_names(arrays, names) for names in (
+        np.array(["a", "a"], dtype=object), np.array(["a", "b"], dtype=object), np.zeros(2))),
 ])
 def test_forged_vectorizers(spoil, tmp_path):
     file = tmp_path / "model"

@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from token_cases import features
 
 from fastm4n.data._sequences import Sequences
+from fastm4n.data._tokens import Names, names_of
 from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.datasets import chunking_attributes, load_conll
 
@@ -219,11 +220,56 @@ def test_state_is_plain():
     vectorizer = SequenceVectorizer().fit(X)
     vectorizer.vocabulary_
     state = vectorizer.__getstate__()
-    assert state["feature_names_"] == NAMES and "vocabulary_" not in state
-    # of releases that held the vocabulary besides
-    older = SequenceVectorizer()
-    older.__setstate__({**state, "vocabulary_": dict(zip(NAMES, range(5)))})
-    assert older.transform(X).equals(vectorizer.transform(X))
+    assert bytes(state.pop("names_text_")).decode() == "".join(NAMES)
+    assert state.pop("names_lengths_").tolist() == [3, 3, 5, 5, 5]
+    assert not {"vocabulary_", "feature_names_", "_names"} & state.keys()
+    # of releases that held strings, and the vocabulary besides
+    for vocabulary in ({}, {"vocabulary_": dict(zip(NAMES, range(5)))}):
+        older = SequenceVectorizer()
+        older.__setstate__({**state, "feature_names_": NAMES, **vocabulary})
+        assert older.transform(X).equals(vectorizer.transform(X))
+
+
+# characters of one to four bytes, and lone surrogates; words of 8 bytes are full or not
+ODD = ["", "a", "w\0", "w", "w\0\0", "é", "\u4e2d", "\U0001f600", "\ud800", "x" * 300, "é" * 4,
+       "12345678", "12345678\0", "123456789", *map(str, range(3000))]
+
+
+def test_names_are_packed():
+    names = Names(ODD)
+    text, lengths = names.packed()
+    assert bytes(text) == "".join(ODD).encode("utf-8", "surrogatepass")
+    assert lengths.tolist() == [len(name.encode("utf-8", "surrogatepass")) for name in ODD]
+    again = names_of(text, lengths)
+    assert again.strings() == names.strings() == ODD and len(again) == len(ODD)
+    one, other = SequenceVectorizer(), SequenceVectorizer()
+    one._learn(names)
+    other._learn(again)
+    given = [[ODD[:7], ["other"]], [ODD[9:40], [ODD[-1]]]]
+    assert one.transform(given).equals(other.transform(given))
+    kept = np.array([0, 2, 8, 9, 40, len(ODD) - 1])
+    assert names.only(kept).strings() == [ODD[i] for i in kept]
+    assert names_of(np.zeros(0, np.uint8), np.zeros(0, np.uint8)).strings() == []
+    assert Names().packed()[0].size == 0
+
+
+@pytest.mark.parametrize(("text", "lengths", "message"), [
+    (b"aab", [1, 1, 1], "'a' is there twice"), (b"ab", [1, 1, 1], "do not fit"),
+    (b"ab", [0, 0, 2, 0], "'' is there twice"), ("é".encode(), [1, 1], "within a character"),
+    (b"a\xff", [1, 1], "can't decode"), (b"ab\xc3", [1, 2], "can't decode"),
+    (b"abc", [[3]], "bytes and their lengths"), (b"abc", [-3], "bytes and their lengths"),
+    (b"abc", [3.0], "bytes and their lengths"),
+])
+def test_names_that_are_none(text, lengths, message):
+    lengths = np.array(lengths)
+    if lengths.dtype == np.int64 and lengths.min() >= 0:
+        lengths = lengths.astype(np.uint8)
+    with pytest.raises(ValueError, match=message):
+        names_of(np.frombuffer(text, np.uint8), lengths)
+    many = [*map(str, range(1000)), "7"]
+    with pytest.raises(ValueError, match="'7' is there twice"):
+        names_of(np.frombuffer("".join(many).encode(), np.uint8),
+                 np.array([len(name) for name in many], dtype=np.uint32))
 
 
 def test_unknown_attributes_are_ignored():

@@ -8,7 +8,8 @@ A file consists of, in this order,
   little-endian
 
 - the header, JSON in UTF-8: the version of fastm4n that wrote it, the kind of the file, data of
-  that kind, and each array's name, dtype, shape, memory order, offset, length and SHA-256
+  that kind, and each array's name, dtype, shape, memory order, offset, length and CRC-32 (SHA-256
+  in files of format version 1)
 
 - the bytes of the arrays, end to end, up to the end of the file.
 
@@ -23,6 +24,7 @@ import math
 import os
 import stat
 import struct
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +47,7 @@ __all__ = ["ModelFileError", "read_arrays", "write_arrays"]
 
 MAGIC = b"\x93FASTM4N"
 MAGIC_OF_CRFSUITE = b"lCRF"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _PREAMBLE = struct.Struct("<8sIQ32s")
 # reading a header may take some twenty times its length
 _MAX_HEADER = 1 << 24
@@ -176,7 +178,7 @@ def _described(where, array, finite):
     if array.ndim > _MAX_NDIM:
         raise ValueError(f"{where} has {array.ndim} dimensions, more than {_MAX_NDIM}.")
     size = len(buffer)
-    entry.update(shape=list(array.shape), size=size, sha256=hashlib.sha256(buffer).hexdigest())
+    entry.update(shape=list(array.shape), size=size, crc32=zlib.crc32(buffer))
     return entry, buffer
 
 
@@ -288,11 +290,11 @@ class _Reader:
         if len(start) < _PREAMBLE.size:
             raise _Damaged(f"is cut off: it has {len(start)} bytes.")
         _, version, length, digest = _PREAMBLE.unpack(start)
-        if version != FORMAT_VERSION:
-            if version == 0:
-                raise _Damaged("is damaged: its format version is 0.")
+        if version == 0:
+            raise _Damaged("is damaged: its format version is 0.")
+        if version > FORMAT_VERSION:
             raise _Damaged(
-                f"has format version {version}, but fastm4n {__version__} reads version "
+                f"has format version {version}, but fastm4n {__version__} reads versions up to "
                 f"{FORMAT_VERSION}. Install a newer fastm4n.")
         if length > _MAX_HEADER:
             raise _Damaged(f"is damaged: it claims a header of {length} bytes.")
@@ -333,7 +335,8 @@ class _Reader:
             buffer = flat.view(np.uint8)
             if self.file.readinto(memoryview(buffer)) < part["size"]:
                 raise _Damaged(f"is cut off, in {where}.")
-        if hashlib.sha256(buffer).hexdigest() != part["sha256"]:
+        name, checksum = part["checksum"]
+        if _CHECKSUMS[name](buffer) != checksum:
             raise _Damaged(f"is damaged: {where} does not have its checksum.")
         try:
             if dtype == "json":
@@ -342,7 +345,11 @@ class _Reader:
             array = flat.reshape(shape, order=part["order"])
         except (ValueError, RecursionError) as error:
             raise _Damaged(f"is damaged: {where} makes no sense ({error}).") from error
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+_CHECKSUMS = {
+    "crc32": zlib.crc32, "sha256": lambda buffer: hashlib.sha256(buffer).hexdigest()}
 
 
 def _no_constant(name):
@@ -369,9 +376,10 @@ def _planned(entry):
             fits = _is_allowed(dtype) and size == math.prod(inner) * np.dtype(dtype).itemsize
         if not fits:
             raise ValueError(f"{name!r:.80} has dtype {dtype!r:.40}, {size} bytes, shape {inner}")
+        checksum = "sha256" if "sha256" in given else "crc32"
         parts[part] = {
             "dtype": dtype, "shape": inner, "order": given["order"], "size": size,
-            "offset": offset, "sha256": given["sha256"]}
+            "offset": offset, "checksum": (checksum, given[checksum])}
     if kind == "array" and parts["values"]["shape"] != shape:
         raise ValueError(f"{name!r:.80} has two shapes")
     return name, kind, shape, parts

@@ -412,8 +412,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
                 f"objective, above epsilon={epsilon:g}. {remedy}",
                 ConvergenceWarning, stacklevel=3)
         tagger.callback = None
-        log = TrainingLog(
-            tagger.history_, n, tagger.n_nonzero_ + np.count_nonzero(tagger.transition_coef_))
+        log = TrainingLog(tagger.history_, n, tagger._n_weights)
         if X_dev is not None:
             log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))
         name = self.model_filename

@@ -21,7 +21,7 @@ from fastm4n.base.array_files import MAGIC as OUR_MAGIC
 from fastm4n.base.array_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.base.claims import GRANTED, TIMES
-from fastm4n.data._tokens import Names
+from fastm4n.data._tokens import Names, names_of_records
 from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.features._rows import n_pair_rows
@@ -114,6 +114,16 @@ def read_crfsuite_model(
     OSError
         If the file cannot be read.
     """
+    model = _read(source, encoding)
+    return model._replace(labels=_strings(model.labels), attributes=_strings(model.attributes))
+
+
+def _strings(names):
+    return names.strings() if isinstance(names, Names) else names
+
+
+def _read(source, encoding):
+    """The model, whose names may be `Names`."""
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError, ValueError) as error:
@@ -140,7 +150,8 @@ def _content(source):
     with open(path, "rb") as file:
         start = file.read(_HEADER.size)
         _check_header(path, start, found.st_size)
-        return path, start + file.read(found.st_size - len(start))
+        file.seek(0)
+        return path, file.read(found.st_size)
 
 
 def _check_header(name, start, length):
@@ -370,11 +381,15 @@ class _Reader:
             raise self.damaged(
                 chunk, offset + array + 4 * i, f"number {i} has its record at byte "
                 f"{offset + places[i]}, outside the records")
+        content = self.array(chunk, offset, size, np.uint8)
+        if order == "<" and self.is_of_ascii():
+            found = names_of_records(content, self.array(chunk, offset + array, n))
+            if found is not None:
+                return found
         by_place = None
         if not (np.diff(places) > 0).all():
             by_place = np.argsort(places, kind="stable")
             places = places[by_place]
-        content = self.array(chunk, offset, size, np.uint8)
         # records lie anywhere: a number begins at each byte
         anywhere = np.ndarray(size - 3, order + "u4", content, strides=(1,))
         numbers, lengths = (anywhere[places + at].astype(np.int64) for at in (0, 4))
@@ -402,6 +417,13 @@ class _Reader:
             twice = next(name for name in names if name in seen or seen.add(name))
             raise self.damaged(chunk, offset, f"the name {twice!r:.80} occurs twice")
         return names
+
+    def is_of_ascii(self):
+        """Whether bytes below 128 are ASCII in the encoding."""
+        try:
+            return bytes(range(128)).decode("ascii").encode(self.encoding) == bytes(range(128))
+        except (LookupError, UnicodeError):
+            return False
 
     def database(self, chunk, offset):
         """Byte order and size of a database, and length and place of its array of records."""
@@ -516,12 +538,13 @@ def load_model(
     >>> hasattr(tagger, "duality_gap_")
     False
     """
-    model = read_crfsuite_model(path, encoding=encoding)
-    R = len(model.labels)
+    model = _read(path, encoding)
+    labels, names = _strings(model.labels), model.attributes
+    R = len(labels)
     tagger = SequenceTagger(
         "log", states="observed", fit_intercept=False, transitions=Transitions(start_end=False))
     vectorizer = SequenceVectorizer()
-    vectorizer._learn(Names(model.attributes))
+    vectorizer._learn(names if isinstance(names, Names) else Names(names))
     # weights of attributes, end to end, and behind them rows of intercept, ends and transitions
     stride, n = row_stride(R), model.state_weights.size
     behind = n_pair_rows(n, stride)
@@ -529,7 +552,7 @@ def load_model(
     rows.reshape(-1)[:n] = model.state_weights
     rows[behind + 3 + model.sources, model.targets] = model.transition_weights
     vars(tagger).update(
-        n_features_in_=len(model.attributes), classes_=_classes(model.labels),
+        n_features_in_=len(names), classes_=_classes(labels),
         _cost_held=(tagger.cost, R), vectorizer_=vectorizer,
         _of_pairs=WeightsOfPairs(
             rows, (model.starts, model.state_labels), None, None, R, 0))

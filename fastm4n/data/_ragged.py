@@ -23,6 +23,8 @@ class Indexed:
     _items = "items"
 
     def __getitem__(self, key: Any) -> Any:
+        if type(key) is int and -len(self) <= key < len(self):
+            return self._one(key if key >= 0 else key + len(self))
         # scikit-learn writes X[key, ...] for objects with a shape
         if isinstance(key, tuple):
             if len(key) != 2 or key[1] is not Ellipsis:

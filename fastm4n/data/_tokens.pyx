@@ -5,10 +5,12 @@ One module: readers of files and of objects fill the same scratch, one token at 
 """
 
 import math
+import sys
 from array import array
 from numbers import Real
 
 import numpy as np
+import scipy.sparse as sp
 
 from cpython cimport array as arrays
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -16,7 +18,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from fastm4n.base.interrupts cimport look
 
@@ -64,12 +66,15 @@ cdef enum:
     FIRST_ENTRIES = 512
     # so few strings are sorted one by one
     FEW = 12
+    # attributes, or tokens, that are searched for at once: what they take stays in a cache
+    AT_ONCE = 256
 
 # places of records in slots have 32 bits
 cdef uint64_t MOST_WORDS = 0xFFFFFFFE
 cdef size_t MOST_BYTES = 0x7FFFFFF0
 # odd, with bits everywhere: 2^64 over the golden ratio
 cdef uint64_t MULTIPLIER = 0x9E3779B97F4A7C15
+cdef bint NOT_LITTLE = sys.byteorder != "little"
 # differs from process to process, as Python's own: nobody can make strings that meet in one slot
 cdef uint64_t SEED = (<uint64_t> <Py_ssize_t> hash("fastm4n")) | 1
 
@@ -530,24 +535,100 @@ cdef class Names:
             at += n_words(record.length)
         return names
 
-    cdef int refill(self) except -1:
-        """Slots for the records there are, and no others."""
+    def packed(self):
+        """The UTF-8 of all names in the order of their numbers, and the number of bytes of each."""
+        cdef size_t at = 0
+        cdef Py_ssize_t i, start = 0
+        cdef const Record* record
+        lengths, places = np.empty((2, self.n_names), dtype=np.uint32)
+        cdef uint32_t[::1] length = lengths, place = places
+        while at < self.n_words:
+            record = <const Record*> (self.text + at)
+            length[record.number], place[record.number] = record.length, <uint32_t> at
+            at += n_words(record.length)
+        text = np.empty(int(lengths.sum(dtype=np.int64)), dtype=np.uint8)
+        cdef uint8_t[::1] out = text
+        for i in range(self.n_names):
+            if length[i]:
+                memcpy(&out[start], self.text + place[i] + 1, length[i])
+                start += length[i]
+        return text, lengths.astype(np.min_scalar_type(lengths.max(initial=0)))
+
+    def only(self, kept):
+        """The names of these ascending numbers."""
+        text, lengths = self.packed()
+        stays = np.zeros(len(lengths), dtype=bool)
+        stays[kept] = True
+        return names_of(text[np.repeat(stays, lengths)], lengths[kept])
+
+    cdef int have_room(self, size_t n_words) except -1:
+        """Room for so many words in all."""
+        if n_words > MOST_WORDS:
+            raise ValueError("there are more than 32 GiB of attributes")
+        self.text, self.room = <uint64_t*> grown(self.text, 8 * (n_words + 1)), n_words + 1
+        return 0
+
+    cdef void append(self, const uint8_t* name, uint32_t length, size_t room) noexcept:
+        """One more name, for which there is room. `fill` makes it one that is found.
+
+        So many bytes can be read from its first one: whole words are copied where they can be.
+        """
+        cdef uint64_t* record = self.text + self.n_words
+        cdef uint32_t i, whole = length // 8, left = length % 8
+        cdef uint64_t last = 0
+        (<Record*> record).number = <int> self.n_names
+        (<Record*> record).length = length
+        for i in range(whole):
+            memcpy(record + 1 + i, name + 8 * i, 8)
+        if left:
+            # zeros behind the last byte
+            if length - left + 8 <= room and not NOT_LITTLE:
+                memcpy(&last, name + 8 * whole, 8)
+                last &= (<uint64_t> 1 << (8 * left)) - 1
+            else:
+                memcpy(&last, name + 8 * whole, left)
+            record[1 + whole] = last
+        self.n_words += n_words(length)
+        self.n_names += 1
+
+    cdef int fill(self) except -1:
+        """Slots for names that were appended, which must differ."""
+        cdef Py_ssize_t i, n = self.n_names
+        i = self.refill()
+        if i < n:
+            raise ValueError(f"the name {self.strings()[i]!r:.80} is there twice")
+        return 0
+
+    cdef Py_ssize_t refill(self) except -1:
+        """Slots for the records there are, and no others: how many are distinct, from the first."""
         cdef int log_slots = FIRST_SLOTS
-        cdef size_t at = 0, place
-        cdef uint32_t tag
+        cdef size_t at = 0, first
+        cdef Py_ssize_t n = 0, place
+        cdef int i, count
+        cdef uint64_t* record
+        cdef uint32_t[AT_ONCE] tags
         while 3 * self.n_names > 2 * (<Py_ssize_t> 1 << log_slots):
             log_slots += 1
         PyMem_Free(self.slots)
         self.slots = NULL
         self.rehash(log_slots)
         while at < self.n_words:
-            tag = tag_of(self.text + at)
-            place = tag >> (32 - log_slots)
-            while self.slots[place]:
-                place = (place + 1) & ((<size_t> 1 << log_slots) - 1)
-            self.slots[place] = (<uint64_t> tag << 32) | (at + 1)
-            at += n_words((<const Record*> (self.text + at)).length)
-        return 0
+            first, count = at, 0
+            # their slots are asked for together
+            while at < self.n_words and count < AT_ONCE:
+                tags[count] = tag_of(self.text + at)
+                fastm4n_prefetch(self.slots + (tags[count] >> (32 - log_slots)))
+                at += n_words((<const Record*> (self.text + at)).length)
+                count += 1
+            for i in range(count):
+                record = self.text + first
+                place = self.place(record, tags[i])
+                if place >= 0:
+                    return n
+                self.slots[-1 - place] = (<uint64_t> tags[i] << 32) | (first + 1)
+                first += n_words((<const Record*> record).length)
+                n += 1
+        return n
 
     cdef int trim(self) except -1:
         """Give back the memory that no record is in."""
@@ -555,6 +636,89 @@ cdef class Names:
             self.text = <uint64_t*> grown(self.text, 8 * (self.n_words + 1))
             self.room = self.n_words + 1
         return 0
+
+
+def names_of(text, lengths):
+    """The `Names` of `packed`, after all checks.
+
+    Parameters
+    ----------
+    text : uint8 array of shape (n_bytes,)
+    lengths : array of unsigned integers of shape (n_names,)
+    """
+    cdef Names names = Names()
+    cdef const uint8_t[::1] given
+    cdef const uint32_t[::1] sizes
+    cdef Py_ssize_t i, start = 0, n
+    cdef size_t end
+    if lengths.ndim != 1 or lengths.dtype.kind != "u" or lengths.dtype.itemsize > 4 or (
+            text.ndim != 1 or text.dtype != np.uint8):
+        raise ValueError("names must be bytes and their lengths")
+    if lengths.sum(dtype=np.int64) != len(text) or len(lengths) > 0x7FFFFFFF:
+        raise ValueError("the lengths of names do not fit their bytes")
+    if text.max(initial=0) >= 0x80:
+        check_utf8(text, lengths)
+    given = np.ascontiguousarray(text)
+    sizes = np.ascontiguousarray(lengths, dtype=np.uint32)
+    n, end = len(lengths), len(lengths) + int(((lengths.astype(np.int64) + 7) // 8).sum())
+    names.have_room(end)
+    for i in range(n):
+        names.append(
+            &given[0] + start if sizes[i] else NULL, sizes[i], <size_t> (given.shape[0] - start))
+        start += sizes[i]
+    names.fill()
+    return names
+
+
+def names_of_records(const uint8_t[::1] content, const uint32_t[::1] places):
+    """The `Names` of a database of CRFsuite, or None unless it is in its usual form.
+
+    A record is the number of the name, its length with a final NUL, both in 32 little-endian bits,
+    and the name. Usually records lie in the order of their numbers, and names are ASCII and differ.
+
+    Parameters
+    ----------
+    content : uint8 array
+        The database.
+    places : uint32 array
+        Where in it the records begin.
+    """
+    cdef Names names = Names()
+    cdef Py_ssize_t i, j
+    cdef size_t at, first = 0, size = content.shape[0], length
+    cdef uint32_t[2] head
+    cdef const uint8_t* name
+    cdef uint8_t all_bits = 0
+    if NOT_LITTLE:
+        return None
+    for i in range(places.shape[0]):
+        at = places[i]
+        if at < first or at + sizeof(head) > size:
+            return None
+        memcpy(head, &content[at], sizeof(head))
+        length = head[1]
+        at += sizeof(head)
+        if head[0] != i or length == 0 or length > size - at or length > MOST_BYTES:
+            return None
+        name = &content[at]
+        if memchr(name, 0, length) != name + length - 1:
+            return None
+        for j in range(length - 1):
+            all_bits |= name[j]
+        first = at + length
+        if names.room < names.n_words + n_words(length):
+            names.have_room(2 * (names.n_words + n_words(length)))
+        names.append(name, <uint32_t> (length - 1), size - at)
+    names.trim()
+    return None if all_bits >= 0x80 or names.refill() < names.n_names else names
+
+
+def check_utf8(text, lengths):
+    """Refuse bytes that are no characters, and names that begin within one."""
+    bytes(text).decode("utf-8", "surrogatepass")
+    starts = np.cumsum(lengths, dtype=np.int64)[:-1]
+    if len(starts) and (text[starts[starts < len(text)]] & 0xC0 == 0x80).any():
+        raise ValueError("a name begins within a character")
 
 
 # Rows of a CSR matrix from the attributes of tokens.
@@ -581,8 +745,6 @@ cdef extern from "loops.h":
 
 
 cdef enum:
-    # attributes, or tokens, that are searched for at once: what they take stays in a cache
-    AT_ONCE = 256
     # attributes of a token whose order is remembered for the next one of as many
     REMEMBERED = 96
     # strings between asking for one and reading it
@@ -679,6 +841,13 @@ cdef class Rows:
         numbers.size += 1
         return 0
 
+    cdef void restart(self) noexcept:
+        """Forget what was read, and keep the memory."""
+        self.columns.size = self.weighted.size = self.weights.size = 0
+        self.row_ends.size = self.offsets.size = 1
+        self.scratch.clear()
+        self.n_pending, self.is_weighted = 0, False
+
     # ------------------------------------------------------------------------------ reading
 
     def read(self, X, bint forgets=False):
@@ -686,31 +855,35 @@ cdef class Rows:
 
         If the rows are forgotten, `counts` is all that is left of them.
         """
-        cdef Py_ssize_t i = 0, t, n_tokens = 0
+        cdef Py_ssize_t i = 0, n_tokens = 0
         if isinstance(X, (str, bytes, dict, Sequences)) or not hasattr(X, "__iter__"):
             raise TypeError(
                 f"X must be a list of sequences, each a list of tokens; got {type(X).__name__}.")
         for sequence in X:
-            if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__iter__"):
-                raise TypeError(
-                    f"Sequence {i} of X must be a list of tokens; it is of type "
-                    f"{type(sequence).__name__}. One sequence alone goes into a list: [sequence].")
-            t = 0
-            for token in sequence:
-                try:
-                    self.add_token(token)
-                except (TypeError, ValueError) as error:
-                    kind = TypeError if isinstance(error, TypeError) else ValueError
-                    raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
-                t += 1
-                look()
-            n_tokens += t
+            n_tokens += self.add_sequence(sequence, i)
             i += 1
             if not forgets:
                 self.note(self.offsets, n_tokens)
             elif self.columns.size > FORGOTTEN_AT_ONCE:
                 self.forget()
         self.flush()
+
+    cdef Py_ssize_t add_sequence(self, sequence, Py_ssize_t i) except -1:
+        """Read sequence i, and count its tokens."""
+        cdef Py_ssize_t t = 0
+        if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__iter__"):
+            raise TypeError(
+                f"Sequence {i} of X must be a list of tokens; it is of type "
+                f"{type(sequence).__name__}. One sequence alone goes into a list: [sequence].")
+        for token in sequence:
+            try:
+                self.add_token(token)
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"Token {t} of sequence {i} of X: {error}.") from None
+            t += 1
+            look()
+        return t
 
     cdef int add_token(self, token) except -1:
         cdef PyObject* given = <PyObject*> token
@@ -1027,6 +1200,133 @@ cdef class Rows:
         return (
             self.columns.taken(), self.row_ends.taken(), self.offsets.taken(),
             self.weighted.taken(), self.weights.taken())
+
+
+# Rows of one sequence after the other in one matrix: services ask for sentences one by one, and to
+# make a matrix of each takes several times as long as to read its attributes.
+
+cdef enum:
+    # most tokens of such a sequence, and attributes that there is room for at first
+    MOST_TOKENS = 256
+    FIRST_ATTRIBUTES = 4096
+
+
+def n_tokens_of_short(X):
+    """The number of tokens in X, -1 unless it is a list of short sequences of attributes."""
+    cdef Py_ssize_t n = 0
+    cdef bint is_known = False
+    if type(X) is not list and type(X) is not tuple:
+        return -1
+    for sequence in X:
+        if type(sequence) is not list and type(sequence) is not tuple:
+            return -1
+        if len(sequence) > MOST_TOKENS:
+            return -1
+        n += len(sequence)
+        if is_known:
+            continue
+        for token in sequence:
+            if type(token) is dict:
+                is_known = True
+            elif type(token) is not list and type(token) is not tuple:
+                return -1
+            elif token:
+                if type(token[0]) is not str:
+                    return -1
+                is_known = True
+            if is_known:
+                break
+    return n if is_known else -1
+
+
+cdef class OneByOne:
+    """One matrix for the rows of one sequence after the other, of at most MOST_TOKENS tokens.
+
+    Parameters
+    ----------
+    names : Names
+    separator : str
+    dtype : dtype of the matrix
+
+    Attributes
+    ----------
+    matrix : csr_matrix of shape (MOST_TOKENS, n_names)
+        The first rows are those of the last sequence. It is another one where that has more
+        attributes than any before.
+    """
+
+    cdef Rows rows
+    cdef readonly object matrix
+    cdef object dtype
+    cdef int[::1] indices
+    cdef long long[::1] ends
+    cdef double[::1] data64
+    cdef float[::1] data32
+
+    def __init__(self, Names names, separator, dtype):
+        self.dtype = dtype
+        self.rows = Rows(names, separator, False, dtype == np.float32)
+        self.make(FIRST_ATTRIBUTES)
+
+    cdef int make(self, Py_ssize_t room) except -1:
+        data = np.ones(room, dtype=self.dtype)
+        matrix = sp.csr_matrix((MOST_TOKENS, self.rows.names.n_names), dtype=self.dtype)
+        matrix.data, matrix.indices = data, np.zeros(room, dtype=np.int32)
+        matrix.indptr = np.zeros(MOST_TOKENS + 1, dtype=np.int64)
+        self.matrix, self.indices, self.ends = matrix, matrix.indices, matrix.indptr
+        if self.rows.is_single:
+            self.data32 = data
+        else:
+            self.data64 = data
+        return 0
+
+    def read(self, sequence, Py_ssize_t i):
+        """Have the rows of sequence i of X in the matrix: how many."""
+        cdef Rows rows = self.rows
+        cdef Py_ssize_t n, w
+        cdef const long long* places
+        cdef const double* weights
+        rows.restart()
+        n = rows.add_sequence(sequence, i)
+        rows.flush()
+        if n > MOST_TOKENS:
+            raise ValueError(f"Sequence {i} of X has changed while it was read.")
+        if rows.columns.size > self.indices.shape[0]:
+            self.make(2 * rows.columns.size)
+        memcpy(&self.indices[0], rows.columns.values.data.as_chars, rows.columns.size * sizeof(int))
+        memcpy(&self.ends[0], rows.row_ends.values.data.as_chars, (n + 1) * sizeof(long long))
+        places = rows.weighted.values.data.as_longlongs
+        weights = rows.weights.values.data.as_doubles
+        for w in range(rows.weighted.size):
+            if rows.is_single:
+                self.data32[places[w]] = <float> weights[w]
+            else:
+                self.data64[places[w]] = weights[w]
+            if not math.isfinite(weights[w] if not rows.is_single else self.data32[places[w]]):
+                self.clear()
+                raise ValueError(self.too_large(places[w], i))
+        return n
+
+    def clear(self):
+        """Have ones for the weights that are others, as before `read`."""
+        cdef Rows rows = self.rows
+        cdef Py_ssize_t w
+        cdef const long long* places = rows.weighted.values.data.as_longlongs
+        for w in range(rows.weighted.size):
+            if rows.is_single:
+                self.data32[places[w]] = 1.0
+            else:
+                self.data64[places[w]] = 1.0
+
+    def too_large(self, Py_ssize_t entry, Py_ssize_t i):
+        row = int(np.searchsorted(self.ends[: self.rows.row_ends.size], entry, side="right")) - 1
+        return weight_too_large(row, i, self.rows.names, self.indices[entry], self.dtype)
+
+
+def weight_too_large(token, sequence, names, column, dtype):
+    return (
+        f"Token {token} of sequence {sequence} of X: the weight of {names.strings()[column]!r} is "
+        f"too large for {dtype}.")
 
 
 cdef str not_a_string(name, where=""):

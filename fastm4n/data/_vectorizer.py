@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_number
 from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
-from fastm4n.data._tokens import Names, Rows
+from fastm4n.data._tokens import Names, Rows, names_of, weight_too_large
 from fastm4n.penalties._complexities import attribute_name, family_sizes, feature_families
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ __all__ = ["SequenceScaler", "SequenceVectorizer"]
 
 # attributes of a `SequenceVectorizer` that are made on first use
 _MADE_OF_NAMES = ("feature_names_", "vocabulary_")
+# names in pickles and files: their bytes, and how many each has
+NAMES = ("names_text_", "names_lengths_")
 
 
 # no set_output: sequences of rows are no data frame
@@ -215,26 +217,35 @@ class SequenceVectorizer(TransformerMixin, Versioned, BaseEstimator, auto_wrap_o
         more._learn(Names([*self.feature_names_, *new]))
         return more
 
+    def _with_columns(self, kept):
+        """A vectorizer with these columns, in ascending order."""
+        fewer = clone(self)
+        fewer._learn(self._names.only(kept))
+        return fewer
+
     def __sklearn_is_fitted__(self) -> bool:
         return "_names" in self.__dict__
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
+        state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
         if "_names" in state:
-            state = {key: value for key, value in state.items() if key not in _MADE_OF_NAMES}
-            state["feature_names_"] = state.pop("_names").strings()
+            state.update(zip(NAMES, state.pop("_names").packed(), strict=True))
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        names = state.get("feature_names_")
-        super().__setstate__(
-            {key: value for key, value in state.items() if key not in _MADE_OF_NAMES})
-        if names is not None:
-            self._learn(Names(names))
+        names, older = [state.get(name) for name in NAMES], state.get("feature_names_")
+        left_out = *_MADE_OF_NAMES, *NAMES
+        super().__setstate__({key: value for key, value in state.items() if key not in left_out})
+        if names[0] is not None:
+            self._learn(names_of(*names))
+        elif older is not None:  # of older releases
+            self._learn(Names(older))
 
     @property
     def _n_features_out(self):
-        check_is_fitted(self)
+        if "_names" not in vars(self):
+            check_is_fitted(self)
         return len(self._names)
 
     # names are stored as one table of bytes, and become strings on first use
@@ -420,8 +431,7 @@ def _as_sequences(rows, names, dtype):
             row = np.searchsorted(row_ends, entry, side="right") - 1
             i = np.searchsorted(offsets, row, side="right") - 1
             raise ValueError(
-                f"Token {row - offsets[i]} of sequence {i} of X: the weight of "
-                f"{names.strings()[columns[entry]]!r} is too large for {dtype}.")
+                weight_too_large(row - offsets[i], i, names, columns[entry], dtype))
     index_dtype = np.int32 if len(columns) < 2**31 else np.int64
     values = sp.csr_matrix(
         (data, columns.astype(index_dtype, copy=False), row_ends.astype(index_dtype)),

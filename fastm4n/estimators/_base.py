@@ -281,7 +281,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
                 f"tol={options.tol:g}. Increase max_iter or tol, scale the features, or change "
                 f"alpha.{LOOSE if self._is_pure_l1() else ''}"
-                f"{scale_advice(self, task.columns(pieces.X))}",
+                f"{scale_advice(self, task.columns(pieces.X), getattr(task, 'vectorizer', None))}",
                 ConvergenceWarning, stacklevel=4)
 
     @property

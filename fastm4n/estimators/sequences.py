@@ -18,6 +18,7 @@ from fastm4n.estimators._partial import PartialFit
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import (
+    MOST_OF_PAIRS,
     as_labels,
     as_states,
     check_constraints,
@@ -25,8 +26,10 @@ from fastm4n.tasks.chain_input import (
     names_of,
     opened,
 )
+from fastm4n.tasks.chain_predictions import READY, predicted_at_once
 from fastm4n.tasks.chain_weights import (
     WEIGHTS,
+    WeightsOfPairs,
     as_transitions,
     explained,
     fitted_weights,
@@ -93,7 +96,8 @@ class ChainWeights(PackedWeights):
         held = self.__dict__.get("_of_pairs")
         if held is not None:
             self.__dict__.update(held.fitted())
-            self.__dict__.pop("_of_pairs", None)
+            for name in ("_of_pairs", READY):
+                self.__dict__.pop(name, None)
 
     @property
     def n_nonzero_(self) -> int:
@@ -102,22 +106,54 @@ class ChainWeights(PackedWeights):
             return super().n_nonzero_
         return int(np.count_nonzero(held.rows.reshape(-1)[: held.pairs[1].size]))
 
-    def _weights_by_pairs(self):
-        """Fitted weights with `coef_` as a CSR matrix, if stored by pairs, or an empty dict."""
+    @property
+    def _n_weights(self):
+        """Number of weights of features and of transitions that are not zero."""
         held = vars(self).get("_of_pairs")
-        return {} if held is None or held.edge_rows is not None else held.arrays()
+        transitions = self.transition_coef_ if held is None else held.transitions()
+        return self.n_nonzero_ + int(np.count_nonzero(transitions))
+
+    def _few_weights(self):
+        """Weights by pairs, where they are held so or few are not zero, or None."""
+        held = vars(self).get("_of_pairs")
+        if held is not None or not self.__sklearn_is_fitted__():
+            return held
+        coef = self.coef_
+        if "transition_features_" in vars(self) or self.classes_.size > MOST_OF_PAIRS or not (
+                isinstance(coef, np.ndarray) and coef.dtype == np.float64
+                and coef.shape == (self.classes_.size, self.n_features_in_)
+                and 10 * np.count_nonzero(coef) < coef.nbytes):
+            return None
+        few = WeightsOfPairs.of_rows(
+            packed_weights(self)[0], coef.shape[1], coef.shape[0], n_ngrams_of(self))
+        return few if few.is_small else None
+
+    def _weights_by_pairs(self):
+        """Arrays of `_few_weights` for files, or an empty dict."""
+        few = self._few_weights()
+        return {} if few is None or few.edge_rows is not None else few.arrays()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        is_spread = state.get("_is_spread", False)
         if "_of_pairs" in state:
-            Versioned.__setstate__(self, state)
+            Versioned.__setstate__(
+                self, {name: value for name, value in state.items() if name != "_is_spread"})
+            if is_spread:
+                self._spread()
         else:
             super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        held = state.get("_of_pairs")
-        if held is not None:  # by the pairs still, without what maps have made of them
-            state["_of_pairs"] = held._replace(pairs=tuple(held.pairs))
+        state.pop(READY, None)
+        few = self._few_weights()
+        if few is None:
+            return state
+        if "_of_pairs" not in state:  # zeros are not stored
+            state = {name: value for name, value in state.items() if name not in WEIGHTS}
+            state["_is_spread"] = True
+        # without what maps have made of them
+        state["_of_pairs"] = few._replace(pairs=tuple(few.pairs))
         return state
 
     def _repacked(self):
@@ -246,7 +282,8 @@ default="auto"
         Matrix of the costs.
     vectorizer_ : SequenceVectorizer or None
         Vectorizer of attributes, or None if X had numbers. Its `feature_names_` are the attributes
-        of the columns.
+        of the columns. After a fit with an L1 term these are the attributes with weights, except
+        with ``warm_start=True`` and after `partial_fit`.
     alpha_ : float
         The alpha of the fit.
     tol_ : float
@@ -347,7 +384,7 @@ default="auto"
         "intercept_": (("k",), "f"), "transition_coef_": (("k", "k"), "f"),
         "start_coef_": (("k",), "f"), "end_coef_": (("k",), "f"),
     }
-    _replaced = (*WEIGHTS, "_of_pairs", "transition_features_", "ngrams_")
+    _replaced = (*WEIGHTS, "_of_pairs", READY, "transition_features_", "ngrams_")
     _task_class = SequenceTask
 
     def __init__(
@@ -525,6 +562,10 @@ default="auto"
         y : Sequences
             Labels of each sequence, indexed like a list.
         """
+        if decode is allowed_transitions is constraints is allowed is lengths is None:
+            found = predicted_at_once(self, X)
+            if found is not None:
+                return found
         return self._fitted_task().predict(
             X, decode, allowed_transitions=allowed_transitions, constraints=constraints,
             allowed=allowed, lengths=lengths)

@@ -1,5 +1,6 @@
 """Fitted estimators as JSON and arrays, the contents of model files, and back."""
 
+from functools import cache
 from numbers import Integral, Real
 
 import numpy as np
@@ -13,7 +14,8 @@ from fastm4n.automata import Automaton
 from fastm4n.base.array_files import is_small
 from fastm4n.base.claims import check_claim
 from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
-from fastm4n.data._vectorizer import SequenceScaler, SequenceVectorizer
+from fastm4n.base.memory import refuse_beyond_memory
+from fastm4n.data._vectorizer import NAMES, SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.estimators.sequences import SequenceTagger
@@ -69,6 +71,9 @@ _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton,
     "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
     "out_of_core": OutOfCore}
+# arrays of weights by pairs, instead of coef_, with their dimensions and the kinds of their dtypes
+_PAIRS = {
+    "pair_counts_": (("d",), "u"), "pair_labels_": (("p",), "u"), "pair_weights_": (("p",), "f")}
 _SCALAR_DTYPES = (
     "bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64",
@@ -148,8 +153,11 @@ def estimator_state(estimator):
             value = np.max(value)
         attributes[key] = kind(value)
     wanted, optional = _arrays(estimator)
-    # weights by pairs are saved by pairs
+    # weights by pairs are saved by pairs, and so are those of which few are not zero
     by_pairs = getattr(estimator, "_weights_by_pairs", dict)()
+    if by_pairs:
+        attributes["is_spread"] = "_of_pairs" not in vars(estimator)
+        wanted = {**{key: of for key, of in wanted.items() if key != "coef_"}, **_PAIRS}
     for key in {**wanted, **optional}:
         if key == "cost_matrix_" and isinstance(estimator._cost_held, tuple):
             attributes[key] = list(estimator._cost_held)
@@ -158,7 +166,7 @@ def estimator_state(estimator):
         if value is not None:
             arrays[key] = value
     if name == "SequenceVectorizer":
-        arrays["feature_names_"] = estimator.get_feature_names_out()
+        arrays.update(zip(NAMES, estimator._names.packed(), strict=True))
     for key, values in getattr(estimator, "history_", {}).items():
         arrays[f"history_/{key}"] = values
     if hasattr(estimator, "_kernel_parameters"):
@@ -199,7 +207,7 @@ def estimator_from_state(state, arrays):
     for key in ("parameters", "attributes"):
         if type(state[key]) is not dict:
             raise ValueError(f"its {key} are {state[key]!r:.80}")
-    known = cls().get_params(deep=False)
+    known = _parameters_of(cls)
     parameters = dict(cls._absent_in_files) if name in PREDICTORS else {}
     for key, value in state["parameters"].items():
         if key not in known:
@@ -239,6 +247,12 @@ def estimator_from_state(state, arrays):
     return estimator
 
 
+@cache
+def _parameters_of(cls):
+    """Names of the parameters of a class: to look them up takes as long as to read a small file."""
+    return frozenset(cls().get_params(deep=False))
+
+
 def _vectorizer(state, arrays, n_features):
     """The vectorizer of a tagger, or None. Its arrays are removed from `arrays`."""
     if "vectorizer" not in state:
@@ -264,7 +278,7 @@ def _arrays(estimator):
     """
     optional = {"feature_names_in_": (("d",), "O")}
     if isinstance(estimator, SequenceVectorizer):
-        return {"feature_names_": (("d",), "O")}, {}
+        return {}, {}
     if not isinstance(estimator, CertifiedEstimator):
         return {}, {**optional, **_SCALER_ARRAYS}
     wanted, dims = estimator._arrays_of_fit(), estimator._coef_dims
@@ -282,6 +296,13 @@ def _add_arrays(estimator, attributes, arrays, given):
     """Add all arrays to the attributes, after checking them against each other."""
     name, kernel = type(estimator).__name__, getattr(estimator, "kernel", None)
     wanted, optional = _arrays(estimator)
+    if name == "SequenceVectorizer":
+        wanted = {name: ((name,), "u") for name in NAMES}
+        if "feature_names_" in arrays:  # of older files
+            wanted = {"feature_names_": (("d",), "O")}
+    if isinstance(estimator, SequenceTagger) and "coef_" not in arrays:
+        del wanted["coef_"]
+        wanted.update(_PAIRS)
     if "cost_matrix_" in wanted and "cost_matrix_" in given:
         arrays["cost_matrix_"] = _named_costs(given["cost_matrix_"])
     missing = [key for key in wanted if key not in arrays]
@@ -306,7 +327,7 @@ def _add_arrays(estimator, attributes, arrays, given):
             raise ValueError(f"{key} is not finite")
         if kinds == "O" and not all(type(value) is str for value in array):
             raise ValueError(f"{key} has an entry that is no string")
-        if kinds != "f" and key in wanted and array.ndim == 1 and (
+        if kinds not in ("f", "u") and key in wanted and array.ndim == 1 and (
             len(set(array.tolist())) < array.size
         ):
             raise ValueError(f"{key} has an entry twice")
@@ -319,7 +340,8 @@ def _add_arrays(estimator, attributes, arrays, given):
             if flag and attributes[key] is None:
                 raise ValueError(f"{key} is missing")
     elif name == "SequenceVectorizer":
-        attributes["feature_names_"] = attributes["feature_names_"].tolist()
+        if "feature_names_" in attributes:
+            attributes["feature_names_"] = attributes["feature_names_"].tolist()
     else:
         if kernel not in (None, "linear"):
             attributes["_kernel_parameters"] = _kernel_parameters(
@@ -329,8 +351,15 @@ def _add_arrays(estimator, attributes, arrays, given):
         estimator._check_fitted(attributes)
         if "cost_matrix_" in attributes:
             attributes["_cost_held"] = as_kept(attributes.pop("cost_matrix_"))
-        if sparse.issparse(attributes.get("coef_")):
-            attributes["_of_pairs"] = _taken_by_pairs(attributes)
+        if sparse.issparse(attributes.get("coef_")) or _PAIRS.keys() <= attributes.keys():
+            held = _taken_by_pairs(attributes)
+            if given.get("is_spread") is True:
+                refuse_beyond_memory(
+                    "weights of all features and labels",
+                    8 * attributes["n_features_in_"] * held.rows.shape[1], "")
+                attributes.update(held.fitted())
+            else:
+                attributes["_of_pairs"] = held
 
 
 def _named_costs(given):
@@ -343,18 +372,27 @@ def _named_costs(given):
 
 def _taken_by_pairs(attributes):
     """The weights of a tagger, removed from its fitted attributes."""
-    coef = attributes.pop("coef_")
-    if coef.shape[0] > MOST_OF_PAIRS or max(coef.nnz, coef.shape[1]) >= 2**31 or (
-            "transition_feature_coef_" in attributes):
+    if "coef_" in attributes:  # of older files
+        coef = attributes.pop("coef_")
+        if max(coef.nnz, coef.shape[1]) >= 2**31:
+            raise ValueError("coef_ is sparse")
+        check_claim(
+            f"coef_ claims {coef.shape[1]} columns, of which {coef.nnz} weights are stored",
+            4 * coef.shape[1], coef.data.nbytes + coef.indices.nbytes)
+        # of a column without weights 4 bytes are taken, whatever integers the matrix has
+        coef = sparse.csr_array(
+            (coef.data, coef.indices.astype(np.int32, copy=False),
+             coef.indptr.astype(np.int32, copy=False)), shape=coef.shape).tocsc()
+        pairs = np.diff(coef.indptr), coef.indices, coef.data
+    else:
+        pairs = [attributes.pop(key) for key in _PAIRS]
+    if attributes["classes_"].size > MOST_OF_PAIRS or "transition_feature_coef_" in attributes:
         raise ValueError("coef_ is sparse")
-    check_claim(
-        f"coef_ claims {coef.shape[1]} columns, of which {coef.nnz} weights are stored",
-        4 * coef.shape[1], coef.data.nbytes + coef.indices.nbytes)
     ends = [attributes.pop(key) for key in ("intercept_", "start_coef_", "end_coef_")]
     behind = [attributes.pop("transition_coef_")]
     if "ngram_coef_" in attributes:
         behind.append(attributes.pop("ngram_coef_"))
-    return WeightsOfPairs.of_arrays(coef, ends, behind)
+    return WeightsOfPairs.of_arrays(*pairs, ends, behind)
 
 
 def _kernel_parameters(estimator, given):
@@ -461,7 +499,7 @@ def _decoded(key, value, arrays):
     if kind == "dtype" and inner in ("float64", "float32"):
         return np.dtype(inner).type
     if kind in _SOLVERS and type(inner) is dict:
-        known = _SOLVERS[kind]().get_params(deep=False)
+        known = _parameters_of(_SOLVERS[kind])
         for name in inner:
             if name not in known:
                 raise ValueError(f"a solver has no parameter {name!r:.80}")
@@ -475,7 +513,7 @@ def _decoded(key, value, arrays):
     if kind in OBJECTS and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, given = OBJECTS[kind].get(inner[0]), _decoded(key, inner[1], arrays)
         if cls is None or type(given) is not dict or not (
-                given.keys() <= cls().get_params().keys()):
+                given.keys() <= _parameters_of(cls)):
             raise ValueError(f"there is no {kind} {inner!r:.80}{_IMPORTS.get(kind, '')}")
         return cls(**given)
     if kind == "automaton" and type(inner) is dict and inner.keys() == set(AUTOMATON):

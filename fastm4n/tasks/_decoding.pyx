@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, isfinite
 from libc.string cimport memcpy
 
 from fastm4n.base.interrupts cimport look
@@ -373,15 +373,105 @@ def chain_decode_map(
     double[::1] scores, Py_ssize_t start, Py_ssize_t stop, int[::1] labels, double[::1] values):
     """Viterbi labels of the sequences start ... stop - 1, and their scores."""
     cdef Layout layout = features.layout
-    cdef Py_ssize_t b, T
+    cdef Py_ssize_t b
     with nogil:
         for b in range(start, stop):
             look()
-            T = layout.n_parts(b)
-            block_scores(features, b, forbidden, scores)
-            scratch.viterbi(
-                &scores[0], T, &scores[0] + layout.behind(b), layout.pair_step, &values[b])
-            memcpy(&labels[layout.first_part(b)], &scratch.path[0], T * sizeof(int))
+            best_labels(
+                features, scratch, forbidden, scores, b, &labels[layout.first_part(b)], &values[b])
+
+
+cdef int best_labels(
+    ChainFeatures features, ChainScratch scratch, const double[:, ::1] forbidden,
+    double[::1] scores, Py_ssize_t b, int* labels, double* value) except -1 nogil:
+    """Viterbi labels of sequence b, and their score."""
+    cdef Py_ssize_t T = features.layout.n_parts(b)
+    block_scores(features, b, forbidden, scores)
+    scratch.viterbi(
+        &scores[0], T, &scores[0] + features.layout.behind(b), features.layout.pair_step, value)
+    memcpy(labels, &scratch.path[0], T * sizeof(int))
+    return 0
+
+
+# Predictions of short sequences of attributes. Everything but their rows is made once, for all
+# calls.
+
+cdef class OneByOneDecoder:
+    """Viterbi labels of one sequence after the other, for one thread at a time.
+
+    Parameters
+    ----------
+    reader : OneByOne
+    n_labels : int
+    weights : ndarray
+    pairs : tuple or None
+        Both as in `ChainFeatures`.
+    forbidden : ndarray
+        As `forbidden_transitions` makes it.
+    """
+
+    cdef object reader, weights, pairs
+    cdef ChainFeatures features
+    cdef ChainScratch scratch
+    # a block of each length, which begins at the first row
+    cdef Layout layout
+    cdef double[::1] scores
+    cdef const double[:, ::1] forbidden
+
+    def __init__(self, reader, Py_ssize_t n_labels, weights, pairs, forbidden):
+        self.reader, self.weights, self.pairs, self.forbidden = reader, weights, pairs, forbidden
+        self.layout = Layout.of_chains(np.arange(1, reader.matrix.shape[0] + 1), n_labels)
+        self.scratch = ChainScratch(n_labels, self.layout.max_parts)
+        self.begin()
+        self.scores = np.zeros(self.features.size)
+
+    def begin(self):
+        starts = np.zeros(self.layout.n_blocks, dtype=np.intp)
+        self.features = ChainFeatures(
+            self.reader.matrix, starts, self.layout, 1.0, True, True, weights=self.weights,
+            pairs=self.pairs)
+
+    def best(self, X, Py_ssize_t n_tokens):
+        """Labels of all tokens, and where sequences begin and end.
+
+        Returns
+        -------
+        labels : int32 array of shape (n_tokens,)
+        offsets : int64 array of shape (n_sequences + 1,)
+            None, instead of both, where a sequence has no labelling or scores that overflow.
+        """
+        cdef Py_ssize_t i, T, at = 0
+        cdef double value = 0.0
+        codes, ends = np.empty(n_tokens, dtype=np.intc), np.zeros(len(X) + 1, dtype=np.int64)
+        cdef int[::1] labels = codes
+        cdef long long[::1] offsets = ends
+        for i in range(len(X)):
+            T = self.reader.read(X[i], i)
+            if at + T > n_tokens:
+                raise ValueError(f"Sequence {i} of X has changed while it was read.")
+            if self.reader.matrix is not self.features.X:
+                self.begin()
+            if T:
+                with nogil:
+                    best_labels(
+                        self.features, self.scratch, self.forbidden, self.scores, T - 1,
+                        &labels[at], &value)
+            self.reader.clear()
+            if not isfinite(value):
+                return None
+            at += T
+            offsets[i + 1] = at
+        return codes[:at], ends
+
+
+def is_as_it_was(dict now, dict then, Py_ssize_t n_more):
+    """Whether a dict has the very objects of an earlier one, and so many more."""
+    if len(now) != len(then) + n_more:
+        return False
+    for name, value in then.items():
+        if now.get(name, then) is not value:
+            return False
+    return True
 
 
 def chain_marginals(

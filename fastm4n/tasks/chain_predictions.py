@@ -10,8 +10,9 @@ from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
 from fastm4n.base.memory import zeros
 from fastm4n.base.schemes import RULES, Span, SpanRules, Tags
-from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.base.threads import PARALLEL_COST, in_threads, n_threads
 from fastm4n.data._sequences import Sequences
+from fastm4n.data._tokens import OneByOne, n_tokens_of_short
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import automaton as paths
 from fastm4n.inference import chain_entropy, span_marginals, sum_product, viterbi_kbest
@@ -248,8 +249,99 @@ class ChainDecoder(Decoder):
 
     def _no_path(self, b):
         return ValueError(
-            f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions."
-        )
+            f"allowed_transitions leaves no labelling for X[{b}]: allow more transitions.")
+
+
+# Predictions of sentences one by one, of one model. What they share is kept with the tagger, for as
+# long as nothing in it changes. Without threads this is faster for many sentences, too.
+
+READY = "_ready"
+
+
+class ReadyTagger:
+    """What predictions of short sequences of attributes by `decode="map"` share.
+
+    Parameters
+    ----------
+    tagger : SequenceTagger
+
+    Attributes
+    ----------
+    spare : list of OneByOneDecoder
+        Those that no thread has at the moment. None if these predictions take the general road.
+    """
+
+    def __init__(self, tagger):
+        self.spare, self.vectorizer = None, tagger.vectorizer_
+        if self._is_plain(tagger):
+            self._make = self._maker(tagger)
+        # copied at once: another thread may be here, too
+        self.then, self.then_of_vectorizer = dict(vars(tagger)), dict(vars(self.vectorizer))
+        self.then.pop(READY, None)
+
+    def _is_plain(self, tagger):
+        """Whether parameters and weights are as they are nearly always.
+
+        Those that can change in place are not, as `is_current` would not notice.
+        """
+        task, allowed = tagger._fitted_task(), tagger.allowed_transitions
+        costs_stay = isinstance(tagger._cost_held, tuple) or task.decode == "map"
+        return (
+            isinstance(tagger.surrogate, str) and costs_stay and tagger.constraints is None
+            and (allowed is None or isinstance(allowed, str))
+            and not any(name in vars(tagger) for name in ("ngrams_", "transition_features_"))
+            and self.vectorizer._n_features_out == tagger.n_features_in_ > 0
+            and task.decoding() == "map")
+
+    def _maker(self, tagger):
+        """A function that makes a decoder. `spare` stays None for weights that are copied."""
+        n_threads(tagger.n_jobs)
+        classes, separator = tagger.classes_, self.vectorizer.separator
+        dtype, names = self.vectorizer._check_parameters(), self.vectorizer._names
+        forbidden = forbidden_transitions(tagger.allowed_transitions, classes)
+        weights, pairs = weights_by_pairs(tagger)
+        if pairs is None:
+            weights = packed_weights(tagger)[0]
+        if pairs is not None or weights is vars(tagger).get("_packed"):
+            self.spare = []
+        return lambda: decoding.OneByOneDecoder(
+            OneByOne(names, separator, dtype), classes.size, weights, pairs, forbidden)
+
+    def is_current(self, tagger):
+        return decoding.is_as_it_was(vars(tagger), self.then, 1) and decoding.is_as_it_was(
+            vars(self.vectorizer), self.then_of_vectorizer, 0)
+
+    def best(self, X, n_tokens):
+        """Labels of all tokens as numbers, and offsets. None where a sequence has no best ones."""
+        try:
+            decoder = self.spare.pop()
+        except IndexError:
+            decoder = self._make()
+        found = decoder.best(X, n_tokens)
+        self.spare.append(decoder)  # not after an error
+        return found
+
+
+def predicted_at_once(tagger, X):
+    """The best labels of short sequences of attributes. None of other data and models."""
+    fitted = vars(tagger)
+    if fitted.get("vectorizer_") is None:
+        return None
+    n_tokens = n_tokens_of_short(X)
+    if n_tokens < 0:
+        return None
+    ready = fitted.get(READY)
+    if ready is None or not ready.is_current(tagger):
+        ready = fitted[READY] = ReadyTagger(tagger)
+    # what Viterbi takes, as `in_threads` counts it
+    cost = 2.0 * n_tokens * tagger.classes_.size ** 2
+    if ready.spare is None or cost > PARALLEL_COST and n_threads(tagger.n_jobs) > 1:
+        return None
+    found = ready.best(X, n_tokens)
+    if found is None:  # the general road says why
+        return None
+    codes, offsets = found
+    return Sequences._of_checked(tagger.classes_[codes], offsets)
 
 
 class AutomatonDecoder(ChainDecoder):

@@ -6,7 +6,6 @@ import reprlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from fastm4n.base.checks import NamesParameters, check_flag, check_number, is_flag
@@ -121,48 +120,109 @@ class WeightsOfPairs(NamedTuple):
     n_labels: int
     n_ngrams: int
 
-    def arrays(self):
-        """Fitted weights without transitions' features, `coef_` as a CSR matrix."""
-        starts, places = self.pairs
-        behind = n_pair_rows(places.size, self.rows.shape[1])
-        fitted = fitted_weights(
-            self.rows, None, behind, self.n_labels, self.n_ngrams)
-        del fitted["_packed"]
-        # a column for each feature
-        coef = sparse.csc_array(
-            (self.rows.reshape(-1)[: places.size], places.astype(np.int32), starts),
-            shape=(self.n_labels, starts.size - 1))
-        return {**fitted, "coef_": coef.tocsr()}
-
     @classmethod
-    def of_arrays(cls, coef, ends, behind):
-        """The way back: of a CSR matrix, and the arrays behind it.
+    def of(cls, counts, labels, weights, behind, n_labels, n_ngrams):
+        """Pairs that lie feature by feature.
 
         Parameters
         ----------
-        coef : CSR matrix of shape (n_labels, n_features)
+        counts : int array of shape (n_features,)
+            Pairs of each feature.
+        labels, weights : ndarray of shape (n_pairs,)
+        behind : ndarray of shape (n_rows, stride)
+            Rows of intercept, ends, transitions and n-grams.
+        n_labels, n_ngrams : int
+        """
+        first = n_pair_rows(labels.size, behind.shape[1])
+        rows = np.zeros((first + behind.shape[0], behind.shape[1]))
+        rows.reshape(-1)[: labels.size] = weights
+        rows[first:] = behind
+        starts = np.zeros(counts.size + 1, dtype=np.int32)
+        np.cumsum(counts, out=starts[1:])
+        pairs = starts, labels.astype(np.uint16, copy=False)
+        return cls(rows, pairs, None, None, n_labels, n_ngrams)
+
+    @classmethod
+    def of_rows(cls, packed, d, n_labels, n_ngrams):
+        """Of rows of d features and those behind them, without weights of zero."""
+        features, labels = np.nonzero(packed[:d, :n_labels])
+        return cls.of(
+            np.bincount(features, minlength=d), labels, packed[features, labels], packed[d:],
+            n_labels, n_ngrams)
+
+    def transitions(self):
+        """Weights of transitions, where they do not depend on features."""
+        first = n_pair_rows(self.pairs[1].size, self.rows.shape[1]) + 3
+        return self.rows[first : first + self.n_labels, : self.n_labels]
+
+    def without_zeros(self):
+        """Without pairs whose weights are zero."""
+        starts, labels = self.pairs
+        weights, behind = self.rows.reshape(-1)[: labels.size], n_pair_rows(
+            labels.size, self.rows.shape[1])
+        kept = np.flatnonzero(weights)
+        return self.of(
+            np.diff(np.searchsorted(kept, starts)), labels[kept], weights[kept],
+            self.rows[behind:], self.n_labels, self.n_ngrams)
+
+    def used(self):
+        """The features that have pairs, at least one feature, and the weights of these alone."""
+        counts = np.diff(self.pairs[0])
+        kept = np.flatnonzero(counts) if self.pairs[1].size else np.zeros(1, dtype=np.intp)
+        starts = np.append(self.pairs[0][kept], self.pairs[0][-1])
+        return kept, self._replace(pairs=(starts, self.pairs[1]))
+
+    @property
+    def is_small(self):
+        """Whether pairs take less memory than rows of all labels."""
+        n_features, n_pairs = self.pairs[0].size - 1, self.pairs[1].size
+        return 4 * n_features + 10 * n_pairs < 8 * n_features * self.rows.shape[1]
+
+    def arrays(self):
+        """Fitted weights without transitions' features, for files: see `of_arrays`."""
+        few = self.without_zeros()
+        (starts, labels), behind = few.pairs, n_pair_rows(few.pairs[1].size, few.rows.shape[1])
+        fitted = fitted_weights(few.rows, None, behind, self.n_labels, self.n_ngrams)
+        del fitted["_packed"], fitted["coef_"]
+        return {
+            **fitted, "pair_counts_": shortest(np.diff(starts)), "pair_labels_": shortest(labels),
+            "pair_weights_": few.rows.reshape(-1)[: labels.size]}
+
+    @classmethod
+    def of_arrays(cls, counts, labels, weights, ends, behind):
+        """The way back, after all checks.
+
+        Parameters
+        ----------
+        counts, labels, weights : ndarray
+            As in `of`.
         ends : list of ndarray of shape (n_labels,)
             Intercept, start and end.
         behind : list of ndarray
             Transitions, and n-grams if there are any.
         """
-        R, (transitions, *ngrams) = coef.shape[0], behind
-        # of a column without weights 4 bytes are taken, whatever integers the matrix has
-        coef = sparse.csr_array(
-            (coef.data, coef.indices.astype(np.int32, copy=False),
-             coef.indptr.astype(np.int32, copy=False)), shape=coef.shape).tocsc()
-        if not coef.has_canonical_format:
-            raise ValueError("coef_ has entries twice")
-        stride, n = row_stride(R), coef.nnz
-        first, n_ngrams = n_pair_rows(n, stride), sum(of.size for of in ngrams)
-        rows = np.zeros((first + 3 + R - -n_ngrams // stride, stride))
-        rows.reshape(-1)[:n] = coef.data
-        rows[first : first + 3, :R] = ends
-        rows[first + 3 : first + 3 + R, :R] = transitions
+        R, (transitions, *ngrams) = ends[0].size, behind
+        # sums of larger counts would not fit into 64 bits
+        if labels.size != weights.size or max(counts.size, labels.size) >= 2**31 or (
+                counts.max(initial=0) > labels.size
+                or counts.sum(dtype=np.int64) != labels.size):
+            raise ValueError("the weights of pairs do not fit the features")
+        if labels.size and labels.max() >= R:
+            raise ValueError("pairs have labels that there are not")
+        stride, n_ngrams = row_stride(R), sum(of.size for of in ngrams)
+        rows = np.zeros((3 + R - -n_ngrams // stride, stride))
+        rows[:3, :R] = ends
+        rows[3 : 3 + R, :R] = transitions
         if n_ngrams:
-            rows[first + 3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
-        pairs = coef.indptr.astype(np.int32, copy=False), coef.indices.astype(np.uint16)
-        return cls(rows, pairs, None, None, R, n_ngrams)
+            rows[3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
+        made = cls.of(counts, labels, weights, rows, R, n_ngrams)
+        # the labels of a feature ascend
+        rises = labels[1:] > labels[:-1]
+        starts = made.pairs[0][1:-1]
+        rises[starts[(starts > 0) & (starts < labels.size)] - 1] = True
+        if not rises.all():
+            raise ValueError("a pair is there twice")
+        return made
 
     def fitted(self):
         """Fitted weights of all labels."""
@@ -172,6 +232,11 @@ class WeightsOfPairs(NamedTuple):
         return fitted_weights(
             spread_pairs(self.rows, self.pairs), edges, self.pairs[0].size - 1, self.n_labels,
             self.n_ngrams)
+
+
+def shortest(numbers):
+    """Numbers >= 0 in the shortest unsigned integers."""
+    return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
 
 
 def fitted_weights(packed, packed_edges, d, R, n_ngrams=0):

@@ -81,7 +81,7 @@ def column_out_of_scale(sizes):
     return (column, factor) if factor >= OUT_OF_SCALE else None
 
 
-def scale_advice(estimator, X):
+def scale_advice(estimator, X, vectorizer=None):
     """A sentence that names the column of X that is out of scale, or how large all are."""
     kernel = getattr(estimator, "kernel", "linear")
     if not isinstance(kernel, str) or kernel == "precomputed":
@@ -99,7 +99,6 @@ def scale_advice(estimator, X):
         )
     column, factor = found
     names = getattr(estimator, "feature_names_in_", None)
-    vectorizer = vars(estimator).get("vectorizer_")
     if vectorizer is not None:
         names = vectorizer.feature_names_
     name = f"Column {column} of X" if names is None else f"Column {names[column]!r} of X"

@@ -23,6 +23,7 @@ from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
 from fastm4n.tasks.chain_input import (
     ATTRIBUTES,
+    MOST_OF_PAIRS,
     as_automaton,
     as_features,
     as_labels,
@@ -378,9 +379,12 @@ class SequenceTask(Task):
         if is_last and features.pairs() is not None:
             rows = [None if part is None else part.live()["weights"][1]
                     for part in (features, edges)]
-            return {"_of_pairs": WeightsOfPairs(
+            held = WeightsOfPairs(
                 rows[0], features.pairs(), rows[1], None if edges is None else edges.pairs(),
-                features.n_labels, features.n_ngrams)}
+                features.n_labels, features.n_ngrams)
+            if edges is not None or problem.modulus == 1.0:
+                return {"_of_pairs": held}
+            return self._sparse(held.without_zeros())
         packed, d = features.all_weights(), features.n_features
         columns, n_columns = problem.columns, problem.n_columns
         if columns is not None:
@@ -392,7 +396,20 @@ class SequenceTask(Task):
             rows, edge_rows = problem.prior
             packed = packed + rows
             edges = None if edges is None else edges + edge_rows
+        if is_last and edges is None and problem.modulus < 1.0 and sparse.issparse(features.X):
+            held = WeightsOfPairs.of_rows(packed, d, features.n_labels, features.n_ngrams)
+            if held.is_small and features.n_labels <= MOST_OF_PAIRS:
+                return self._sparse(held)
         return fitted_weights(packed, edges, d, features.n_labels, features.n_ngrams)
+
+    def _sparse(self, held):
+        """Weights by pairs that are not zero. Attributes without any are dropped."""
+        if self.vectorizer is None:
+            return {"_of_pairs": held}
+        kept, held = held.used()
+        return {
+            "_of_pairs": held, "n_features_in_": kept.size,
+            "vectorizer_": self.vectorizer._with_columns(kept)}
 
     def prior(self):
         tagger, scored = self.estimator, self._scored
