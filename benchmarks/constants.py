@@ -44,8 +44,11 @@ from fastm4n.inference import (
 )
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.inference.roof import roof_duality
+from fastm4n.losses import block_losses
+from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
+from fastm4n.surrogates import make_surrogate
 from fastm4n.tasks import kernels
 from fastm4n.tasks.completions import complete
 
@@ -91,6 +94,20 @@ def chain_fit(surrogate, n, length, n_labels=8, *, alpha, n_features=12, **optio
     X, y = sequences(n, length, n_features, n_labels)
     return partial(fit, SequenceTagger(
         surrogate, alpha=alpha, tol=1e-3, max_iter=60, random_state=0, **options), X, y)
+
+
+def few_transitions(surrogate, n_labels, every):
+    """Losses of chains of 20 positions, one of `every` transitions having a score."""
+    rng = np.random.default_rng(0)
+    stride = Layout.of_chains([1], n_labels).stride
+    table = rng.random((n_labels, stride)) < 1.0 / every
+    table[:, n_labels:] = False
+    y = rng.integers(n_labels, size=600)
+    outputs = ChainOutputs(
+        y, np.full(30, 20), 1.0 - np.eye(n_labels), False, "sum", np.flatnonzero(table))
+    scores = rng.normal(size=outputs.layout.n_numbers)
+    loss = make_surrogate(surrogate, outputs)
+    return lambda: block_losses(loss, scores, n_jobs=1)
 
 
 def chain_games(length, n_labels, scale):
@@ -316,6 +333,10 @@ CONSTANTS = [
     (CHAIN, "LOOKS", "looks", *LARGE_ALPHA),
     (CHAIN, "FIRST", "share of a cost", *GAMES),
     (CHAIN, "COOLED", "factor", *GAMES),
+    (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, log", partial(
+        few_transitions, "log", 400, 24)),
+    (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, max_margin", partial(
+        few_transitions, "max_margin", 400, 24)),
     (CUT, "SHARE", "edges / push", *MOVED),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),

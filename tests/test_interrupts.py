@@ -26,6 +26,21 @@ CALLS = {
         "from fastm4n.inference import max_min_chain as solve\n"
         "def given(n): return rng.normal(size=(n, 5)), rng.normal(size=(5, 5))",
         "solve(*given(50), oracle='mirror_prox', n_iter=10**8)", "solve(*given(4))[0]"),
+    # one sequence of many labels
+    "viterbi": (
+        "from fastm4n.inference import viterbi as solve\n"
+        "def given(n): return rng.normal(size=(10 * n, n)), rng.normal(size=(n, n))",
+        "solve(*given(2000))", "solve(*given(300))[0]"),
+    "sum_product": (
+        "from fastm4n.inference import sum_product\n"
+        "def solve(n): return sum_product("
+        "rng.normal(size=(3 * n, n)), rng.normal(size=(n, n)), edges='sum')",
+        "solve(2500)", "solve(300)[0]"),
+    "far sum_product": (
+        "from fastm4n.inference import sum_product\n"
+        "def solve(n): return sum_product("
+        "rng.normal(size=(3 * n, n)), 1e3 * rng.normal(size=(n, n)), edges='sum')",
+        "solve(1000)", "solve(280)[0]"),
     "permutations": (
         "from fastm4n.inference import max_min_permutation as solve\n"
         "def given(n): return rng.normal(size=(n, n))",

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fastm4n import MulticlassClassifier, OrdinalClassifier, Sequences, SequenceTagger
 from fastm4n.features import row_norms
 from fastm4n.features._positions import ChainFeatures
-from fastm4n.outputs import ChainOutputs
+from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.blocks.block_coordinate import solve
 from fastm4n.surrogates import make_surrogate
@@ -182,8 +182,10 @@ def test_scores_that_are_not_kept():
     used = np.ones((2 + 3 + LABELS, 32), dtype=np.uint8)
     used[5:] = rng.random((LABELS, 32)) < 0.2
     found = []
-    for unscored in (None, np.flatnonzero(used[5:] == 0)):
-        outputs = ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), False, "sum", unscored)
+    used[5:, LABELS:] = 0
+    pairs = np.flatnonzero(used[5:])
+    for given in (None, pairs):
+        outputs = ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), False, "sum", given)
         features = ChainFeatures(
             X, np.arange(MANY) * LENGTH, outputs.layout, 1.0, True, True, used=used)
         loss = make_surrogate("log", outputs)
@@ -197,8 +199,15 @@ def test_scores_that_are_not_kept():
     (weights, gap, state), (others, other_gap, other_state) = found
     np.testing.assert_allclose(others, weights, rtol=1e-9, atol=1e-12)
     assert other_gap == pytest.approx(gap, rel=1e-9)
-    np.testing.assert_allclose(other_state["theta"], state["theta"], rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="unscored does not fit"):
+    held = Layout.of_chains(lengths, LABELS)
+    theta = state["theta"][held.numbers(np.arange(MANY), pairs)]
+    assert other_state["theta"].size == outputs.layout.n_numbers < 0.7 * state["theta"].size
+    other = other_state["theta"][outputs.layout.numbers(np.arange(MANY), np.arange(pairs.size))]
+    np.testing.assert_allclose(other, theta, rtol=1e-5, atol=1e-6)
+    for wrong in (np.arange(3)[::-1], np.array([LABELS]), np.array([-1]), np.array([LABELS * 32])):
+        with pytest.raises(ValueError, match="places do not fit"):
+            ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), False, "sum", wrong)
+    with pytest.raises(ValueError, match="pairs are for transitions that share"):
         ChainOutputs(y, lengths, 1.0 - np.eye(LABELS), True, "sum", np.arange(2))
 
 

@@ -58,8 +58,8 @@ cdef extern from "loops.h" nogil:
         int width
         int (*are_scores)(const double*, Py_ssize_t) noexcept nogil
         void (*viterbi)(
-            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*,
-            Py_ssize_t, double*) noexcept nogil
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+            const double*, Py_ssize_t, double*) noexcept nogil
         void (*viterbi_path)(
             const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
             const double*, int*) noexcept nogil
@@ -69,7 +69,7 @@ cdef extern from "loops.h" nogil:
         int (*sum_product)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, double*, const double*, const double*, Py_ssize_t,
             int, double*, double*, double*, double*, double*) noexcept nogil
-        void (*edge_sum)(
+        int (*edge_sum)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, const double*, const double*,
             double*) noexcept nogil
         void (*edge)(
@@ -106,8 +106,8 @@ cdef extern from "loops.h" nogil:
         int width
         int (*are_scores)(const float*, Py_ssize_t) noexcept nogil
         void (*viterbi)(
-            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t,
-            float*) noexcept nogil
+            const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*,
+            Py_ssize_t, float*) noexcept nogil
         void (*viterbi_path)(
             const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t,
             const float*, int*) noexcept nogil
@@ -117,7 +117,7 @@ cdef extern from "loops.h" nogil:
         int (*sum_product)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, float*, const float*, const float*, Py_ssize_t,
             int, float*, float*, float*, float*, double*) noexcept nogil
-        void (*edge_sum)(
+        int (*edge_sum)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const float*,
             float*) noexcept nogil
         void (*edge)(
@@ -149,6 +149,35 @@ cdef extern from "loops.h" nogil:
         int (*lanes_path)(
             Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, const float*, const int*,
             int*, float*) noexcept nogil
+    ctypedef struct fastm4n_lists:
+        Py_ssize_t n
+        int* first
+        int* other
+        int* at
+        Py_ssize_t n_few, n_many
+        int* few
+        int* many
+    ctypedef struct fastm4n_sparse_chain:
+        Py_ssize_t (*find)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, int*) noexcept nogil
+        void (*fill)(
+            const int*, Py_ssize_t, Py_ssize_t, Py_ssize_t, double, int, fastm4n_lists*,
+            fastm4n_lists*) noexcept nogil
+        void (*values)(
+            const fastm4n_lists*, const double*, double, double, Py_ssize_t, Py_ssize_t, double*,
+            double*) noexcept nogil
+        void (*exp)(const double*, Py_ssize_t, double, double*) noexcept nogil
+        int (*viterbi)(
+            const fastm4n_lists*, const fastm4n_lists*, const double*, Py_ssize_t, Py_ssize_t,
+            Py_ssize_t, const double*, const double*, double*, unsigned char*, double*,
+            int*) noexcept nogil
+        int (*sum_product)(
+            const fastm4n_lists*, const fastm4n_lists*, Py_ssize_t, Py_ssize_t, Py_ssize_t,
+            double*, const double**, const double**, double, double*, unsigned char*, double*,
+            double*, double*, double*, double*) noexcept nogil
+        int (*edges)(
+            const fastm4n_lists*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*,
+            const double*, const double*, double*, double*) noexcept nogil
     ctypedef struct fastm4n_forest:
         void (*max_columns)(
             const double*, Py_ssize_t, const double*, Py_ssize_t, double*) noexcept nogil
@@ -192,6 +221,7 @@ cdef extern from "loops.h" nogil:
 
 cdef const fastm4n_games* games_by_side() noexcept nogil
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
+cdef const fastm4n_sparse_chain* sparse_chain_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil

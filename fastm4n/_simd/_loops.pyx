@@ -14,6 +14,7 @@ cdef extern from "loops_dispatch.h" nogil:
     const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept
     fastm4n_assign_loop fastm4n_select_assign(Py_ssize_t n_columns, int width) noexcept
     const fastm4n_games* fastm4n_select_games(int width) noexcept
+    const fastm4n_sparse_chain* fastm4n_select_sparse_chain(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_forest* fastm4n_select_forest(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_chain_f64* fastm4n_select_chain_f64(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_chain_f32* fastm4n_select_chain_f32(Py_ssize_t n_labels, int width) noexcept
@@ -62,6 +63,11 @@ cdef const fastm4n_chain_f64* chain_f64_for(Py_ssize_t n_labels) noexcept nogil:
 cdef const fastm4n_chain_f32* chain_f32_for(Py_ssize_t n_labels) noexcept nogil:
     """The recursions over chains of n_labels labels, in float."""
     return fastm4n_select_chain_f32(n_labels, WIDTH)
+
+
+cdef const fastm4n_sparse_chain* sparse_chain_for(Py_ssize_t n_labels) noexcept nogil:
+    """The recursions over chains of n_labels labels with scores of few transitions, in double."""
+    return fastm4n_select_sparse_chain(n_labels, WIDTH)
 
 
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil:

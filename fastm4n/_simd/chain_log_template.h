@@ -138,7 +138,7 @@ static double RNAME(log_edge)(ptrdiff_t R, ptrdiff_t stride, const double *f, co
    unary (T rows, `step` apart) and pair are scores, not exponentials.  node (T, stride);
    edge_sum, unless NULL, the sum of the edge marginals (R, stride), for a pair_step of 0;
    edges, unless NULL, all of them (T - 1, R, stride).  work has room for (3 T + 5 R + 5) stride
-   + 8 numbers.  Returns 2 where no labelling has a finite score.  O(T R^2): 3 R exponentials
+   + 8 numbers.  Returns 2 where no labelling has a finite score, -2 where an exception ends it.  O(T R^2): 3 R exponentials
    and 2 R logarithms a position where scores allow, 3 R^2 exponentials where they do not, and
    2 R^2 more where each edge has a matrix of its own. */
 static int RNAME(log_sum_product)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdiff_t R,
@@ -161,6 +161,8 @@ static int RNAME(log_sum_product)(const REAL *unary, ptrdiff_t step, ptrdiff_t T
         of_pair = RNAME(log_matrix)(pair, R, stride, M, P, PT);
     for (ptrdiff_t t = 0; t < T; ++t) {
         double *f = forward + t * stride;
+        if (R * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)
+            return -2;
         RNAME(log_scores)(unary + t * step, R, stride, u);
         if (t > 0) {
             if (pair_step)
@@ -184,6 +186,8 @@ static int RNAME(log_sum_product)(const REAL *unary, ptrdiff_t step, ptrdiff_t T
             sums[j] = 0.0;
     for (ptrdiff_t t = T - 1; t >= 0; --t) {
         const double *f = forward + t * stride, *a = alpha + t * stride;
+        if (R * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)
+            return -2;
         if (t == T - 1)
             for (ptrdiff_t j = 0; j < stride; ++j)
                 b[j] = j < R ? 0.0 : -INFINITY;
@@ -244,8 +248,8 @@ static int RNAME(log_sum_product)(const REAL *unary, ptrdiff_t step, ptrdiff_t T
             node[t * stride + j] = (REAL)(row[j] / total);
     }
     if (edge_sum) {
-        if (T > 1)
-            NAME(edge_sum_f64)(T, R, stride, alpha, g, P, edge);
+        if (T > 1 && NAME(edge_sum_f64)(T, R, stride, alpha, g, P, edge) < 0)
+            return -2;
         for (ptrdiff_t j = 0; j < matrix; ++j)
             edge_sum[j] = (REAL)(T > 1 ? sums[j] + edge[j] : 0.0);
     }

@@ -142,12 +142,14 @@ static ALWAYS_INLINE void RNAME(max_plus_tile)(const int K, const REAL *from, co
         RSTORE(to + k * RLEN, RLOAD(unary + k * RLEN) + RMAX(best[0][k], best[1][k]));
 }
 
-static void RNAME(viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdiff_t R,
-                           ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step, REAL *delta)
+/* of the positions start ... T - 1, those before being done */
+static void RNAME(viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t start, ptrdiff_t T,
+                           ptrdiff_t R, ptrdiff_t stride, const REAL *pair,
+                           ptrdiff_t pair_step, REAL *delta)
 {
-    for (ptrdiff_t j = 0; j < stride; ++j)
+    for (ptrdiff_t j = 0; start == 0 && j < stride; ++j)
         delta[j] = unary[j];
-    for (ptrdiff_t t = 1; t < T; ++t) {
+    for (ptrdiff_t t = start > 0 ? start : 1; t < T; ++t) {
         const REAL *P = pair + (t - 1) * pair_step, *from = delta + (t - 1) * stride;
         const REAL *u = unary + t * step;
         REAL *to = delta + t * stride;
@@ -342,7 +344,8 @@ static ALWAYS_INLINE RNAME(rvec)
    that alpha[t][i] P[i][j] e[t + 1][j] is the marginal of the edge between t and t + 1;
    node may be alpha where edges are not wanted.  *log_z is the log-partition but for what
    was taken off by exp_rows.  check: look for messages so small that, through forbidden
-   ones, more could be lost than rounding loses; returns 1 then, and 2 where no path is left. */
+   ones, more could be lost than rounding loses; returns 1 then, and 2 where no path is left.
+   -2: an exception is set, which ends the loop. */
 static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e,
                               const REAL *P, const REAL *PT, ptrdiff_t pair_step, int check,
                               REAL *alpha, REAL *beta, REAL *scale, REAL *node, double *log_z)
@@ -353,6 +356,8 @@ static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *
     for (ptrdiff_t t = 0; t < T; ++t) {
         REAL *a = alpha + t * stride;
         RNAME(rvec) total = zero;
+        if (R * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)
+            return -2;
         if (t == 0)
             for (ptrdiff_t j = 0; j < stride; j += RLEN) {
                 const RNAME(rvec) x = RLOAD(e + j);
@@ -409,6 +414,8 @@ static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *
         }
         if (t == 0)
             break;
+        if (R * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)
+            return -2;
         if (PT)
             RNAME(matvec)(g, PT, R, stride, NULL, 1, beta);
         else
@@ -462,14 +469,19 @@ static ALWAYS_INLINE void RNAME(edge_rows)(const int N, const REAL *alpha, const
         RNAME(edge_tile)(1, alpha, e + j, T, stride, P + j, out + j, N);
 }
 
-static void RNAME(edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,
-                            const REAL *e, const REAL *P, REAL *out)
+/* -2: an exception is set, which ends the loop; 0 else */
+static int RNAME(edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,
+                           const REAL *e, const REAL *P, REAL *out)
 {
     ptrdiff_t i = 0;
-    for (; i + 4 <= R; i += 4)
+    for (; i + 4 <= R; i += 4) {
+        if (T * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)
+            return -2;
         RNAME(edge_rows)(4, alpha + i, e, T, stride, P + i * stride, out + i * stride);
+    }
     for (; i < R; ++i)
         RNAME(edge_rows)(1, alpha + i, e, T, stride, P + i * stride, out + i * stride);
+    return 0;
 }
 
 /* out[i][j] = alpha[i] P[i][j] g[j]: the marginals of one edge */

@@ -100,13 +100,17 @@ typedef struct {
                     ptrdiff_t n, float *out);
 } fastm4n_loops;
 
+/* numbers of a matrix of transitions from which on a step along a chain looks for signals */
+#define FASTM4N_LOOKED_AT 65536
+
 /* Recursions over chains, in double and in float: see chain_template.h. */
 #define FASTM4N_CHAIN_TABLE(REAL, RINT)                                                        \
     struct {                                                                                   \
         int width; /* numbers per vector; strides are multiples of it */                       \
         int (*are_scores)(const REAL *x, ptrdiff_t n);                                         \
-        void (*viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t T, ptrdiff_t R,           \
-                        ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step, REAL *delta); \
+        void (*viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t start, ptrdiff_t T,       \
+                        ptrdiff_t R, ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step,  \
+                        REAL *delta);                                                          \
         void (*viterbi_path)(const REAL *delta, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,    \
                              const REAL *pair, ptrdiff_t pair_step, const REAL *PT,            \
                              int *path);                                                       \
@@ -116,8 +120,8 @@ typedef struct {
         int (*sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e, const REAL *P, \
                            const REAL *PT, ptrdiff_t pair_step, int check, REAL *alpha,        \
                            REAL *beta, REAL *scale, REAL *node, double *log_z);                \
-        void (*edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,        \
-                         const REAL *e, const REAL *P, REAL *out);                             \
+        int (*edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,        \
+                        const REAL *e, const REAL *P, REAL *out);                              \
         void (*edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const REAL *g,          \
                      const REAL *P, REAL *out);                                                \
         /* for any scores: see chain_log_template.h */                                         \
@@ -149,6 +153,40 @@ typedef struct {
 
 typedef FASTM4N_CHAIN_TABLE(double, long long) fastm4n_chain_f64;
 typedef FASTM4N_CHAIN_TABLE(float, int) fastm4n_chain_f32;
+
+/* The transitions with scores of chains where most have none, from one end: see
+ * chain_sparse_template.h. */
+typedef struct {
+    ptrdiff_t n;
+    /* entries first[j] ... first[j + 1] - 1 are of label j: the labels at the other end, in order,
+       and where their scores are */
+    int *first, *other, *at;
+    /* labels whose entries are gone through, and those with whole rows */
+    ptrdiff_t n_few, n_many;
+    int *few, *many;
+} fastm4n_lists;
+
+typedef struct {
+    ptrdiff_t (*find)(const double *pair, ptrdiff_t R, ptrdiff_t stride, ptrdiff_t most,
+                      int *place);
+    void (*fill)(const int *place, ptrdiff_t n, ptrdiff_t R, ptrdiff_t stride, double most,
+                 int by_place, fastm4n_lists *into, fastm4n_lists *out);
+    void (*values)(const fastm4n_lists *of, const double *values, double base, double pad,
+                   ptrdiff_t R, ptrdiff_t stride, double *own, double *whole);
+    void (*exp)(const double *x, ptrdiff_t n, double shift, double *out);
+    int (*viterbi)(const fastm4n_lists *into, const fastm4n_lists *out, const double *unary,
+                    ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const double *W,
+                    const double *whole, double *work, unsigned char *mask, double *delta,
+                    int *path);
+    int (*sum_product)(const fastm4n_lists *into, const fastm4n_lists *out, ptrdiff_t T,
+                       ptrdiff_t R, ptrdiff_t stride, double *e, const double *const *P,
+                       const double *const *whole, double base, double *work,
+                       unsigned char *mask, double *alpha, double *beta, double *scale,
+                       double *node, double *log_z);
+    int (*edges)(const fastm4n_lists *out, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,
+                  const double *alpha, const double *g, const double *P, double *turned,
+                  double *sums);
+} fastm4n_sparse_chain;
 
 /* Messages along one edge of a graph: see forest_template.h. */
 typedef struct {

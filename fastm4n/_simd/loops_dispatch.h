@@ -74,6 +74,11 @@ static const fastm4n_chain_f32 *fastm4n_select_chain_f32(ptrdiff_t n_labels, int
     return SELECT(chain_table_f32, (n_labels + 1) / 2, width);
 }
 
+static const fastm4n_sparse_chain *fastm4n_select_sparse_chain(ptrdiff_t n_labels, int width)
+{
+    return SELECT(sparse_chain_table, n_labels, width);
+}
+
 static const fastm4n_forest *fastm4n_select_forest(ptrdiff_t n_labels, int width)
 {
     return SELECT(forest_table, n_labels, width);

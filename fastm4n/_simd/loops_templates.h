@@ -3,5 +3,6 @@
 #include "loops_template.h"
 #include "chain_types.h"
 #include "forest_template.h"
+#include "chain_sparse_template.h"
 #include "assignment_template.h"
 #include "game_template.h"

@@ -36,6 +36,9 @@ cdef class Penalty:
         self, const double* z, const int* idx, Py_ssize_t n, double* w) noexcept nogil
     cdef void prox_rows(
         self, const double* z, Py_ssize_t start, Py_ssize_t stop, double* w) noexcept nogil
+    cdef void prox_places(
+        self, const double* z, Py_ssize_t start, const int* places, Py_ssize_t n,
+        double* w) noexcept nogil
     cdef void shrink_row(self, const double* z, double threshold, double* w) noexcept nogil
 
 cdef class FeatureMap:

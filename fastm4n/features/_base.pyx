@@ -297,6 +297,23 @@ cdef class Penalty:
             self.shrink_row(
                 z + row * stride, self.thresholds[threshold + row - start, 0], w + row * stride)
 
+    cdef void prox_places(
+            self, const double* z, Py_ssize_t start, const int* places, Py_ssize_t n,
+            double* w) noexcept nogil:
+        """As `prox_rows`, of these places in the rows from `start` on. Not by rows."""
+        cdef Py_ssize_t e, j, bound = start, threshold = start, first = start * self.stride
+        cdef double t, x, scale = 1.0 / self.modulus
+        if self.bound_step == 0 and self.n_shared:
+            bound = start - self.n_shared + 1
+        if self.threshold_step == 0 and self.n_shared:
+            threshold = start - self.n_shared + 1
+        for e in range(n):
+            j = places[e]
+            t, x = (&self.thresholds[threshold, 0])[j], z[first + j]
+            x = scale * (x - t if x > t else x + t if x < -t else 0.0)
+            x = max(x, (&self.lower[bound, 0])[j])
+            w[first + j] = min(x, (&self.upper[bound, 0])[j])
+
     def prox(self, const double[:, ::1] z, double[:, ::1] w):
         """w = prox(z), all rows of it."""
         if z.shape[0] == 0 or z.shape[1] == 0:

@@ -14,6 +14,7 @@ from fastm4n.features._linear cimport WHOLE, LinearMap
 from fastm4n.outputs._base cimport Layout
 
 from fastm4n.base.arrays import part as arrays_of
+from fastm4n.inference.chain import scored_size
 
 
 # Rows of one matrix, cut into blocks, and behind them edges: what sequences and graphs share.
@@ -525,9 +526,13 @@ cdef class ChainFeatures(EdgedMap):
         n_rows = (n_ngrams + layout.stride - 1) // layout.stride
         n_rows = 0 if layout.pair_step else n_labels + n_rows
         self.n_shared_scores = n_rows * layout.stride
+        self.n_places = -1
+        if layout.pairs is not None:
+            self.places, self.n_places = layout.pairs, layout.pairs.size
+            self.n_shared_scores = scored_size(self.n_places)
         if n_rows and layout.n_blocks and (
                 self.n_shared_scores + layout.behind(0) != layout.size(0)):
-            raise ValueError("n_ngrams does not fit the layout.")
+            raise ValueError("the layout does not fit the transitions, or n_ngrams.")
         super().__init__(X, starts, lengths, n_labels, 3 + n_rows, intercept, 1, used, pairs)
         if self.n_blocks and lengths.min() < 1:
             raise IndexError("blocks must have positions.")
@@ -542,7 +547,7 @@ cdef class ChainFeatures(EdgedMap):
             self.edges = PositionMap(
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
             self.visit_cost += self.edges.visit_cost
-        self.visit_cost += 2.0 * max(self.n_shared_scores, self.stride * n_labels)
+        self.visit_cost += 2.0 * (self.n_shared_scores or self.stride * n_labels)
         self.begin(weights, edge_weights, like, norms)
 
     def hold(self, shape, Py_ssize_t n_shared):
@@ -575,6 +580,11 @@ cdef class ChainFeatures(EdgedMap):
                 v[nodes - stride + j] += self.weights[constant + 2, j]
         if self.edges is not None:
             self.edges.position_scores(b, &v[0] + nodes)
+        elif self.n_places >= 0:
+            for j in range(self.n_places):
+                v[nodes + j] = (&self.weights[constant + 3, 0])[self.places[j]]
+            for j in range(self.n_places, self.n_shared_scores):
+                v[nodes + j] = 0.0
         else:
             memcpy(
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
@@ -631,6 +641,9 @@ cdef class ChainFeatures(EdgedMap):
             for j in range(stride):
                 self.raw[constant + 1, j] += coefficients[j]
                 self.raw[constant + 2, j] += coefficients[nodes - stride + j]
+        if self.transitions and self.n_places >= 0:
+            self.update_places(&coefficients[nodes])
+            return 0
         if self.transitions and self.edges is None and self.on != NULL:
             for i in range(self.n_shared_scores // stride):
                 for j in range(stride):
@@ -645,6 +658,20 @@ cdef class ChainFeatures(EdgedMap):
         if self.edges is not None and self.edges.penalised:
             self.edges.prox_rows(self.edges.behind, self.edges.behind + 1)
         return 0
+
+    cdef void update_places(self, const double* coefficients) noexcept nogil:
+        """The end of an update where few transitions have scores."""
+        cdef Py_ssize_t e, first = self.behind + 3
+        cdef double* z = &self.raw[first, 0]
+        for e in range(self.n_places):
+            z[self.places[e]] += coefficients[e]
+        if self.penalised and self.penalty.by_rows:
+            self.prox_rows(self.behind, self.weights.shape[0])
+        elif self.penalised:
+            self.prox_rows(self.behind, first)
+            self.penalty.prox_places(
+                &self.raw[0, 0], first, &self.places[0] if self.n_places else NULL, self.n_places,
+                &self.weights[0, 0])
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
@@ -665,7 +692,11 @@ cdef class ChainFeatures(EdgedMap):
         if self.edges is not None:
             return self.smoothness * total + (
                 self.edges.smoothness * self.edges.position_norm(b, &direction[0] + nodes))
-        elif self.transitions and on != NULL:
+        elif self.transitions and self.n_places >= 0 and on != self.on:
+            for i in range(self.n_places):
+                if on[(behind + 2) * stride + self.places[i]]:
+                    total += direction[nodes + i] * direction[nodes + i]
+        elif self.transitions and on != NULL and self.n_places < 0:
             for i in range(self.n_shared_scores):
                 if on[(behind + 2) * stride + i]:
                     total += direction[nodes + i] * direction[nodes + i]

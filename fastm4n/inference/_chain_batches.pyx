@@ -9,7 +9,7 @@ from libc.math cimport INFINITY, isfinite
 from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport look, raise_set
 from fastm4n.inference.chain cimport (
     are_scores, exp_pair, real, sum_product_chain, transpose, viterbi_chain)
 
@@ -549,15 +549,18 @@ cdef object run_groups(
                                 own_pair, n_edges, R, stride, edges, <real*> NULL, &shift, &spread,
                                 &forbidden)
                     if kind == MAX_MARGIN or kind == BEST:
-                        viterbi_chain(
-                            &work[0, 0], stride, T, R, stride, own_pair,
-                            0 if shared else matrix, &matrices[3, 0, 0] if shared else NULL,
-                            &work[longest, 0], &path[0], &score)
+                        if viterbi_chain(
+                                &work[0, 0], stride, T, R, stride, own_pair,
+                                0 if shared else matrix, &matrices[3, 0, 0] if shared else NULL,
+                                &work[longest, 0], &path[0], &score):
+                            raise_set()
                         continue
                     state = sum_product_chain(
                         &work[0, 0], stride, T, R, stride, own_pair, 0 if shared else matrix, P,
                         PT, shift, spread, forbidden, &work[longest, 0], &work[2 * longest, 0],
                         &beta[0], &scale[0], &work[3 * longest, 0], edge_sum, edges, &log_z)
+                    if state == -2:
+                        raise_set()
                     if state:
                         state = NO_MEMORY if state == -1 else NO_TRUTH if second else NO_PATH
                         break

@@ -1,10 +1,16 @@
 """Oracles of chains: Viterbi, sum-product, tempered, max-min and tangents, and their faces."""
 
-from fastm4n._simd._loops cimport fastm4n_chain_f64, fastm4n_loops
+from fastm4n._simd._loops cimport (
+    fastm4n_chain_f64,
+    fastm4n_lists,
+    fastm4n_loops,
+    fastm4n_sparse_chain,
+)
 from fastm4n.inference._games cimport MaxMinScratch
 
 # tuned constants, declared here for benchmarks/constants.py
-cdef double FIRST, COOLED
+cdef double FIRST, COOLED, SPARSE, WHOLE_ROW
+cdef Py_ssize_t LOOKED_THROUGH, LOOKED_LENGTH, BETWEEN_LOOKS
 cdef Py_ssize_t SEED_AFTER, SWEEPS, LOOKS
 
 ctypedef fused real:
@@ -31,8 +37,29 @@ cdef int log_sum_product(
     const real* pair, Py_ssize_t pair_step, real* node, real* edge_sum, real* edges,
     double* log_z) noexcept nogil
 
+cdef class ScoredTransitions:
+    cdef readonly Py_ssize_t n, size, n_labels, stride
+    cdef readonly bint is_sparse
+    # sources of each label, and its destinations; their arrays
+    cdef fastm4n_lists into, out
+    cdef int[::1] room, places
+
+    cdef int take_room(self, fastm4n_lists* of, Py_ssize_t start) except -1
+    cdef Py_ssize_t find(self, Py_ssize_t source, Py_ssize_t target) noexcept nogil
+    cdef double score(
+        self, const int* labels, Py_ssize_t T, const double* pair) noexcept nogil
+    cdef void spread(self, const double* pair, double* matrix) noexcept nogil
+    cdef void gather(self, const double* matrix, double* pair) noexcept nogil
+
 cdef class ChainScratch:
     cdef readonly Py_ssize_t stride
+    cdef readonly ScoredTransitions scored
+    # those found in a matrix of scores; None where one is not looked through
+    cdef ScoredTransitions found
+    # of few transitions with scores: scores of all, and of labels with many, from either end
+    cdef double[::1] matrix, sums, own, other, whole, columns, work, turned
+    cdef unsigned char[::1] mask
+    cdef const fastm4n_sparse_chain* sparse
     cdef Py_ssize_t R, max_length
     cdef const fastm4n_loops* loops
     cdef double[::1] e, alpha, beta, scale, delta, P, PT
@@ -40,10 +67,16 @@ cdef class ChainScratch:
 
     cdef int viterbi(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
-        double* score) noexcept nogil
+        double* score) except -1 nogil
     cdef int sum_product(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
         double* node, double* edges, double* log_z) except -1 nogil
+    cdef int sparse_viterbi(
+        self, fastm4n_lists* into, fastm4n_lists* out, const double* unary, Py_ssize_t T,
+        const double* pair) except -1 nogil
+    cdef int sparse_sum_product(
+        self, const double* unary, Py_ssize_t T, const double* pair, double* node, double* edges,
+        double* log_z) noexcept nogil
 
 cdef class TemperedChain:
     cdef ChainScratch chain
@@ -80,7 +113,8 @@ cdef class TemperedChain:
 
 cdef class ChainMaxMin(MaxMinScratch):
     cdef ChainScratch chain
-    cdef Py_ssize_t pair_step
+    # numbers of a matrix of transitions, or of those with scores
+    cdef Py_ssize_t pair_step, size
     cdef double[::1] shares
     # of tempered games, None where there are none: the adversary's distributions, and marginals
     cdef TemperedChain tempered

@@ -9,7 +9,15 @@ from libc.math cimport INFINITY, exp, isfinite, log, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for, fastm4n_chain_f64, loops_for, padded
+from fastm4n._simd._loops cimport (
+    chain_f32_for,
+    chain_f64_for,
+    fastm4n_chain_f64,
+    fastm4n_lists,
+    loops_for,
+    padded,
+    sparse_chain_for,
+)
 from fastm4n.base.interrupts cimport fastm4n_look, look, look_at, raise_set
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference._simplex cimport centre, zero_one_game
@@ -32,6 +40,8 @@ from fastm4n.inference._forest import common_scores
 # recursions in log space: exp of the difference must stay far from underflow
 cdef double WIDE_F64 = 300.0
 cdef double WIDE_F32 = 40.0
+# additions of Viterbi between two looks for signals: some milliseconds
+cdef Py_ssize_t BETWEEN_LOOKS = 1 << 24
 
 
 cdef int viterbi_chain(
@@ -41,13 +51,23 @@ cdef int viterbi_chain(
     """path = the labelling of largest score, ties going to the lower label from the end on.
 
     Only the best scores delta, (T, stride), are stored. Back-pointers are recomputed along the
-    path. PT is NULL or what `transpose` makes of the one matrix. O(T R^2).
+    path. PT is NULL or what `transpose` makes of the one matrix. O(T R^2). Returns -2 where an
+    exception is set, which ends it.
     """
+    # positions between two looks for signals
+    cdef Py_ssize_t start = 0, piece = max(1, BETWEEN_LOOKS // (R * stride)), stop
+    while start < T:
+        stop = min(T, start + piece)
+        if start and fastm4n_look() < 0:
+            return -2
+        if real is double:
+            chain_f64_for(R).viterbi(unary, step, start, stop, R, stride, pair, pair_step, delta)
+        else:
+            chain_f32_for(R).viterbi(unary, step, start, stop, R, stride, pair, pair_step, delta)
+        start = stop
     if real is double:
-        chain_f64_for(R).viterbi(unary, step, T, R, stride, pair, pair_step, delta)
         chain_f64_for(R).viterbi_path(delta, T, R, stride, pair, pair_step, PT, path)
     else:
-        chain_f32_for(R).viterbi(unary, step, T, R, stride, pair, pair_step, delta)
         chain_f32_for(R).viterbi_path(delta, T, R, stride, pair, pair_step, PT, path)
     score[0] = path_score(unary, step, T, stride, pair, pair_step, path)
     return 0
@@ -111,7 +131,7 @@ cdef int sum_product_chain(
     them (T - 1, R, stride). Workspace: e and alpha (T, stride), beta (stride) and scale (T). In
     probability space with a scale at each position where that loses nothing, in log space where
     scores lie too far apart: scale[0] is negative then. Returns 2 where no labelling has a finite
-    score, -1 without memory for the detour. O(T R^2).
+    score, -1 without memory for the detour, -2 where an exception ends it. O(T R^2).
     """
     cdef Py_ssize_t t
     cdef double wide = spread, unary_shift
@@ -142,9 +162,11 @@ cdef int sum_product_chain(
             log_z[0] += shift if pair_step else (T - 1) * shift
         if edge_sum != NULL:
             if real is double:
-                chain_f64_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
+                status = chain_f64_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
             else:
-                chain_f32_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
+                status = chain_f32_for(R).edge_sum(T, R, stride, alpha, e, P, edge_sum)
+            if status < 0:
+                return status
         if edges != NULL:
             for t in range(T - 1):
                 if real is double:
@@ -156,6 +178,8 @@ cdef int sum_product_chain(
                         R, stride, alpha + t * stride, e + (t + 1) * stride, P + t * pair_step,
                         edges + t * R * stride)
         return 0
+    if status == -2:
+        return -2
     scale[0] = -1.0
     return log_sum_product(unary, step, T, R, stride, pair, pair_step, node, edge_sum, edges, log_z)
 
@@ -257,35 +281,200 @@ cdef void insert(
     tags[s] = tag
 
 
-cdef class ChainScratch:
-    """Workspace of one thread for chains of at most max_length positions, in double."""
+# Where few of the R^2 transitions have scores, and the others score 0: see
+# ``_simd/chain_sparse_template.h``.  Their scores and marginals are one vector, padded to whole
+# vectors by zeros.
 
-    def __init__(self, Py_ssize_t n_labels, Py_ssize_t max_length):
+# transitions for each one with a score from which on the lists of these are gone through, and
+# entries of a label for each label from which on it has a whole row
+SPARSE, WHOLE_ROW = 8.0, 1.0 / 16.0
+# numbers of a matrix from which on lists may be faster
+MANY_TRANSITIONS = 1 << 14
+# numbers of a matrix, and positions of a chain, from which on a matrix is looked through for zeros
+LOOKED_THROUGH, LOOKED_LENGTH = 1 << 16, 8
+
+
+cdef class ScoredTransitions:
+    """The transitions of chains that have scores. The others score 0.
+
+    Parameters
+    ----------
+    places : ndarray of int
+        In order: source * stride + target for each.
+    n_labels : int
+    most : int, default=None
+        Room for so many places, which are put there later.
+    """
+
+    def __init__(self, places, Py_ssize_t n_labels, most=None):
+        cdef Py_ssize_t own
+        self.n_labels, self.stride = n_labels, padded(n_labels, loops_for(n_labels))
+        places = np.ascontiguousarray(places, dtype=np.intc)
+        self.n = places.size
+        targets = places % self.stride
+        if self.n and (
+                places[0] < 0 or places[self.n - 1] >= n_labels * self.stride
+                or targets.max() >= n_labels or not np.all(np.diff(places) > 0)):
+            raise ValueError("places do not fit the transitions, or are not in order.")
+        self.size = scored_size(self.n)
+        matrix = n_labels * self.stride
+        self.is_sparse = matrix >= MANY_TRANSITIONS and SPARSE * self.n <= matrix
+        # a number more, so that there is one
+        room = np.zeros(1 + self.n if most is None else 1 + most, dtype=np.intc)
+        room[: self.n] = places
+        self.places = room
+        own = 1 + 3 * n_labels + 2 * self.places.shape[0]
+        self.room = np.zeros(2 * own, dtype=np.intc)
+        self.take_room(&self.into, 0)
+        self.take_room(&self.out, own)
+        if most is None:
+            sparse_chain_for(n_labels).fill(
+                &self.places[0], self.n, n_labels, self.stride, WHOLE_ROW * n_labels, 0,
+                &self.into, &self.out)
+
+    cdef int take_room(self, fastm4n_lists* of, Py_ssize_t start) except -1:
+        of.first = &self.room[start]
+        of.few = of.first + self.n_labels + 1
+        of.many = of.few + self.n_labels
+        of.other = of.many + self.n_labels
+        of.at = of.other + self.places.shape[0]
+        return 0
+
+    def __reduce__(self):
+        return ScoredTransitions, (np.asarray(self.places)[: self.n], self.n_labels)
+
+    def pairs(self):
+        """The places, as `Layout` has them."""
+        return np.asarray(self.places)[: self.n]
+
+    def cost(self):
+        """Multiply-adds of a position, about, in units of those of all transitions."""
+        return SPARSE * self.n
+
+    cdef Py_ssize_t find(self, Py_ssize_t source, Py_ssize_t target) noexcept nogil:
+        """Number of this transition, -1 where it has no score."""
+        cdef Py_ssize_t low = self.out.first[source], high = self.out.first[source + 1], middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.out.other[middle] < target:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self.out.first[source + 1] and self.out.other[low] == target else -1
+
+    cdef double score(
+        self, const int* labels, Py_ssize_t T, const double* pair) noexcept nogil:
+        """The sum of the transitions' scores of one labelling."""
+        cdef Py_ssize_t t, at
+        cdef double total = 0.0
+        for t in range(1, T):
+            at = self.find(labels[t - 1], labels[t])
+            if at >= 0:
+                total += pair[at]
+        return total
+
+    cdef void spread(self, const double* pair, double* matrix) noexcept nogil:
+        """matrix, (R, stride) = the scores of all transitions."""
+        cdef Py_ssize_t e
+        memset(matrix, 0, self.n_labels * self.stride * sizeof(double))
+        for e in range(self.n):
+            matrix[self.places[e]] = pair[e]
+
+    cdef void gather(self, const double* matrix, double* pair) noexcept nogil:
+        """The way back, with zeros behind."""
+        cdef Py_ssize_t e
+        for e in range(self.n):
+            pair[e] = matrix[self.places[e]]
+        memset(pair + self.n, 0, (self.size - self.n) * sizeof(double))
+
+
+def scored_size(Py_ssize_t n):
+    """Numbers that the scores of n transitions take, at least a vector."""
+    return max(8, (n + 7) // 8 * 8)
+
+
+cdef class ChainScratch:
+    """Workspace of one thread for chains of at most max_length positions, in double.
+
+    Parameters
+    ----------
+    n_labels, max_length : int
+    scored : ScoredTransitions, default=None
+        The transitions that have scores, whose scores `pair` then has one after the other. Their
+        marginals are so as well.
+    """
+
+    def __init__(self, Py_ssize_t n_labels, Py_ssize_t max_length,
+                 ScoredTransitions scored=None):
         self.loops = loops_for(n_labels)
         self.R = n_labels
         self.stride = padded(n_labels, self.loops)
         self.max_length = max_length
+        self.scored = scored
         rows = max(1, max_length) * self.stride
         self.e = np.zeros(rows)
         self.alpha = np.zeros(rows)
         self.delta = np.zeros(rows)
         self.beta = np.zeros(self.stride)
         self.scale = np.zeros(max(1, max_length))
-        self.P = np.zeros(n_labels * self.stride)
-        self.PT = np.zeros(n_labels * self.stride)
         self.path = np.zeros(max(1, max_length), dtype=np.intc)
+        matrix = n_labels * self.stride
+        most, many = 0, 0
+        if scored is not None:
+            self.matrix, self.sums = np.zeros(matrix), np.zeros(matrix)
+        if scored is not None and scored.is_sparse:
+            most, many = scored.size, max(scored.into.n_many, scored.out.n_many)
+            self.columns = np.zeros(1 + many * self.stride)
+            self.other, self.turned = np.zeros(most), np.zeros(2 * 64 * n_labels)
+        elif scored is None and matrix >= LOOKED_THROUGH and max_length >= LOOKED_LENGTH:
+            most, many = int(matrix / SPARSE), n_labels
+            self.found = ScoredTransitions(np.zeros(0, dtype=np.intc), n_labels, most)
+        if most:
+            self.sparse = sparse_chain_for(n_labels)
+            self.own, self.whole = np.zeros(most), np.zeros(1 + many * self.stride)
+            self.work = np.zeros(2 * self.stride)
+            self.mask = np.zeros(self.stride, dtype=np.uint8)
+        self.P = np.zeros(matrix)
+        self.PT = np.zeros(matrix)
 
     cdef int viterbi(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
-        double* score) noexcept nogil:
+        double* score) except -1 nogil:
         """self.path = the best labelling."""
         cdef double* transposed = NULL
+        cdef Py_ssize_t t, n
+        if self.scored is not None and self.scored.is_sparse:
+            self.sparse_viterbi(&self.scored.into, &self.scored.out, unary, T, pair)
+            score[0] = 0.0
+            for t in range(T):
+                # in the order of the recursion, so that the sum has its bits
+                if t > 0:
+                    score[0] += self.scored.score(&self.path[t - 1], 2, pair)
+                score[0] += unary[t * self.stride + self.path[t]]
+            return 0
+        if self.scored is not None:
+            self.scored.spread(pair, &self.matrix[0])
+            pair = &self.matrix[0]
+        if self.found is not None and pair_step == 0 and T >= LOOKED_LENGTH:
+            # to look costs as much as a position
+            n = self.sparse.find(
+                pair, self.R, self.stride, self.own.shape[0], &self.found.places[0])
+            if n >= 0:
+                self.sparse.fill(
+                    &self.found.places[0], n, self.R, self.stride, WHOLE_ROW * self.R, 1,
+                    &self.found.into, &self.found.out)
+                self.sparse_viterbi(&self.found.into, &self.found.out, unary, T, pair)
+                score[0] = path_score(
+                    unary, self.stride, T, self.stride, pair, 0, &self.path[0])
+                return 0
         if pair_step == 0 and 2 * T > self.R:
             transposed = &self.PT[0]
             transpose(pair, self.R, self.stride, <double> -INFINITY, transposed)
-        return viterbi_chain(
-            unary, self.stride, T, self.R, self.stride, pair, pair_step, transposed, &self.delta[0],
-            &self.path[0], score)
+        if viterbi_chain(
+                unary, self.stride, T, self.R, self.stride, pair, pair_step, transposed,
+                &self.delta[0], &self.path[0], score):
+            raise_set()
+        return 0
 
     cdef int sum_product(
         self, const double* unary, Py_ssize_t T, const double* pair, Py_ssize_t pair_step,
@@ -296,6 +485,15 @@ cdef class ChainScratch:
         cdef double* sums = edges
         cdef double* P = &self.P[0]
         cdef double* PT = &self.PT[0]
+        if self.scored is not None:
+            if self.scored.is_sparse:
+                status = self.sparse_sum_product(unary, T, pair, node, edges, log_z)
+                if status == -2:
+                    raise_set()
+                if status == 0:
+                    return 0
+            self.scored.spread(pair, &self.matrix[0])
+            pair, sums = &self.matrix[0], &self.sums[0]
         if pair_step:
             # the marginals of an edge take the place of its exponentials
             sums = NULL
@@ -304,16 +502,78 @@ cdef class ChainScratch:
             if T > 1:
                 exp_pair(pair, T - 1, self.R, self.stride, P, PT, &shift, &spread, &forbidden)
         else:
-            edges = NULL
             exp_pair(pair, 1, self.R, self.stride, P, PT, &shift, &spread, &forbidden)
         status = sum_product_chain(
             unary, self.stride, T, self.R, self.stride, pair, pair_step, P, PT, shift, spread,
             forbidden, &self.e[0], &self.alpha[0], &self.beta[0], &self.scale[0], node, sums,
-            edges, log_z)
+            edges if pair_step else NULL, log_z)
+        if status == -2:
+            raise_set()
         if status == -1:
             with gil:
                 raise MemoryError("no memory for sum-product in log space")
+        if self.scored is not None:
+            self.scored.gather(sums, edges)
         return status
+
+    cdef int sparse_viterbi(
+        self, fastm4n_lists* into, fastm4n_lists* out, const double* unary, Py_ssize_t T,
+        const double* pair) except -1 nogil:
+        """self.path by lists."""
+        self.sparse.values(
+            into, pair, 0.0, 0.0, self.R, self.stride, &self.own[0], &self.whole[0])
+        if self.sparse.viterbi(
+                into, out, unary, T, self.R, self.stride, &self.own[0], &self.whole[0],
+                &self.work[0], &self.mask[0], &self.delta[0], &self.path[0]):
+            raise_set()
+        return 0
+
+    cdef int sparse_sum_product(
+        self, const double* unary, Py_ssize_t T, const double* pair, double* node, double* edges,
+        double* log_z) noexcept nogil:
+        """`sum_product` by lists, or 1 where scores lie too far apart for probability space.
+
+        -2 where an exception ends it.
+        """
+        cdef Py_ssize_t e, n = self.scored.n
+        cdef double shift, least = 0.0, top = 0.0, unary_shift, wide = 0.0, base = 1.0
+        cdef int forbidden = 0, status
+        cdef const double* P[2]
+        cdef const double* whole[2]
+        if T == 0:
+            return 1
+        if n == self.R * self.R:
+            top, least = -INFINITY, INFINITY
+        for e in range(n):
+            top = max(top, pair[e])
+            least = min(least, pair[e])
+        unary_shift = chain_f64_for(self.R).exp_rows(
+            unary, self.stride, T, 1, self.R, self.stride, &self.e[0], &wide, &forbidden)
+        if forbidden or not wide + (top - least if T > 1 else 0.0) <= WIDE_F64:
+            return 1
+        shift = top if T > 1 else 0.0
+        if T > 1:
+            base = exp(-shift)
+            self.sparse.exp(pair, n, shift, &self.other[0])
+            self.sparse.values(
+                &self.scored.into, &self.other[0], base, 0.0, self.R, self.stride, &self.own[0],
+                &self.whole[0])
+            self.sparse.values(
+                &self.scored.out, &self.other[0], base, 0.0, self.R, self.stride, &self.other[0],
+                &self.columns[0])
+        P[0], P[1] = &self.own[0], &self.other[0]
+        whole[0], whole[1] = &self.whole[0], &self.columns[0]
+        status = self.sparse.sum_product(
+            &self.scored.into, &self.scored.out, T, self.R, self.stride, &self.e[0], P, whole,
+            base, &self.work[0], &self.mask[0], &self.alpha[0], &self.beta[0], &self.scale[0],
+            node, log_z)
+        if status:
+            return status
+        log_z[0] += unary_shift + (T - 1) * shift
+        memset(edges, 0, self.scored.size * sizeof(double))
+        return self.sparse.edges(
+            &self.scored.out, T, self.R, self.stride, &self.alpha[0], &self.e[0], &self.other[0],
+            &self.turned[0], edges)
 
 
 # Sum-product and tempered max-min games at small temperatures, of one chain.
@@ -437,7 +697,7 @@ cdef class TemperedChain:
         cdef Py_ssize_t j, last = (self.T - 1) * self.stride
         cdef double best = -INFINITY
         chain_f64_for(self.R).viterbi(
-            &self.u[0], self.stride, self.T, self.R, self.stride, self.pair, 0,
+            &self.u[0], self.stride, 0, self.T, self.R, self.stride, self.pair, 0,
             &self.chain.delta[0])
         for j in range(self.R):
             best = max(best, self.chain.delta[last + j])
@@ -450,7 +710,7 @@ cdef class TemperedChain:
         hard[0] = best
         transpose(self.pair, self.R, self.stride, 0.0, &self.chain.PT[0])
         chain_f64_for(self.R).viterbi(
-            &self.u[last], -self.stride, self.T, self.R, self.stride, &self.chain.PT[0], 0,
+            &self.u[last], -self.stride, 0, self.T, self.R, self.stride, &self.chain.PT[0], 0,
             &self.behind[0])
         for t in range(self.T):
             at, n = t * self.stride, 0
@@ -697,24 +957,27 @@ cdef class ChainMaxMin(MaxMinScratch):
         Whether to allocate the arrays of mirror prox instead of those of column generation.
     per_edge : bool
         Whether each transition has scores of its own.
-    chain : ChainScratch, default=None
-        For the recursions.
+    scored : ScoredTransitions, default=None
+        As of `ChainScratch`.
     """
 
     def __init__(self, cost, Py_ssize_t max_length, bint mirror_prox, bint per_edge=False,
-                 chain=None):
+                 ScoredTransitions scored=None):
         n_labels = cost.shape[0]
-        self.chain = ChainScratch(n_labels, max_length) if chain is None else chain
+        self.chain = ChainScratch(n_labels, max_length, scored)
         matrix = n_labels * self.chain.stride
         self.pair_step = matrix if per_edge else 0
+        self.size = matrix if scored is None else scored.size
         super().__init__(
-            cost, max_length, (max(1, max_length - 1) if per_edge else 1) * matrix, mirror_prox,
-            SEED_AFTER)
+            cost, max_length, max(1, max_length - 1) * matrix if per_edge else self.size,
+            mirror_prox, SEED_AFTER)
         self.shares = np.zeros(self.stride)
         if self.zero_one and not per_edge and not mirror_prox:
-            self.tempered = TemperedChain(self.chain)
+            # its recursions are of all transitions
+            self.tempered = TemperedChain(
+                self.chain if scored is None else ChainScratch(n_labels, max_length))
             self.answers = np.zeros(self.max_parts * self.stride)
-            self.marginals = np.zeros((self.max_parts + n_labels) * self.stride)
+            self.marginals = np.zeros(self.max_parts * self.stride + self.size)
 
     cdef void begin(self, const double* v, Py_ssize_t T) noexcept nogil:
         """The scores to solve for: T rows, followed by those of transitions."""
@@ -727,7 +990,7 @@ cdef class ChainMaxMin(MaxMinScratch):
         self.begin(v, T)
 
     cdef Py_ssize_t n_more(self) noexcept nogil:
-        return (self.T - 1 if self.pair_step else 1) * self.R * self.stride
+        return (self.T - 1) * self.pair_step if self.pair_step else self.size
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         self.chain.viterbi(unary, self.T, self.v + self.T * self.stride, self.pair_step, value)
@@ -758,17 +1021,27 @@ cdef class ChainMaxMin(MaxMinScratch):
         return total / self.T
 
     cdef double labelling_score(self, const int* labels) noexcept nogil:
+        cdef Py_ssize_t t
+        cdef double total
+        if self.chain.scored is not None:
+            total = self.chain.scored.score(labels, self.T, self.v + self.T * self.stride)
+            for t in range(self.T):
+                total += self.v[t * self.stride + labels[t]]
+            return total
         return path_score(
             self.v, self.stride, self.T, self.stride, self.v + self.T * self.stride,
             self.pair_step, labels)
 
     cdef void add_more(self, Py_ssize_t c, double weight, double* more) noexcept nogil:
-        cdef Py_ssize_t t
+        cdef Py_ssize_t t, source, target, at
         for t in range(1, self.T):
-            more[
-                (t - 1) * self.pair_step
-                + self.columns[(t - 1) * self.capacity + c] * self.stride
-                + self.columns[t * self.capacity + c]] += weight
+            source, target = (
+                self.columns[(t - 1) * self.capacity + c], self.columns[t * self.capacity + c])
+            at = (t - 1) * self.pair_step + source * self.stride + target
+            if self.chain.scored is not None:
+                at = self.chain.scored.find(source, target)
+            if at >= 0:
+                more[at] += weight
 
     cdef int free_mixtures(self) except -1 nogil:
         """The solution of the game without transitions, by the closed form of the 0-1 cost.
@@ -799,7 +1072,13 @@ cdef class ChainMaxMin(MaxMinScratch):
             for j in range(self.R):
                 self.free_nu[at + j] = (
                     self.free_nu[at + j] / value if value > 0.0 else self.shares[j])
-            if t > 0:
+            if t > 0 and self.chain.scored is not None:
+                for i in range(self.chain.scored.n):
+                    j = self.chain.scored.places[i]
+                    edges[i] += (
+                        self.free_mu[at - self.stride + j // self.stride]
+                        * self.free_mu[at + j % self.stride])
+            elif t > 0:
                 for i in range(self.R):
                     value = self.free_mu[at - self.stride + i]
                     if value > 0.0:
@@ -820,16 +1099,23 @@ cdef class ChainMaxMin(MaxMinScratch):
         cdef double share = 1.0 / self.T, tau = FIRST * share, lower = -INFINITY
         cdef double upper = INFINITY, value, soft, hard, level
         cdef double* mu
+        cdef const double* pair = self.v + nodes
+        cdef double* edges = NULL
         if self.tempered is None or self.part_weights != NULL or not self.is_finite():
             return False
         mu = &self.marginals[0]
+        edges = mu + nodes
+        if self.chain.scored is not None:
+            self.chain.scored.spread(pair, &self.chain.matrix[0])
+            pair, edges = &self.chain.matrix[0], &self.chain.sums[0]
         self.free_mixtures()
         memcpy(&self.answers[0], &self.free_nu[0], nodes * sizeof(double))
         for _look in range(LOOKS):
             look()
             self.tempered.game(
-                self.v, self.T, self.v + nodes, tau, share, SWEEPS, &self.answers[0], mu,
-                mu + nodes, &soft, &hard)
+                self.v, self.T, pair, tau, share, SWEEPS, &self.answers[0], mu, edges, &soft, &hard)
+            if self.chain.scored is not None:
+                self.chain.scored.gather(edges, mu + nodes)
             level = self.loops.dot(self.v, mu, size)
             value = level + self.concave(mu)
             level += 1.0 - share * self.loops.dot(&self.answers[0], mu, nodes)
@@ -951,8 +1237,9 @@ cdef class ChainTangent:
             kernels.tangent(
                 T, R, stride, alpha, g, node, P, &self.chain.PT[0], D, DT, d_unary,
                 &self.forward[0], &self.backward[0], &self.row[0], d_node, mean)
-            kernels.edge_sum(T, R, stride, &self.forward[0], g, P, d_edges)
-            kernels.edge_sum(T, R, stride, alpha, &self.backward[0], P, &self.part[0])
+            if kernels.edge_sum(T, R, stride, &self.forward[0], g, P, d_edges) or (
+                    kernels.edge_sum(T, R, stride, alpha, &self.backward[0], P, &self.part[0])):
+                raise_set()
             for i in range(matrix):
                 d_edges[i] += self.part[i]
             if D != NULL:
@@ -970,6 +1257,8 @@ cdef class ChainTangent:
         if status == 0:
             self.along_edges(T, d_unary, d_pair, 0, node, all_edges, d_node, d_edges, mean)
         free(all_edges)
+        if status == -2:
+            raise_set()
         if status == -1:
             with gil:
                 raise MemoryError("no memory for sum-product in log space")
@@ -1244,9 +1533,10 @@ def _viterbi_batch(
                 done = -2
                 break
             rows = rows_of(unary, offsets[b], T, stride, &wide[0], &step)
-            viterbi_chain(
-                rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
-                &path[offsets[b]], &scores[b])
+            if viterbi_chain(
+                    rows, step, T, R, stride, &pair[0, 0, 0], pair_step, transposed, &delta[0],
+                    &path[offsets[b]], &scores[b]):
+                raise_set()
             if not isfinite(scores[b]):
                 done = b
                 break
@@ -1421,6 +1711,8 @@ def _sum_product_batch(
                 rows, step, T, R, stride, &pair[0, 0, 0], pair_step, &P[0, 0, 0], transposed,
                 shift, spread, forbidden, &work[1, 0, 0], &work[2, 0, 0], &scale[0],
                 &scale[stride], &work[3, 0, 0], sum_out, edge_out, &log_z[b])
+            if status == -2:
+                raise_set()
             if status != 0:
                 done = -1 if status == -1 else b
                 break

@@ -17,6 +17,7 @@ cdef enum:
 cdef class Layout:
     cdef readonly Py_ssize_t n_blocks, n_labels, stride, pair_step
     cdef readonly Py_ssize_t n_parts_of_all, n_numbers, max_parts, max_size
+    cdef readonly object pairs
     # numbers of every block where all have one part and nothing behind it; 0 otherwise
     cdef Py_ssize_t uniform
     cdef const Py_ssize_t[::1] starts, offsets

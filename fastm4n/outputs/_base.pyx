@@ -22,6 +22,7 @@ from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n._simd._loops import row_stride
 from fastm4n.base.arrays import sums_of
 from fastm4n.base.label_costs import as_costs, as_kept, dearest_of, is_windows
+from fastm4n.inference.chain import scored_size
 from fastm4n.inference.simplex import max_min_game
 
 
@@ -50,6 +51,9 @@ cdef class Layout:
         Numbers after the rows of each block, by default none.
     pair_step : int, default=0
         For chains: numbers from the matrix of one transition to the next, 0 if all share one.
+    pairs : ndarray of int, default=None
+        For chains whose transitions share scores: the transitions that have scores, source * stride
+        + target in order. The others score zero. None if all have scores.
 
     Attributes
     ----------
@@ -60,7 +64,7 @@ cdef class Layout:
     """
 
     def __init__(self, n_parts, Py_ssize_t n_labels, Py_ssize_t stride, n_more=None,
-                 Py_ssize_t pair_step=0):
+                 Py_ssize_t pair_step=0, pairs=None):
         cdef const Py_ssize_t[::1] parts = np.ascontiguousarray(n_parts, dtype=np.intp)
         cdef const Py_ssize_t[::1] more
         cdef Py_ssize_t[::1] starts, offsets
@@ -70,6 +74,7 @@ cdef class Layout:
             if more.shape[0] != n:
                 raise ValueError(f"n_more has {more.shape[0]} entries for {n} blocks.")
         starts, offsets = np.zeros((2, n + 1), dtype=np.intp)
+        self.pairs = pairs
         self.n_blocks, self.n_labels, self.stride, self.pair_step = n, n_labels, stride, pair_step
         self.max_parts = self.max_size = 1
         for b in range(n):
@@ -93,13 +98,21 @@ cdef class Layout:
         return layout
 
     @classmethod
-    def of_chains(cls, lengths, Py_ssize_t n_labels, bint per_edge=False):
-        """Chains: padded rows of positions, then one matrix of transitions, or one for each."""
+    def of_chains(cls, lengths, Py_ssize_t n_labels, bint per_edge=False, pairs=None):
+        """Chains: padded rows of positions, then one matrix of transitions, or one for each.
+
+        Or the transitions that have scores, `pairs`.
+        """
         lengths = np.asarray(lengths, dtype=np.intp)
         stride = row_stride(n_labels)
         matrix = n_labels * stride
         if per_edge:
             return cls(lengths, n_labels, stride, (lengths - 1) * matrix, matrix)
+        if pairs is not None:
+            pairs = np.ascontiguousarray(pairs, dtype=np.intc)
+            matrix = scored_size(pairs.size)
+            return cls(
+                lengths, n_labels, stride, np.full(lengths.size, matrix, dtype=np.intp), 0, pairs)
         return cls(lengths, n_labels, stride, np.full(lengths.size, matrix, dtype=np.intp))
 
     @classmethod
@@ -114,7 +127,7 @@ cdef class Layout:
         rows = n_parts if self.stride == 0 else self.stride
         return type(self), (
             n_parts, self.n_labels, self.stride, np.diff(self.offsets) - n_parts * rows,
-            self.pair_step)
+            self.pair_step, self.pairs)
 
     def counts(self):
         """Parts of each block."""
@@ -126,12 +139,23 @@ cdef class Layout:
             return np.full(self.n_blocks, self.uniform)
         return np.diff(self.offsets)
 
-    def numbers(self, blocks):
-        """Positions of the numbers of these blocks in a flat array of all, block after block."""
+    def numbers(self, blocks, more=None):
+        """Positions of the numbers of these blocks in a flat array of all, block after block.
+
+        Of those behind the rows of the parts only the ones at the places `more`, if given.
+        """
         sizes = self.sizes()
         starts, counts = (np.cumsum(sizes) - sizes)[blocks], sizes[blocks]
+        if more is not None:
+            behind = self.counts()[blocks] * self.stride
+            counts = behind + more.size
         ends = np.cumsum(counts)
-        return np.arange(counts.sum()) + np.repeat(starts - (ends - counts), counts)
+        within = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        if more is not None:
+            behind = np.repeat(behind, counts)
+            is_more = within >= behind
+            within[is_more] = behind[is_more] + more[within[is_more] - behind[is_more]]
+        return within + np.repeat(starts, counts)
 
     def places(self, y):
         """Positions of the scores of the labels y of all parts in a flat array of all blocks."""
@@ -361,12 +385,6 @@ cdef class Outputs:
     def oracle_cost(self):
         """Multiply-adds of `best`, about."""
         return float(self.layout.max_size)
-
-    def unscored(self):
-        """Places behind the rows of every block whose scores are zero whatever w is, in order.
-
-        None where there are none, or blocks are not alike behind their rows.
-        """
 
     def largest_cost(self):
         """The largest possible cost of each block, or None."""

@@ -6,16 +6,16 @@ from fastm4n.outputs._base import Layout, Outputs, Workspace
 
 class ChainWorkspace(Workspace):
     def __init__(
-        self, size: int, layout: Layout, with_marginals: bool = False, tempered: bool = False,
+        self, size: int, outputs: ChainOutputs, with_marginals: bool = False,
+        tempered: bool = False,
     ) -> None: ...
 
 class ChainOutputs(Outputs):
     def __init__(
         self, y: IntArray, lengths: IntArray, cost: FloatArray | None, per_edge: bool = False,
-        cost_scale: str = "sum", unscored: Any = None,
+        cost_scale: str = "sum", pairs: IntArray | None = None,
     ) -> None: ...
     def arguments(self) -> tuple[Any, ...]: ...
-    def unscored(self) -> Any: ...
     @property
     def oracle_cost(self) -> float: ...
     def largest_cost(self) -> FloatArray | None: ...

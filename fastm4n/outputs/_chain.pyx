@@ -6,7 +6,13 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
 from fastm4n.inference.automaton cimport AutomatonScratch, LabelAutomaton
-from fastm4n.inference.chain cimport ChainMaxMin, ChainScratch, ChainTangent, TemperedChain
+from fastm4n.inference.chain cimport (
+    ChainMaxMin,
+    ChainScratch,
+    ChainTangent,
+    ScoredTransitions,
+    TemperedChain,
+)
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 from fastm4n.base.label_costs import as_costs, name_of
@@ -17,7 +23,8 @@ from fastm4n.outputs._base import row_stride
 #
 # phi(y) is the indicator of the label at each position and the number of each transition; a dual
 # point is T rows of node marginals and R rows of summed edge marginals, `stride` numbers each;
-# where transitions have scores of their own, R rows for each of the T - 1 edges instead.
+# where transitions have scores of their own, R rows for each of the T - 1 edges instead, and where
+# few of them have scores, the marginals of these alone.
 
 cdef class ChainWorkspace(Workspace):
     """Scratch of one thread for the solver and the recursions."""
@@ -25,15 +32,22 @@ cdef class ChainWorkspace(Workspace):
     cdef ChainScratch chain
     cdef ChainTangent tangent
     cdef TemperedChain tempered
+    # scores, a direction and results of all transitions, for recursions that are of all
+    cdef double[:, ::1] wide
 
-    def __init__(self, Py_ssize_t size, Layout layout, bint with_marginals=False,
+    def __init__(self, Py_ssize_t size, ChainOutputs outputs, bint with_marginals=False,
                  bint tempered=False):
+        cdef Layout layout = outputs.layout
+        cdef ChainScratch of_all
         super().__init__(size, layout.max_parts)
-        self.chain = ChainScratch(layout.n_labels, layout.max_parts)
+        self.chain = of_all = ChainScratch(layout.n_labels, layout.max_parts, outputs.scored)
+        if outputs.scored is not None and (with_marginals or tempered):
+            of_all = ChainScratch(layout.n_labels, layout.max_parts)
+            self.wide = np.zeros((4, layout.n_labels * layout.stride))
         if with_marginals:
-            self.tangent = ChainTangent(self.chain)
+            self.tangent = ChainTangent(of_all)
         if tempered:
-            self.tempered = TemperedChain(self.chain)
+            self.tempered = TemperedChain(of_all)
 
 
 cdef class ChainOutputs(Outputs):
@@ -51,26 +65,27 @@ cdef class ChainOutputs(Outputs):
         Whether each transition has scores of its own, or all of a block share theirs.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the positions are added up, or averaged.
-    unscored : ndarray of int, default=None
-        If transitions share their scores, indices of those that are zero for any w.
+    pairs : ndarray of int, default=None
+        If transitions share their scores: those that have scores, as in `Layout`. By default all.
     part_weights : ndarray of shape (n_positions,), default=None
         Factors of the costs of the positions.
     """
 
     cdef Py_ssize_t stride, pair_step
-    cdef object zeros
+    cdef ScoredTransitions scored
 
-    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", unscored=None,
+    def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", pairs=None,
                  part_weights=None):
         cost = as_costs(cost)
+        if pairs is not None and per_edge:
+            raise ValueError("pairs are for transitions that share their scores.")
         super().__init__(
-            Layout.of_chains(lengths, len(cost), per_edge), y, cost, cost_scale, part_weights)
+            Layout.of_chains(lengths, len(cost), per_edge, pairs), y, cost, cost_scale,
+            part_weights)
         self.stride = self.layout.stride
         self.pair_step = self.layout.pair_step
-        if unscored is not None and (per_edge or np.min(unscored, initial=0) < 0 or np.max(
-                unscored, initial=-1) >= self.layout.n_labels * self.stride):
-            raise ValueError("unscored does not fit the transitions.")
-        self.zeros = unscored
+        if pairs is not None:
+            self.scored = ScoredTransitions(pairs, len(cost))
         self.has_marginals = self.has_steady_marginals = self.has_tangent = True
         self.is_free = True
         # games of chains have equal costs at all positions
@@ -80,46 +95,56 @@ cdef class ChainOutputs(Outputs):
 
     def arguments(self):
         return (
-            np.asarray(self.y), self.layout.counts(), self.kept_cost(),
-            self.pair_step > 0, "mean" if self.mean_cost else "sum", self.zeros, self.part_weights)
-
-    def unscored(self):
-        return self.zeros
+            np.asarray(self.y), self.layout.counts(), self.kept_cost(), self.pair_step > 0,
+            "mean" if self.mean_cost else "sum", self.layout.pairs,
+            self.part_weights)
 
     @property
     def oracle_cost(self):
         mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
-        return mean_length * float(self.layout.n_labels * self.stride)
+        of_all = float(self.layout.n_labels * self.stride)
+        return mean_length * (of_all if self.scored is None else min(of_all, self.scored.cost()))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
-        return ChainWorkspace(size, self.layout, with_marginals)
+        return ChainWorkspace(size, self, with_marginals)
 
     def tempered_workspace(self, Py_ssize_t size):
-        return ChainWorkspace(size, self.layout, False, self.pair_step == 0)
+        return ChainWorkspace(size, self, False, self.pair_step == 0)
 
     def game(self, bint mirror_prox=False):
         if self.part_weights is not None:
             return Outputs.game(self, mirror_prox)
-        return ChainMaxMin(self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0)
+        return ChainMaxMin(
+            self.cost_matrix, self.layout.max_parts, mirror_prox, self.pair_step > 0, self.scored)
 
     def mirror_prox_iterations(self):
         return 0
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:
-        cdef Py_ssize_t t
+        cdef Py_ssize_t t, at
         cdef double total = 0.0
         for t in range(1, self.layout.n_parts(b)):
-            total += more[labels[t - 1] * self.stride + labels[t]]
+            at = self.place(labels + t - 1)
+            if at >= 0:
+                total += more[at]
             more += self.pair_step
         return total
 
     cdef void add_more(
         self, Py_ssize_t b, const label_t* labels, double weight, double* more) noexcept nogil:
-        cdef Py_ssize_t t
+        cdef Py_ssize_t t, at
         for t in range(1, self.layout.n_parts(b)):
-            more[labels[t - 1] * self.stride + labels[t]] += weight
+            at = self.place(labels + t - 1)
+            if at >= 0:
+                more[at] += weight
             more += self.pair_step
+
+    cdef inline Py_ssize_t place(self, const label_t* labels) noexcept nogil:
+        """Place of the transition between two labels, -1 where it has no score."""
+        if self.scored is None:
+            return labels[0] * self.stride + labels[1]
+        return self.scored.find(labels[0], labels[1])
 
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
@@ -143,26 +168,61 @@ cdef class ChainOutputs(Outputs):
         Workspace work, double* marginals, double* change, double* log_partition,
         double* mean) except -1 nogil:
         cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
-        return (<ChainWorkspace> work).tangent.tangent(
-            v, T, v + nodes, self.pair_step, d_unary, d_more, marginals, marginals + nodes, change,
-            change + nodes, log_partition, mean)
+        cdef double* wide = NULL
+        cdef Py_ssize_t matrix = self.layout.n_labels * self.stride
+        cdef int status
+        if self.scored is None:
+            return (<ChainWorkspace> work).tangent.tangent(
+                v, T, v + nodes, self.pair_step, d_unary, d_more, marginals, marginals + nodes,
+                change, change + nodes, log_partition, mean)
+        wide = &(<ChainWorkspace> work).wide[0, 0]
+        self.scored.spread(v + nodes, wide)
+        if d_more != NULL:
+            self.scored.spread(d_more, wide + matrix)
+        status = (<ChainWorkspace> work).tangent.tangent(
+            v, T, wide, 0, d_unary, NULL if d_more == NULL else wide + matrix,
+            marginals, wide + 2 * matrix, change, wide + 3 * matrix, log_partition, mean)
+        self.scored.gather(wide + 2 * matrix, marginals + nodes)
+        self.scored.gather(wide + 3 * matrix, change + nodes)
+        return status
 
     cdef int tempered(
         self, Py_ssize_t b, const double* v, double tau, Workspace work, double* marginals,
         double* soft, double* hard) except -1 nogil:
         cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
+        cdef double* wide = NULL
+        cdef Py_ssize_t matrix = self.layout.n_labels * self.stride
+        cdef int status
         if self.pair_step:
             return Outputs.tempered(self, b, v, tau, work, marginals, soft, hard)
-        return (<ChainWorkspace> work).tempered.sum_product(
-            v, T, v + nodes, tau, marginals, marginals + nodes, soft, hard)
+        if self.scored is None:
+            return (<ChainWorkspace> work).tempered.sum_product(
+                v, T, v + nodes, tau, marginals, marginals + nodes, soft, hard)
+        wide = &(<ChainWorkspace> work).wide[0, 0]
+        self.scored.spread(v + nodes, wide)
+        status = (<ChainWorkspace> work).tempered.sum_product(
+            v, T, wide, tau, marginals, wide + 2 * matrix, soft, hard)
+        self.scored.gather(wide + 2 * matrix, marginals + nodes)
+        return status
 
     cdef int tempered_game(
         self, Py_ssize_t b, const double* v, double tau, Py_ssize_t n_sweeps, Workspace work,
         double* nu, double* marginals, double* soft, double* hard) except -1 nogil:
         cdef Py_ssize_t T = self.layout.n_parts(b), nodes = self.layout.behind(b)
-        return (<ChainWorkspace> work).tempered.game(
-            v, T, v + nodes, tau, self.share(b), n_sweeps, nu, marginals, marginals + nodes, soft,
-            hard)
+        cdef double* wide = NULL
+        cdef Py_ssize_t matrix = self.layout.n_labels * self.stride
+        cdef int status
+        if self.scored is None:
+            return (<ChainWorkspace> work).tempered.game(
+                v, T, v + nodes, tau, self.share(b), n_sweeps, nu, marginals, marginals + nodes,
+                soft, hard)
+        wide = &(<ChainWorkspace> work).wide[0, 0]
+        self.scored.spread(v + nodes, wide)
+        status = (<ChainWorkspace> work).tempered.game(
+            v, T, wide, tau, self.share(b), n_sweeps, nu, marginals,
+            wide + 2 * matrix, soft, hard)
+        self.scored.gather(wide + 2 * matrix, marginals + nodes)
+        return status
 
 
 # Outputs that are the labellings of sequences that a finite automaton accepts.

@@ -9,6 +9,7 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from fastm4n.base.array_files import ModelFileError, read_arrays, understood, wr
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
+from fastm4n.base.interrupts import listeners
 from fastm4n.base.threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -95,9 +97,21 @@ class Progress:
             row["pass"], row["primal"], row["dual"], row["gap"],
         )
 
+    def within(self, row: dict[str, Any]) -> None:
+        """A word in the midst of a long pass, since a certificate that may be old."""
+        if not self.verbose:
+            return
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"pass {row['pass']:.1f}, gap {row['gap']:.1e}")
+        logger.info("pass %.2f: %.0f s, gap %.3e", row["pass"], row["seconds"], row["gap"])
+
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+# seconds between two words within a pass
+QUIET = 2.0
 
 
 class Monitor:
@@ -115,6 +129,8 @@ class Monitor:
     ----------
     interrupted : bool
         Whether Ctrl-C has ended the run.
+    passes : callable
+        The passes so far, with a share of the one under way.
     """
 
     tol: float
@@ -125,6 +141,9 @@ class Monitor:
     start: float
     columns: dict[str, list[Any]]
     progress: Progress
+    is_told_to_end: bool
+    spoken: float
+    passes: Callable[[], float]
 
     def __init__(
         self, tol: float, max_iter: int, verbose: int = 0,
@@ -135,6 +154,9 @@ class Monitor:
         self.start = time.perf_counter()
         self.columns = {key: [] for key in HISTORY_KEYS}
         self.progress = Progress(verbose, max_iter, tol)
+        self.is_told_to_end = False
+        self.spoken = self.start
+        self.passes = lambda: float(self.columns["pass"][-1]) if self.columns["pass"] else 0.0
 
     @classmethod
     def of(cls, options: Any, checkpoint: Any = None) -> Monitor:
@@ -154,11 +176,34 @@ class Monitor:
         for key, value in row.items():
             self.columns[key].append(value)
         self.progress.update(row)
-        return self.callback is not None and bool(self.callback(row))
+        self.spoken = time.perf_counter()
+        ends = self.callback is not None and bool(self.callback(row))
+        return ends or self.is_told_to_end
+
+    def listen(self) -> None:
+        """Say a word if there was none for some seconds; compiled loops call it.
+
+        The callback is given the row of the last certificate, with the passes and seconds so far.
+        If it ends the fit, the next certificate is the last.
+        """
+        now = time.perf_counter()
+        if now < self.spoken + QUIET:
+            return
+        self.spoken = now
+        of_none = {"primal": math.inf, "dual": -math.inf, "gap": math.inf}
+        row = {
+            key: of_none.get(key, "" if key == "policy" else 0) if not values else values[-1]
+            for key, values in self.columns.items()}
+        row.update({"pass": self.passes(), "seconds": self.seconds})
+        self.progress.within(row)
+        self.is_told_to_end |= self.callback is not None and bool(self.callback(row))
 
     @contextmanager
     def running(self, run: Any = None) -> Iterator[None]:
         """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
+        thread = get_ident()
+        before = listeners.get(thread)
+        listeners[thread] = self.listen
         try:
             yield
         except KeyboardInterrupt:
@@ -166,6 +211,10 @@ class Monitor:
                 raise
             self.interrupted = True
         finally:
+            if before is None:
+                del listeners[thread]
+            else:
+                listeners[thread] = before
             self.progress.close()
 
     def follow(self, run: Any, *args: Any) -> None:

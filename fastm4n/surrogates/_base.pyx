@@ -9,7 +9,7 @@ from libc.math cimport INFINITY, fabs, log
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport loops_for
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t, missing
 
@@ -673,22 +673,20 @@ cdef class LogLoss(Surrogate):
         cdef Py_ssize_t b, t, at
         self.first_score = np.log(
             FIRST_PROBABILITY / (1 - FIRST_PROBABILITY) * max(1, layout.n_labels - 1))
-        self.is_short = layout.n_numbers >= MANY_SCORES
+        many = layout.n_numbers
+        if layout.pairs is not None:
+            # those of few transitions never take more memory than those of all
+            many += layout.n_blocks * layout.stride * layout.n_labels
+        self.is_short = many >= MANY_SCORES
         if self.is_short:
-            unscored, more = self.outputs.unscored(), layout.size(0) - layout.behind(0)
-            if unscored is not None:
-                self.n_unscored = len(unscored)
-                self.unscored = np.ascontiguousarray(unscored, dtype=np.intp)
-                self.scored = np.setdiff1d(np.arange(more), unscored).astype(np.intp)
-            self.short_theta = np.zeros(
-                layout.n_numbers - self.n_unscored * self.n_blocks, dtype=np.float32)
+            self.short_theta = np.zeros(layout.n_numbers, dtype=np.float32)
         else:
             self.theta = np.zeros(layout.n_numbers)
         for b in range(self.n_blocks):
             for t in range(layout.n_parts(b)):
                 at = t * layout.row(b) + self.outputs.y[layout.first_part(b) + t]
                 if self.is_short:
-                    self.short_theta[self.short_offset(b) + at] = self.first_score
+                    self.short_theta[self.offset(b) + at] = self.first_score
                 else:
                     self.theta[self.offset(b) + at] = self.first_score
         self.is_first = np.ones(self.n_blocks, dtype=np.uint8)
@@ -718,44 +716,19 @@ cdef class LogLoss(Surrogate):
     def state(self):
         if not self.has_natural_step:
             return super().state()
-        theta = self.whole() if self.n_unscored else np.array(self.held())
-        return {**super().state(), "theta": theta, "is_first": np.array(self.is_first)}
+        return {
+            **super().state(), "theta": np.array(self.held()),
+            "is_first": np.array(self.is_first)}
 
     def held(self):
         """Stored theta, a view."""
         return np.asarray(self.short_theta) if self.is_short else np.asarray(self.theta)
 
-    def whole(self):
-        """theta of all scores, as they lie in dual points."""
-        cdef Py_ssize_t b, j
-        cdef double[::1] scores = np.zeros(self.max_size)
-        theta = np.empty(self.outputs.layout.n_numbers, dtype=np.float32)
-        cdef float[::1] out = theta
-        for b in range(self.n_blocks):
-            self.load(b, &scores[0])
-            for j in range(self.size(b)):
-                out[self.offset(b) + j] = <float> scores[j]
-        return theta
-
     def restore(self, state):
-        cdef Py_ssize_t b, j
-        cdef double[::1] scores
-        cdef const float[::1] whole
         super().restore(state)
-        if not self.has_natural_step:
-            return
-        np.asarray(self.is_first)[:] = state["is_first"]
-        if not self.n_unscored:
+        if self.has_natural_step:
+            np.asarray(self.is_first)[:] = state["is_first"]
             self.held()[:] = state["theta"]
-            return
-        scores = np.zeros(self.max_size)
-        whole = np.ascontiguousarray(state["theta"], dtype=np.float32)
-        if whole.shape[0] != self.outputs.layout.n_numbers:
-            raise ValueError("theta is of other outputs.")
-        for b in range(self.n_blocks):
-            for j in range(self.size(b)):
-                scores[j] = whole[self.offset(b) + j]
-            self.keep(b, &scores[0])
 
     def rest(self):
         cdef Workspace work
@@ -770,6 +743,22 @@ cdef class LogLoss(Surrogate):
             if self.cost_augmented:
                 self.temper(b, work)
             self.keep(b, &work.scratch[0])
+
+    def points(self):
+        """The dual points of the scores theta of all blocks, flat, and h_b at them."""
+        cdef Workspace work = self.workspace(self.max_size)
+        cdef double[::1] mu = np.zeros(self.outputs.layout.n_numbers)
+        cdef double[::1] concave = np.zeros(self.n_blocks)
+        cdef Py_ssize_t b
+        with nogil:
+            for b in range(self.n_blocks):
+                look_at(b)
+                if self.is_first[b]:
+                    self.truth(b, &mu[self.offset(b)])
+                    continue
+                self.propose(b, work, 0.0, &concave[b])
+                memcpy(&mu[self.offset(b)], &work.atom[0], self.size(b) * sizeof(double))
+        return np.asarray(mu), np.asarray(concave)
 
     def near_targets(self):
         """Let dual points be those of scores: of targets' logarithms, so that they are near."""
@@ -789,30 +778,20 @@ cdef class LogLoss(Surrogate):
 
     cdef void load(self, Py_ssize_t b, double* scores) noexcept nogil:
         """scores = theta of block b."""
-        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
+        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
         if not self.is_short:
-            memcpy(scores, &self.theta[self.offset(b)], k * sizeof(double))
+            memcpy(scores, &self.theta[offset], k * sizeof(double))
             return
-        if self.n_unscored:
-            n = self.outputs.layout.behind(b)
-        for j in range(n):
+        for j in range(k):
             scores[j] = self.short_theta[offset + j]
-        if self.n_unscored:
-            memset(scores + n, 0, (k - n) * sizeof(double))
-            for j in range(self.scored.shape[0]):
-                scores[n + self.scored[j]] = self.short_theta[offset + n + j]
 
     cdef void keep(self, Py_ssize_t b, const double* scores) noexcept nogil:
         """theta of block b = scores."""
-        cdef Py_ssize_t j, n = self.size(b), offset = self.short_offset(b)
+        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
         if not self.is_short:
-            memcpy(&self.theta[self.offset(b)], scores, n * sizeof(double))
+            memcpy(&self.theta[offset], scores, k * sizeof(double))
             return
-        if self.n_unscored:
-            n = self.outputs.layout.behind(b)
-            for j in range(self.scored.shape[0]):
-                self.short_theta[offset + n + j] = <float> scores[n + self.scored[j]]
-        for j in range(n):
+        for j in range(k):
             self.short_theta[offset + j] = <float> scores[j]
 
     cdef void temper(self, Py_ssize_t b, Workspace work) noexcept nogil:
@@ -871,22 +850,17 @@ cdef class LogLoss(Surrogate):
 
     cdef int natural_size(
         self, Py_ssize_t b, Workspace work, double curvature, double* step) except -1 nogil:
-        cdef Py_ssize_t j, k = self.size(b), n = k, offset
+        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
         cdef double slope, best, along = 0.0
         cdef const double* scores = &work.scores[0]
         if not self.is_plain:
             self.temper(b, work)
             scores = &work.scratch[0]
         if self.is_short:
-            offset = self.short_offset(b)
-            if self.n_unscored:
-                n = self.outputs.layout.behind(b)
-                for j in range(self.scored.shape[0]):
-                    along += self.short_theta[offset + n + j] * work.step[n + self.scored[j]]
-            for j in range(n):
+            for j in range(k):
                 along += self.short_theta[offset + j] * work.step[j]
         else:
-            along = self.loops.dot(&self.theta[self.offset(b)], &work.step[0], k)
+            along = self.loops.dot(&self.theta[offset], &work.step[0], k)
         slope = self.temperature * (self.loops.dot(scores, &work.step[0], k) - along)
         best = slope / (slope + curvature)
         step[0] = best * (1.0 + RELAXATION * (1.0 - best)) if slope > 0.0 else 0.0
@@ -895,31 +869,19 @@ cdef class LogLoss(Surrogate):
     cdef void move(
         self, Py_ssize_t b, Workspace work, double step, const double* scores) noexcept nogil:
         """work.scratch = theta after a step towards scores, in the stored form."""
-        cdef Py_ssize_t j, k = self.size(b), n = k, offset = self.short_offset(b)
+        cdef Py_ssize_t j, k = self.size(b), offset = self.offset(b)
         cdef double score, keep = 1.0 - step
         if self.is_first[b]:
             # each further proposal halves the mass that leaves the true labels
             keep = 1.0 + (self.is_first[b] - 1) * LOG_2 / self.first_score
             self.is_first[b] = min(200, self.is_first[b] + 1)
         if not self.is_short:
-            offset = self.offset(b)
             for j in range(k):
                 work.scratch[j] = keep * self.theta[offset + j] + step * scores[j]
             return
-        if self.n_unscored:
-            n = self.outputs.layout.behind(b)
-        for j in range(n):
+        for j in range(k):
             score = keep * self.short_theta[offset + j] + step * scores[j]
             work.scratch[j] = <float> min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
-        if n == k:
-            return
-        # scores may be work.scratch itself
-        for j in range(self.scored.shape[0]):
-            score = keep * self.short_theta[offset + n + j] + step * scores[n + self.scored[j]]
-            work.scratch[n + self.scored[j]] = <float> min(
-                max(score, -LARGEST_SHORT), LARGEST_SHORT)
-        for j in range(self.n_unscored):
-            work.scratch[n + self.unscored[j]] = 0.0
 
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:

@@ -534,7 +534,12 @@ def chain_all_scores(
     cdef Layout layout = features.layout
     with nogil:
         block_scores(features, b, forbidden, scores)
-    T, R = layout.n_parts(b), layout.n_labels
+    T, R, nodes = layout.n_parts(b), layout.n_labels, layout.behind(b)
+    if layout.pairs is not None:
+        pairwise = np.zeros(R * layout.stride)
+        pairwise[layout.pairs] = scores[nodes : nodes + layout.pairs.size]
+        rows = np.array(scores[:nodes]).reshape(-1, layout.stride)[:, :R]
+        return rows, pairwise.reshape(R, layout.stride)[:, :R]
     rows = np.array(scores[:layout.size(b)]).reshape(-1, layout.stride)[:, :R]
     return rows[:T], rows[T:].reshape(T - 1, R, R) if layout.pair_step else rows[T:]
 

@@ -777,10 +777,8 @@ class Task:
         n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
             layout.stride or layout.counts())).sum())
         if self.surrogate.name == "log" and not outputs.has_entropy:
-            # scores in single precision stand for them, of what has a weight
-            unscored = outputs.unscored()
-            n_bytes = 4 * (layout.n_numbers - layout.n_blocks * (
-                0 if unscored is None else len(unscored)))
+            # scores in single precision stand for them
+            n_bytes = 4 * layout.n_numbers
         refuse_beyond_memory(
             f"the dual points of {layout.n_blocks} different {self.noun}s, {layout.n_numbers} "
             f"numbers in all ({layout.n_parts_of_all} parts x {layout.n_labels} labels"

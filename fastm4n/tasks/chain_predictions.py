@@ -17,7 +17,12 @@ from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference import automaton as paths
 from fastm4n.inference import chain_entropy, span_marginals, sum_product, viterbi_kbest
 from fastm4n.inference._contexts import n_scores
-from fastm4n.inference.chain import ChainMaxMin, ChainScratch
+from fastm4n.inference.chain import (
+    MANY_TRANSITIONS,
+    ChainMaxMin,
+    ChainScratch,
+    ScoredTransitions,
+)
 from fastm4n.outputs import AutomatonOutputs, Layout, row_stride
 from fastm4n.outputs._base import OutputsGame
 from fastm4n.tasks import _decoding as decoding
@@ -57,6 +62,7 @@ class ChainDecoder(Decoder):
             weights, pairs = weights_by_pairs(tagger)
         if pairs is None:
             weights, edge_weights = packed_weights(tagger)
+        self.scored = self.scored_of(weights, pairs)
         self.layout = self.layout_of(lengths[self.places], selected is not None)
         self.features = ChainFeatures(
             X.values, X.offsets[self.places], self.layout, 1.0, True, True,
@@ -64,9 +70,22 @@ class ChainDecoder(Decoder):
             n_ngrams=n_ngrams_of(tagger), pairs=pairs,
         )
 
+    def scored_of(self, weights, pairs):
+        """The transitions with weights, where these are few of many and no others are forbidden."""
+        R, stride = self.n_labels, row_stride(self.n_labels)
+        kept = {} if pairs is None else pairs.made
+        if R * stride < MANY_TRANSITIONS or self.transitions is not None or (
+                hasattr(self.fitted, "transition_features_")) or n_ngrams_of(self.fitted):
+            return None
+        if "scored" not in kept:
+            scored = ScoredTransitions(np.flatnonzero(weights[-R:]), R)
+            kept["scored"] = scored if scored.is_sparse else None
+        return kept["scored"]
+
     def layout_of(self, lengths, per_edge):
         """Where the scores of sequences that are not empty lie."""
-        return Layout.of_chains(lengths, self.n_labels, per_edge)
+        return Layout.of_chains(
+            lengths, self.n_labels, per_edge, self.scored and self.scored.pairs())
 
     def _run(self, function, oracle_cost=0.0):
         """Call function(start, stop, values) on ranges of all sequences. Refuse values of -inf."""
@@ -94,7 +113,8 @@ class ChainDecoder(Decoder):
         forbidden = self.forbidden
         labels = np.zeros(self.X.n_tokens, dtype=np.intc)
         self._run(lambda start, stop, values: decoding.chain_decode_map(
-            self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
+            self.features,
+            ChainScratch(self.n_labels, self.layout.max_parts, self.scored), forbidden,
             np.zeros(self.features.size), start, stop, labels, values))
         return labels, None
 
@@ -133,13 +153,14 @@ class ChainDecoder(Decoder):
             scores, point = np.zeros(self.features.size), np.zeros(self.features.size)
             if is_log:
                 decoding.chain_marginals(
-                    self.features, ChainScratch(self.n_labels, self.layout.max_parts), forbidden,
+                    self.features,
+                    ChainScratch(self.n_labels, self.layout.max_parts, self.scored), forbidden,
                     scores, point, surrogate.temperature, start, stop, nodes, values,
                 )
             else:
                 game = ChainMaxMin(
                     self.fitted.cost_matrix_, self.layout.max_parts, False,
-                    self.layout.pair_step != 0)
+                    self.layout.pair_step != 0, self.scored)
                 decoding.chain_max_min_nodes(
                     self.features, game, self.task.cost_scale == "sum", scores, point, RISK_TOL,
                     start, stop, nodes,
@@ -286,8 +307,10 @@ class ReadyTagger:
         """
         task, allowed = tagger._fitted_task(), tagger.allowed_transitions
         costs_stay = isinstance(tagger._cost_held, tuple) or task.decode == "map"
+        n_labels = tagger.classes_.size
         return (
             isinstance(tagger.surrogate, str) and costs_stay and tagger.constraints is None
+            and n_labels * row_stride(n_labels) < MANY_TRANSITIONS
             and (allowed is None or isinstance(allowed, str))
             and not any(name in vars(tagger) for name in ("ngrams_", "transition_features_"))
             and self.vectorizer._n_features_out == tagger.n_features_in_ > 0
@@ -364,6 +387,9 @@ class AutomatonDecoder(ChainDecoder):
                 "constraints and allowed need a model whose transitions have no features: use "
                 "allowed_transitions.")
         super().__init__(task, X, transitions)
+
+    def scored_of(self, weights, pairs):
+        return None
 
     def layout_of(self, lengths, per_edge):
         stride = row_stride(self.n_labels)

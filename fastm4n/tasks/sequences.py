@@ -15,9 +15,10 @@ from fastm4n.data._ragged import cut, taken
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._positions import ChainFeatures
 from fastm4n.inference._contexts import observed_ngrams
-from fastm4n.outputs import AutomatonOutputs, ChainOutputs, row_stride
+from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import as_penalty
+from fastm4n.solvers.base import State
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
@@ -83,6 +84,12 @@ from fastm4n.tasks.pieces import (
 )
 
 
+def _same_array(one, other):
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
+
+
 def _same_pairs(one, other):
     if one is None or other is None:
         return one is other
@@ -115,7 +122,10 @@ class ChainProblem(Problem):
 
     def start(self, state, alpha):
         """As in `Problem`. Weights of columns that were left out are zero."""
-        start = super().start(state, alpha)
+        known = self.of_transitions(state)
+        start = super().start(known, alpha)
+        if start is not None and known is not state and self.loss.has_natural_step:
+            start["mu"], start["concave"] = self.loss.points()
         then, now = state.get("columns"), self.columns
         old, new = state.get("pairs"), self.features.pairs()
         d, n_then = self.n_columns, state.get("n_columns", self.n_columns)
@@ -138,6 +148,39 @@ class ChainProblem(Problem):
         whole = self.features.gathered(whole)
         start["average/weights"] = whole
         return start
+
+    def of_transitions(self, state):
+        """`state` with dual points of the transitions that have scores now.
+
+        Marginals of transitions that had none before are not known, unless they are zero. Blocks
+        where they are not start afresh, and those with scores theta from what these say.
+        """
+        layout, old, kept = self.loss.outputs.layout, state["layout"], state["state"]
+        n_labels, counts = old.n_labels, old.counts()
+        if "mu" not in kept or _same_array(layout.pairs, old.pairs) or old.n_numbers != (
+                Layout.of_chains(counts, n_labels, False, old.pairs).n_numbers):
+            return state
+        every = np.arange(n_labels * old.stride)
+        now, then = (every if pairs is None else pairs for pairs in (layout.pairs, old.pairs))
+        _, to, source = np.intersect1d(now, then, return_indices=True)
+        blocks = np.arange(old.n_blocks)
+        new = Layout.of_chains(counts, n_labels, False, layout.pairs)
+        to, source = new.numbers(blocks, to), old.numbers(blocks, source)
+        moved = State(kept)
+        for name in {"mu", "surrogate/theta"}.intersection(kept):
+            moved[name] = np.zeros(new.n_numbers, dtype=kept[name].dtype)
+            moved[name][to] = kept[name][source]
+        found = {**state, "layout": new, "state": moved}
+        if self.loss.has_natural_step:
+            return found
+        nodes = new.numbers(blocks, np.zeros(0, dtype=np.intp))
+        possible = moved["mu"][nodes].reshape(-1, old.stride) > 0.0
+        block_of, lost = np.repeat(blocks, counts), np.zeros(old.n_blocks, dtype=bool)
+        is_inside = block_of[1:] == block_of[:-1]
+        for i, j in zip(*np.divmod(np.setdiff1d(now, then), old.stride), strict=True):
+            lost[block_of[1:][is_inside & possible[:-1, i] & possible[1:, j]]] = True
+        owner = state["owner"]
+        return {**found, "owner": np.where((owner >= 0) & lost[owner], -1, owner)}
 
     def n_behind(self):
         """Number of rows of weights after the features."""
@@ -251,11 +294,11 @@ class SequenceConstraints:
         if weights is not None:
             weights = Sequences(weights, self.offsets)[blocks.first].values
         if self.automaton is None:
-            unscored = None
+            pairs = None
             if used is not None and not per_edge:
-                unscored = np.flatnonzero(used[-len(cost) :] == 0)
-            return ChainOutputs(
-                y.values, y.lengths, cost, per_edge, scale, unscored, weights)
+                pairs = np.flatnonzero(used[-len(cost) :])
+                pairs = pairs if pairs.size < len(cost) ** 2 else None
+            return ChainOutputs(y.values, y.lengths, cost, per_edge, scale, pairs, weights)
         masks = self.masks
         if masks is not None:
             masks = Sequences(masks, self.offsets)[blocks.first].values
@@ -597,7 +640,9 @@ class SequenceTask(Task):
         if "used" in held:
             held["used"] = within.used(held["used"])
         codes = Sequences(codes, piece.offsets)[blocks.first]
-        outputs = within.outputs(codes, cost, blocks, held.get("used"))
+        # the weights that a fit goes on from may be of any transitions
+        outputs = within.outputs(
+            codes, cost, blocks, held.get("used") if prior is None else None)
         loss = self.loss(outputs)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),

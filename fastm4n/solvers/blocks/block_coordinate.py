@@ -166,6 +166,7 @@ def solve_engine(engine, monitor, *, is_warm, **options):
 
     driver, checkpoint = Driver(engine, on_check=on_check, **options), monitor.checkpoint
     monitor.resume(driver)
+    monitor.passes = lambda: engine.n_visits / len(engine.weights)
     if checkpoint is not None:
         driver.on_pass = monitor.keep
         driver.on_end = lambda driver: checkpoint.end(driver, monitor, monitor.tol)
