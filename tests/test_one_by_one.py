@@ -47,6 +47,9 @@ MODELS = {
 def fitted(data=X, **parameters):
     codes = [[("A", "D", "N", "V").index(tag) for tag in tags] for tags in TAGS]
     tags = codes if isinstance(parameters.get("cost"), str) else TAGS
+    if isinstance(parameters.get("allowed_transitions"), str):
+        names = {"A": "O", "D": "B-X", "N": "I-X", "V": "O"}
+        tags = [[names[tag] for tag in own] for own in TAGS]
     return SequenceTagger(random_state=0, **parameters).fit(data, tags)
 
 
@@ -175,11 +178,18 @@ def test_weights_that_float32_cannot_hold():
 
 
 def test_no_labelling():
-    tagger = fitted()
-    tagger.start_coef_[...] = -np.inf
+    tagger = SequenceTagger(allowed_transitions="bioes", random_state=0).fit(
+        X[:2], [["B-X"] + ["I-X"] * (len(tokens) - 1) for tokens in X[:2]])
     for given in ([[], X[0]], X):
         with pytest.raises(ValueError, match=r"leaves no labelling for X\[[01]\]"):
             tagger.predict(given)
+
+
+def test_scores_that_overflow():
+    tagger = fitted()
+    tagger.coef_[...] *= 1e300
+    with pytest.raises(ValueError, match=r"X\[1\] has values at position 1 whose scores overflow"):
+        tagger.predict([[], [{"word": "the"}, {"length": 1e300}]])
 
 
 def test_sequences_that_take_the_long_road():
