@@ -53,8 +53,8 @@ PAGE = ROOT / "docs" / "results" / "tagging.md"
 INTRO = """# Tagging from attributes
 
 Made by `python benchmarks/tagging.py{options} --page`: CPU time of one thread, medians over the
-repeats, contestants in turns in one process. Ratios within a table can be trusted more than
-times, which are those of one machine, on which other work ran.
+repeats, contestants in turns in one process. Other work ran on the machine: trust ratios within a
+table more than times.
 
 - {run}
 
@@ -225,7 +225,7 @@ def vectorizing(train, repeats):
             f"{(peak - size) / 2**20:.1f}"))
     say(table(
         f"SequenceVectorizer, {n:,} tokens", (
-            "", "CPU s", "tokens a CPU second", "MiB of the matrix", "MiB beside it at the peak"),
+            "", "CPU s", "tokens a CPU second", "MiB of the matrix", "MiB besides at the peak"),
         rows))
 
 
