@@ -688,7 +688,7 @@ class SequenceTask(Task):
                 "MulticlassClassifier")
         remedy = super()._remedy(outputs)
         if type(outputs) is ChainOutputs and layout.pairs is None and layout.pair_step == 0:
-            return f"give states='observed', which holds the pairs of labels in y alone, or {remedy}"
+            remedy = f"give states='observed', which holds pairs of labels in y alone, or {remedy}"
         return remedy
 
 
