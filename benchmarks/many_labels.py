@@ -7,7 +7,8 @@
   seconds of a pass of the log surrogate with observed states, and of an iteration of python-crfsuite's
   L-BFGS on the same attributes and labels, in turns.
 - `margin`: 2,000 labels and 8,000 positions under the max-margin surrogate, in sequences of 1,000
-  with all transitions and of 20 with observed ones: CPU seconds of two passes of `BlockFrankWolfe`.
+  and of 20, with all transitions and with observed ones: CPU seconds of two passes, of "auto" and
+  of `BlockFrankWolfe`.
 - `tagging`: predictions of models of few transitions, against those of a matrix of all.
 - `ends`: seconds from Ctrl-C within a pass to the end of the fit.
 
@@ -111,11 +112,13 @@ def crf(repeats):
 
 def margin(repeats):
     found = []
-    for length, states in (1000, "all"), (20, {"transitions": "observed"}):
+    observed = {"transitions": "observed"}
+    for length, states, solver in (
+            (20, observed, "auto"), (1000, observed, "auto"), (1000, "all", BlockFrankWolfe())):
         X, y = rows(8000, 2000, length)
         times = [
-            cpu(lambda X=X, y=y, states=states: passes(
-                X, y, 2, "max_margin", states=states, solver=BlockFrankWolfe()))[0]
+            cpu(lambda X=X, y=y, states=states, solver=solver: passes(
+                X, y, 2, "max_margin", states=states, solver=solver))[0]
             for _ in range(repeats)]
         found.append((
             8000 // length, length, states if isinstance(states, str) else "observed",

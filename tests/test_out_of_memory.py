@@ -131,7 +131,8 @@ def test_k_best(no_memory):
 
 @pytest.mark.parametrize(("surrogate", "parameters", "length", "remedy"), [
     ("max_margin", {}, 1, "MulticlassClassifier"), ("log", {}, 2, "states='observed'"),
-    ("log", {"states": "observed"}, 2, "fewer"), ("max_min", {}, 2, "OutOfCore"),
+    ("log", {"states": "observed"}, 2, "available: fit fewer"), ("max_min", {}, 2, "OutOfCore"),
+    ("max_margin", {}, 2, "give states='observed'.* or fit fewer"),
 ])
 def test_remedies(surrogate, parameters, length, remedy, no_memory):
     X, y = [np.eye(3)[:length]] * 2, [["a", "b"][:length], ["b", "a"][:length]]
@@ -146,9 +147,10 @@ def test_observed_states_are_a_remedy(monkeypatch):
     n = 40
     X, y = [np.eye(n)[[i, (i + 1) % n]] for i in range(n)], [
         [str(i), str((i + 1) % n)] for i in range(n)]
-    with pytest.raises(MemoryError, match="states='observed'"):
-        SequenceTagger("log", max_iter=1, tol=0.99).fit(X, y)
-    SequenceTagger("log", states="observed", max_iter=1, tol=0.99).fit(X, y)
+    for surrogate in "log", "max_margin":
+        with pytest.raises(MemoryError, match="states='observed'"):
+            SequenceTagger(surrogate, max_iter=1, tol=0.99).fit(X, y)
+        SequenceTagger(surrogate, states="observed", max_iter=1, tol=0.99).fit(X, y)
 
 
 MANY_LABELS = """

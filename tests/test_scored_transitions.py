@@ -14,10 +14,11 @@ import pytest
 from making import made
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-from fastm4n import SequenceTagger
+from fastm4n import QuasiNewton, SequenceTagger
 from fastm4n.inference import chain
 from fastm4n.losses import block_losses
 from fastm4n.outputs import ChainOutputs, Layout
@@ -286,7 +287,7 @@ def with_all_transitions(monkeypatch):
             patch.setattr(
                 sequences, "ChainOutputs",
                 lambda y, lengths, cost, per_edge, scale, pairs, weights: ChainOutputs(
-                    y, lengths, cost, per_edge, scale, part_weights=weights))
+                    y, lengths, cost, per_edge, scale, None, weights))
             return function()
     return call
 
@@ -313,6 +314,23 @@ def test_the_optimum_is_that_of_the_matrix(name, R, tol, penalty, with_all_trans
         np.sum((getattr(few, part) - getattr(every, part)) ** 2)
         for part in ("coef_", "transition_coef_", "start_coef_"))
     assert distance <= 4.0 * gaps / (0.1 * (1.0 if penalty == "l2" else 0.7)) + 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("R", [9, 170])
+def test_smoothed_maxima(R, with_all_transitions):
+    """By a matrix, and by lists: the evaluations are the same, also at low temperatures."""
+    X, y = words(R, 20 if R < 100 else 90)
+    tagger = SequenceTagger(
+        "max_margin", states="observed" if R > 100 else {"transitions": "observed"}, alpha=0.01,
+        tol=0.0, max_iter=40, solver=QuasiNewton())
+    few = clone(tagger).fit(X, y)
+    every = with_all_transitions(lambda: clone(tagger).fit(X, y))
+    for name in "primal", "dual":
+        assert_allclose(few.history_[name][:10], every.history_[name][:10], rtol=1e-9)
+    gaps = few.duality_gap_ + every.duality_gap_
+    assert abs(few.primal_objective_ - every.primal_objective_) <= gaps
+    assert few.relative_gap_ < 0.1
 
 
 def test_words_within_a_pass(monkeypatch, caplog):

@@ -193,7 +193,7 @@ cdef class ChainOutputs(Outputs):
         cdef double* wide = NULL
         cdef Py_ssize_t matrix = self.layout.n_labels * self.stride
         cdef int status
-        if self.pair_step:
+        if self.pair_step or (self.scored is not None and self.scored.is_sparse):
             return Outputs.tempered(self, b, v, tau, work, marginals, soft, hard)
         if self.scored is None:
             return (<ChainWorkspace> work).tempered.sum_product(

@@ -783,9 +783,9 @@ class Task:
             f"the dual points of {layout.n_blocks} different {self.noun}s, {layout.n_numbers} "
             f"numbers in all ({layout.n_parts_of_all} parts x {layout.n_labels} labels"
             + (f", and {behind} for pairs of labels" if behind else "") + "),",
-            n_bytes, self._remedy(layout))
+            n_bytes, self._remedy(outputs))
 
-    def _remedy(self, layout):
+    def _remedy(self, outputs):
         """Remedy if dual points are too large."""
         by_chunks = f", or {self.noun}s by chunks, with solver=OutOfCore()"
         return f"fit fewer {self.noun}s or labels" + by_chunks * (self.chunks is not None)

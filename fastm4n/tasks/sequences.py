@@ -680,16 +680,16 @@ class SequenceTask(Task):
             problem.known = Sequences(known, X.offsets)
         return problem
 
-    def _remedy(self, layout):
+    def _remedy(self, outputs):
+        layout = outputs.layout
         if layout.max_parts == 1:
             return (
                 "sequences of one position have no transitions; fit their tokens by "
                 "MulticlassClassifier")
-        if self.surrogate.name == "log" and self.states != "observed":
-            return (
-                "give states='observed', which holds the pairs of labels in y alone, or fit fewer "
-                "labels")
-        return super()._remedy(layout)
+        remedy = super()._remedy(outputs)
+        if type(outputs) is ChainOutputs and layout.pairs is None and layout.pair_step == 0:
+            remedy = f"give states='observed', which holds pairs of labels in y alone, or {remedy}"
+        return remedy
 
 
 class SequenceChunks(Chunked):
