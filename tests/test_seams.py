@@ -303,7 +303,8 @@ def test_labels_are_those_of_python(make, tmp_path):
         SequenceTagger(random_state=0).fit(X, [[{given[0][0]}, *given[0][1:]], *given[1:]]))
     whole = SequenceTagger(random_state=0).fit(X, plain)
     assert np.array_equal(whole.coef_, taggers[0].coef_)
-    for tagger in taggers:
+    weighted = SequenceTagger(class_weight=dict.fromkeys(classes, 2.0), random_state=0).fit(X, plain)
+    for tagger in (*taggers, weighted):
         assert tagger.classes_.dtype == whole.classes_.dtype
         assert tagger.classes_.tolist() == whole.classes_.tolist()
         save_model(tagger, tmp_path / "model.fm4n")
