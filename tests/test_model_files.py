@@ -387,7 +387,7 @@ def test_estimators_declare_what_files_commands_and_displays_read(
     assert (document["task"], document["colours"]) == ("colours", ["red", "green", "blue"])
     assert cli.main(["info", str(path)]) == 0
     assert re.search(r"^colours +red, green, blue$", capsys.readouterr().out, re.MULTILINE)
-    assert scores(loaded, X, Y) == {"score": painter.score(X, Y)}
+    assert scores(loaded, X, Y, loaded.predict(X)) == {"score": painter.score(X, Y)}
     found = regularization_path(painter, X, Y, eps=0.5)
     found.save(path)
     data = _path_data(RegularizationPath.load(path), None, None, 12, None)

@@ -175,6 +175,39 @@ def test_interrupted_calls_do_not_count(cls, solver):
     assert_allclose(model.primal_objective_, whole.primal_objective_, rtol=2e-2)
 
 
+@pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
+@pytest.mark.parametrize("states", ["all", "observed"])
+def test_warm_starts_with_other_labels(surrogate, states):
+    """Transitions of the labels that there were before were looked up among those of now."""
+    X, more = attributes(WORDS), WORDS
+    fewer = [["O" if label == "I-x" else label for label in labels] for labels in WORDS]
+    options = dict(surrogate=surrogate, states=states, random_state=0)
+    model = SequenceTagger(warm_start=True, **options)
+    for y in (more, fewer, more):
+        fresh = SequenceTagger(**options).fit(X, y)
+        assert_allclose(model.fit(X, y).coef_, fresh.coef_)
+
+
+@pytest.mark.parametrize(("surrogate", "penalty", "road"), list(itertools.product(
+    ["log", "max_margin", "max_min"], ["l1", "elasticnet"], ["fit", "partial_fit"])), ids=str)
+def test_proximal_points_from_a_model_with_more_weights(surrogate, penalty, road):
+    """Centres had weights of an intercept and of transitions that the fit had not."""
+    (X, y), _ = halves(SequenceTagger)
+    options = dict(
+        surrogate=surrogate, penalty=penalty, alpha=0.02, random_state=0, warm_start=True)
+    model, few = SequenceTagger(**options), dict(fit_intercept=False, transitions=False)
+    getattr(model, road)(X, y)
+    more = getattr(model.set_params(**few), road)
+    more(X, y) if road == "fit" else more(X[:1], y[:1])
+    assert not any(part.any() for part in (
+        model.intercept_, model.start_coef_, model.end_coef_, model.transition_coef_))
+    if road == "partial_fit":
+        X, y = [*X, X[0]], [*y, y[0]]
+    fresh = SequenceTagger(**options).set_params(**few).fit(X, y)
+    apart = abs(model.primal_objective_ - fresh.primal_objective_)
+    assert apart <= max(model.duality_gap_, fresh.duality_gap_)
+
+
 # ----------------------------------------------------------------- labels without pairs
 
 

@@ -24,6 +24,8 @@ MEANINGS = {
 
 def scores(estimator, X, y, predicted):
     """A dict of numbers, the most telling first. `MEANINGS` explains each."""
+    if estimator._task not in _SCORES:
+        return {"score": float(estimator.score(X, y))}
     return _SCORES[estimator._task](estimator, X, y, predicted)
 
 
