@@ -285,8 +285,8 @@ def with_all_transitions(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(
                 sequences, "ChainOutputs",
-                lambda y, lengths, cost, per_edge, scale, pairs: ChainOutputs(
-                    y, lengths, cost, per_edge, scale))
+                lambda y, lengths, cost, per_edge, scale, pairs, weights: ChainOutputs(
+                    y, lengths, cost, per_edge, scale, None, weights))
             return function()
     return call
 
