@@ -421,9 +421,9 @@ def test_sequences_of_features():
         assert [names[j] for j in ours.attributes_] == crf.attributes_
         assert list(ours.predict(test)) == list(crf.predict(X_NEW))
         assert ours.predict_single(test[0]) == crf.predict_single(X_NEW[0])
-        for one, other in zip(
-                ours.predict_marginals_single(test[0]), crf.predict_marginals_single(X_NEW[0])):
-            assert one == pytest.approx(other)
+        # attributes without weights are not among the sums of the second
+        assert ours.predict_marginals_single(test[0]) == [
+            pytest.approx(row, rel=1e-12) for row in crf.predict_marginals_single(X_NEW[0])]
         assert ours.score(test, Y_NEW) == crf.score(X_NEW, Y_NEW)
         assert ours.training_log_.last_iteration["item_accuracy_float"] == crf.score(X_NEW, Y_NEW)
     search = GridSearchCV(CRF(), {"c2": [0.1, 1.0]}, cv=3).fit(rows, Y)
@@ -443,6 +443,12 @@ def test_item_sequences():
     assert ours.predict_single(new[0]) == crf.predict_single(X_NEW[0])
     assert ours.score(new, Y_NEW) == crf.score(X_NEW, Y_NEW)
     assert ours.predict_marginals_single(new[0]) == crf.predict_marginals_single(X_NEW[0])
+    assert ours.probability(new[0], Y_NEW[0]) == crf.probability(X_NEW[0], Y_NEW[0])
+    # of its tagger, and of what wraps it
+    assert np.array_equal(ours.tagger_.entropy(new), crf.tagger_.entropy(X_NEW))
+    assert ConformalTagger(CRF(), random_state=0).fit(items, Y).n_calibration_ == 12
+    with pytest.raises(ValueError, match="probability is of one sequence, and got a list of 20"):
+        crf.probability(X_NEW, Y_NEW)
 
 
 def test_constraints():

@@ -16,6 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import (
     BlockFrankWolfe,
+    CalibratedTagger,
+    ConformalTagger,
     Graphs,
     GraphTagger,
     InteriorPoint,
@@ -27,6 +29,7 @@ from fastm4n import (
     OutOfCore,
     QuasiNewton,
     SequenceTagger,
+    Transitions,
     checkpointing,
     load_model,
     save_model,
@@ -178,6 +181,39 @@ def test_interrupted_calls_do_not_count(cls, solver):
     assert_allclose(model.primal_objective_, whole.primal_objective_, rtol=2e-2)
 
 
+@pytest.mark.parametrize("surrogate", ["log", "max_margin", "max_min"])
+@pytest.mark.parametrize("states", ["all", "observed"])
+def test_warm_starts_with_other_labels(surrogate, states):
+    """Transitions of the labels that there were before were looked up among those of now."""
+    X, more = attributes(WORDS), WORDS
+    fewer = [["O" if label == "I-x" else label for label in labels] for labels in WORDS]
+    options = dict(surrogate=surrogate, states=states, random_state=0)
+    model = SequenceTagger(warm_start=True, **options)
+    for y in (more, fewer, more):
+        fresh = SequenceTagger(**options).fit(X, y)
+        assert_allclose(model.fit(X, y).coef_, fresh.coef_)
+
+
+@pytest.mark.parametrize(("surrogate", "penalty", "road"), list(itertools.product(
+    ["log", "max_margin", "max_min"], ["l1", "elasticnet"], ["fit", "partial_fit"])), ids=str)
+def test_proximal_points_from_a_model_with_more_weights(surrogate, penalty, road):
+    """Centres had weights of an intercept and of transitions that the fit had not."""
+    (X, y), _ = halves(SequenceTagger)
+    options = dict(
+        surrogate=surrogate, penalty=penalty, alpha=0.02, random_state=0, warm_start=True)
+    model, few = SequenceTagger(**options), dict(fit_intercept=False, transitions=False)
+    getattr(model, road)(X, y)
+    more = getattr(model.set_params(**few), road)
+    more(X, y) if road == "fit" else more(X[:1], y[:1])
+    assert not any(part.any() for part in (
+        model.intercept_, model.start_coef_, model.end_coef_, model.transition_coef_))
+    if road == "partial_fit":
+        X, y = [*X, X[0]], [*y, y[0]]
+    fresh = SequenceTagger(**options).set_params(**few).fit(X, y)
+    apart = abs(model.primal_objective_ - fresh.primal_objective_)
+    assert apart <= max(model.duality_gap_, fresh.duality_gap_)
+
+
 # ----------------------------------------------------------------- labels without pairs
 
 
@@ -206,6 +242,129 @@ def test_a_few_rankings_by_the_interior_point_method(n):
     blocks = LabelRanker(solver=BlockFrankWolfe(), **options).fit(X, y)
     assert ranker.relative_gap_ <= 1e-3
     assert_allclose(ranker.primal_objective_, blocks.primal_objective_, atol=2e-2)
+
+
+# -------------------------------------------------------------------- taggers of attributes
+
+
+WORDS = [["O", "B-x", "I-x"], ["B-x"], [], ["O", "O", "B-x", "I-x"], ["B-x", "O"], ["I-x", "O", "O"]]
+
+
+def attributes(y, seed=0):
+    rng = np.random.default_rng(seed)
+    return [[{f"word={label}{rng.integers(2)}": 1.0, "bias": 1.0, "size": rng.normal()}
+             for label in labels] for labels in y]
+
+
+def opened_objective(tagger, X, y, ratio):
+    """The objective of labels that are not all known, labelling by labelling."""
+    classes, losses = tagger.classes_.tolist(), []
+    for x in tagger.vectorizer_.transform(X):
+        labels = y[len(losses)]
+        paths = np.array(list(itertools.product(range(len(classes)), repeat=len(labels))))
+        rows = x.toarray() @ tagger.coef_.T + tagger.intercept_
+        if len(rows):
+            rows[0] += tagger.start_coef_
+            rows[-1] += tagger.end_coef_
+        scores, costs, inside = np.zeros((3, len(paths)))
+        for t, label in enumerate(labels):
+            may_be = {label} if isinstance(label, str) else set(classes) if label is None else label
+            is_right = np.isin(paths[:, t], [classes.index(one) for one in may_be])
+            scores += rows[t, paths[:, t]]
+            scores += tagger.transition_coef_[paths[:, t - 1], paths[:, t]] if t else 0.0
+            costs += ~is_right
+            inside += is_right
+        known = scores[inside == len(labels)]
+        losses.append(
+            np.logaddexp.reduce(scores) - np.logaddexp.reduce(known)
+            if tagger.surrogate == "log" else np.max(scores + costs) - known.max())
+    weights = np.concatenate([part.ravel() for part in (
+        tagger.coef_, tagger.start_coef_, tagger.end_coef_, tagger.transition_coef_)])
+    square = weights @ weights * (1.0 - ratio) + tagger.intercept_ @ tagger.intercept_ * (
+        (1.0 - ratio) or 1.0)
+    n = sum(map(bool, y))
+    return sum(losses) / n + tagger.alpha_ * (0.5 * square + ratio * np.sum(np.abs(weights)))
+
+
+@pytest.mark.parametrize("alpha", [0.004, 0.05])
+@pytest.mark.parametrize("penalty, ratio", [("l2", 0.0), ("elasticnet", 0.5), ("l1", 1.0)])
+@pytest.mark.parametrize("surrogate", ["log", "max_margin"])
+def test_rounds_of_completions_keep_the_penalty(surrogate, penalty, ratio, alpha):
+    """The first rounds of margins, of the log surrogate, left the quadratic term of theirs."""
+    X, y = attributes(WORDS), [list(labels) for labels in WORDS]
+    y[0][1], y[3][0] = None, {"O", "B-x"}
+    tagger = SequenceTagger(
+        surrogate, penalty=penalty, alpha=alpha, tol=1e-2, random_state=0).fit(X, y)
+    best = tagger.history_["objective"].min()
+    assert_allclose(opened_objective(tagger, X, y, ratio), best, rtol=1e-6)
+    assert tagger.certified_for_ == "completions" and (tagger.history_["gap"] >= 0.0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"constraints": "(O|B-x|I-x)*"}, {
+    "transitions": Transitions(features=[0])}], ids=str)
+def test_scores_that_overflow_name_the_sequence(options):
+    X = attributes(WORDS)
+    tagger = SequenceTagger(random_state=0, **options).fit(X, WORDS)
+    names = tagger.vectorizer_.feature_names_
+    tagger.coef_[:, names.index("size")] = 1e300, -1e300, 1e300
+    X[3][1]["size"] = 1e300
+    for call in (
+            tagger.predict, tagger.predict_marginals, tagger.entropy, tagger.predict_spans,
+            lambda X: tagger.log_probability(X, WORDS), lambda X: tagger.predict_kbest(X, 2)):
+        with pytest.raises(ValueError, match=r"X\[3\] has values at position 1 whose scores over"):
+            call(X)
+
+
+def test_scores_that_overflow_as_they_add_up():
+    tagger = SequenceTagger(random_state=0).fit(attributes(WORDS), WORDS)
+    tagger.coef_ = np.zeros_like(tagger.coef_)
+    tagger.coef_[0, tagger.vectorizer_.feature_names_.index("bias")] = 1e308
+    X = attributes([["O"], ["O", "O"]])
+    for call in (
+            tagger.predict, tagger.predict_marginals, tagger.entropy, tagger.predict_spans,
+            lambda X: tagger.predict_kbest(X, 2)):
+        call(X[:1])
+        for some in (X[1:], [*X[1:], *X]):
+            with pytest.raises(ValueError, match=r"X\[0\] has values whose scores overflow as pos"):
+                call(some)
+
+
+@pytest.mark.parametrize("make", [np.str_, np.int64, np.float32, np.bool_], ids=str)
+def test_labels_are_those_of_python(make, tmp_path):
+    """Models of NumPy's scalars, and of `classes` after a fit, could not be written."""
+    names = dict(zip(["O", "B-x", "I-x"], [1, 0, 1] if make is np.bool_ else [1, 0, 2], strict=True))
+    given = [[make(names[label]) for label in labels] for labels in WORDS]
+    X, plain = attributes(WORDS), [[label.item() for label in labels] for labels in given]
+    classes = np.unique([label for labels in given for label in labels])
+    taggers = (
+        SequenceTagger(random_state=0).fit(X, given),
+        SequenceTagger(random_state=0).fit(X, plain).partial_fit(X, plain, classes=classes),
+        SequenceTagger(random_state=0).fit(X, [[{given[0][0]}, *given[0][1:]], *given[1:]]))
+    whole = SequenceTagger(random_state=0).fit(X, plain)
+    assert np.array_equal(whole.coef_, taggers[0].coef_)
+    weighted = SequenceTagger(class_weight=dict.fromkeys(classes, 2.0), random_state=0).fit(X, plain)
+    for tagger in (*taggers, weighted):
+        assert tagger.classes_.dtype == whole.classes_.dtype
+        assert tagger.classes_.tolist() == whole.classes_.tolist()
+        save_model(tagger, tmp_path / "model.fm4n")
+        assert list(map(list, load_model(tmp_path / "model.fm4n").predict(X))) == list(
+            map(list, tagger.predict(X)))
+
+
+@pytest.mark.parametrize("wrapper", [CalibratedTagger, ConformalTagger])
+def test_errors_of_held_out_sequences_have_their_numbers(wrapper):
+    rng = np.random.default_rng(0)
+    X, y = attributes(WORDS * 10), [rng.permutation(labels).tolist() for labels in WORDS * 10]
+    y[57][1] = None
+    for seed in range(9):
+        tagger = wrapper(SequenceTagger(random_state=0), random_state=seed, calibration_size=0.5)
+        try:
+            tagger.fit(X, y)
+        except ValueError as error:
+            assert str(error).startswith("y[57] has None at position 1")
+            break
+    else:
+        pytest.fail("the sequence was never held out")
 
 
 # ------------------------------------------------------------------------ certificates

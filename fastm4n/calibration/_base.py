@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -50,8 +52,10 @@ class HeldOutEstimator(NamesParameters, Versioned, MetaEstimatorMixin, BaseEstim
         order = random_state.permutation(n)
         training, held = np.sort(order[held_out:]), np.sort(order[:held_out])
         estimator = clone(self.estimator)
-        estimator.fit(_safe_indexing(X, training), _safe_indexing(y, training))
-        return self._calibrate(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
+        with _numbers_of(training):
+            estimator.fit(_safe_indexing(X, training), _safe_indexing(y, training))
+        with _numbers_of(held):
+            return self._calibrate(estimator, _safe_indexing(X, held), _safe_indexing(y, held))
 
     def calibrate(self, X: Any, y: Any) -> Self:
         """Calibrate the fitted estimator with new examples.
@@ -175,6 +179,18 @@ class HeldOutEstimator(NamesParameters, Versioned, MetaEstimatorMixin, BaseEstim
         score : float
         """
         return self._fitted().score(X, y)
+
+
+@contextmanager
+def _numbers_of(examples):
+    """Have errors name examples by these numbers, which they have in the whole."""
+    try:
+        yield
+    except ValueError as error:
+        error.args = (re.sub(
+            r"\b([Xy])\[(\d+)\]", lambda found: f"{found[1]}[{examples[int(found[2])]}]",
+            str(error)),)
+        raise
 
 
 def check_classifier(estimator, instead):

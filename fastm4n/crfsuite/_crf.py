@@ -465,7 +465,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         try:
             return tagger.predict(_attributes([xseq], "X"))[0].tolist()
         except (TypeError, ValueError):
-            _check_one(xseq, "predict")
+            _check_one(xseq, "predict_single labels", "use predict")
             raise
 
     def predict_marginals(
@@ -506,7 +506,7 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         try:
             return self.predict_marginals([xseq])[0]
         except (TypeError, ValueError):
-            _check_one(xseq, "predict_marginals")
+            _check_one(xseq, "predict_marginals_single labels", "use predict_marginals")
             raise
 
     def probability(self, xseq: Sequence[Any], yseq: Sequence[Any]) -> float:
@@ -522,7 +522,12 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         -------
         probability : float
         """
-        return float(np.exp(self._fitted().log_probability([xseq], [yseq])[0]))
+        tagger = self._fitted()
+        try:
+            return float(np.exp(tagger.log_probability(_attributes([xseq], "X"), [yseq])[0]))
+        except (TypeError, ValueError):
+            _check_one(xseq, "probability is of", "call it for each")
+            raise
 
     def score(self, X: Attributes, y: Labellings) -> float:
         """Share of correctly labelled tokens.
@@ -663,9 +668,6 @@ def _attributes(X, name):
     """X as a list of sequences of attributes, or as `Sequences` of features."""
     if isinstance(X, list) and X and all(map(sparse.issparse, X)):
         return Sequences.from_list(X)
-    if hasattr(X, "__iter__") and not isinstance(X, (Sequences, np.ndarray, str, bytes, dict)) and (
-            not sparse.issparse(X)):
-        X = [tokens.items() if type(tokens).__name__ == "ItemSequence" else tokens for tokens in X]
     X, holds = tokens_of(X, None)
     if holds == NUMBERS and not isinstance(X, Sequences):
         raise TypeError(
@@ -690,14 +692,13 @@ def _names(tagger):
     return range(tagger.n_features_in_) if vectorizer is None else vectorizer.feature_names_
 
 
-def _check_one(xseq, method):
+def _check_one(xseq, what, remedy):
     """Refuse several sequences instead of one."""
     if isinstance(xseq, (list, tuple)) and any(
             isinstance(token, (list, tuple)) and token and isinstance(token[0], (dict, list, tuple))
             for token in xseq):
         raise ValueError(
-            f"{method}_single labels one sequence, and got a list of {len(xseq)} sequences: use "
-            f"{method}.") from None
+            f"{what} one sequence, and got a list of {len(xseq)} sequences: {remedy}.") from None
 
 
 def _of_lists(lists):

@@ -434,8 +434,10 @@ def _encoded(key, value, arrays):
     if isinstance(value, (np.number, np.bool_)):
         # arithmetic in float32 depends on the type of scalars
         return {"scalar": [value.dtype.name, _encoded(key, value.item(), None)]}
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # NumPy's strings, too
     if type(value) in (int, float):
         # JSON has no infinities
         return value if abs(value) < np.inf else {"float": str(value)}

@@ -339,6 +339,11 @@ class _Fit:
             average = start.average
         centre, a = {name: np.zeros(shape) for name, shape in shapes.items()}, 1.0
         if average is not None and shapes == {n: w.shape for n, w in average.items()}:
+            # without weights that there were, and are none of these features
+            state = features.state()
+            features.restore(average)
+            average = features.state()
+            features.restore(state)
             centre, a = average, float(start["curvature"]) * float(start["alpha"]) / engine.alpha
         self.points = Centre(engine, self.penalty, a, centre)
         self.is_new = average is None

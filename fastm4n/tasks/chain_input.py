@@ -244,9 +244,13 @@ def known_labels(codes, opened, classes):
     return known
 
 
+_SCALARS = np.str_, np.bytes_, np.bool_, np.number
+
+
 def encode(labels, names, examples="sequences"):
     """All labels of these names, sorted if they can be, and the number of each of `labels`."""
-    names = _listed(names)
+    # scalars of NumPy are the same labels as those of Python
+    names = [name.item() if isinstance(name, _SCALARS) else name for name in names]
     try:
         names = sorted(names)
     except TypeError:  # of several types
@@ -818,7 +822,9 @@ def tokens_of(X, lengths):
     sequences = X if lengths is None else [X]
     if not _PLAIN.issuperset(map(type, sequences)):
         # generators can be gone through once
-        sequences = [list(each) if _is_once(each) else each for each in sequences]
+        sequences = [
+            each.items() if type(each).__name__ == "ItemSequence"  # of python-crfsuite
+            else list(each) if _is_once(each) else each for each in sequences]
         X = sequences if lengths is None else sequences[0]
     token = _token(sequences, lambda found: found is not None)
     if token is None:

@@ -176,9 +176,12 @@ class ChainDecoder(Decoder):
         find = self._finder(k) if self.places.size else None
         for b, place in enumerate(self.places):
             try:
-                found, scores[place] = find(b)
+                with np.errstate(over="ignore"):
+                    found, scores[place] = find(b)
             except ValueError:
                 raise self._without_value(b) from None
+            if not np.isfinite(scores[place]).all():
+                raise self._without_value(b)
             labellings[place] = classes[found]
         return labellings, scores
 
@@ -230,9 +233,9 @@ class ChainDecoder(Decoder):
             try:
                 yield place, function(place, self._distribution(temperature, *given))
             except ValueError as error:
-                if not str(error).startswith("no labelling"):
+                if not str(error).startswith(("no labelling", "the scores are too large")):
                     raise
-                raise self._no_path(place) from None
+                raise self._without_value(int(np.searchsorted(self.places, place))) from None
 
     def _distribution(self, temperature, unary, pairwise):
         return _Chain(unary / temperature, pairwise / temperature)
@@ -245,7 +248,8 @@ class ChainDecoder(Decoder):
         forbidden = self.forbidden
         work = np.zeros(self.features.size if self.places.size else 0)
         for b, place in enumerate(self.places):
-            yield int(place), *decoding.chain_all_scores(self.features, forbidden, work, b)
+            yield int(place), *self._finite(
+                b, *decoding.chain_all_scores(self.features, forbidden, work, b))
 
     def decision(self):
         """Scores of the labels at all positions, with those of the ends."""
@@ -257,12 +261,28 @@ class ChainDecoder(Decoder):
                 for b in range(self.places.size)]
         return Sequences(np.concatenate(rows), self.X.offsets)
 
+    def _finite(self, b, *scores):
+        """These scores. Refuse those that overflow: -inf is for what is forbidden."""
+        if all((part < np.inf).all() for part in scores):
+            return scores
+        raise self._without_value(b)
+
     def _without_value(self, b):
         """The error of the sequence of this place, whose best score is not finite."""
-        scores = decoding.chain_all_scores(
-            self.features, np.zeros((0, 0)), np.zeros(self.features.size), b)[0]
-        overflown = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+        scores, pairs = decoding.chain_all_scores(
+            self.features, np.zeros((0, 0)), np.zeros(self.features.size), b)
+        is_finite = np.isfinite(scores).all(axis=1)
+        if pairs.ndim == 3:
+            is_finite[1:] &= np.isfinite(pairs).all(axis=(1, 2))
+        overflown = np.flatnonzero(~is_finite)
         if not overflown.size:
+            with np.errstate(over="ignore"):
+                most = np.abs(scores).max(axis=1).sum()
+                most += np.abs(pairs).max(initial=0.0) * len(scores)
+            if not np.isfinite(most):
+                return ValueError(
+                    f"X[{self.places[b]}] has values whose scores overflow as positions add up: "
+                    "use smaller ones.")
             return self._no_path(self.places[b])
         return ValueError(
             f"X[{self.places[b]}] has values at position {overflown[0]} whose scores overflow: use "
@@ -469,7 +489,8 @@ class AutomatonDecoder(ChainDecoder):
             return
         within, work = self.outputs().automaton, np.zeros(self.features.size)
         for b, place in enumerate(self.places):
-            unary, more = decoding.automaton_all_scores(self.features, work, b)
+            unary, more = self._finite(
+                b, *decoding.automaton_all_scores(self.features, work, b))
             own = slice(self.X.offsets[place], self.X.offsets[place + 1])
             masks = None if self.masks is None else self.masks[own].astype(bool)
             yield int(place), unary, within, more, masks

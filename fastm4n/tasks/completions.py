@@ -172,11 +172,12 @@ def allowed_of_blocks(problem, allowed):
 
 @dataclass
 class Round:
-    """Result of a round: the objective F, completions, weights, and the solver's solution."""
+    """Result of a round: the objective F, completions, weights and m, and the solver's solution."""
 
     objective: float
     targets: np.ndarray
     weights: dict
+    modulus: float
     solution: Solution
 
 
@@ -231,6 +232,13 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
     within = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
+    # m of the penalty. Proximal points leave their own
+    modulus = features.modulus() if features.has_penalty() else None
+
+    def go_on(m):
+        if modulus is not None:
+            features.set_modulus(m)
+
     costs, scores = within.costs(), np.zeros(outputs.layout.n_numbers)
 
     def completed(scores, before=None):
@@ -276,6 +284,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
     best, rows, converged, n_passes = None, [], False, 0
     while len(rows) < max_rounds and not converged:
         outputs.set_target(targets, costs)
+        go_on(modulus)
         features.clear()
         options = replace(options, is_warm=start is not None)
         solution = choose(problem, options).solve(problem, options, start, Monitor.of(options))
@@ -289,13 +298,15 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
             perf_counter() - began))
         fall = np.inf if best is None else best.objective - objective
         if fall >= 0.0:
-            best = Round(objective, targets, features.state(), solution)
+            best = Round(
+                objective, targets, features.state(), modulus and features.modulus(), solution)
         converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
         if solution.interrupted or any(stops):
             break
         targets, start = next_targets, solution.state
     outputs.set_target(best.targets, costs)
     features.restore(best.weights)
+    go_on(best.modulus)
     names = "objective", "primal", "dual", "gap", "n_iter", "pass", "seconds"
     return replace(
         best.solution, n_iter=n_passes,

@@ -157,7 +157,8 @@ class ChainProblem(Problem):
         """
         layout, old, kept = self.loss.outputs.layout, state["layout"], state["state"]
         n_labels, counts = old.n_labels, old.counts()
-        if "mu" not in kept or _same_array(layout.pairs, old.pairs) or old.n_numbers != (
+        if "mu" not in kept or layout.n_labels != n_labels or _same_array(
+                layout.pairs, old.pairs) or old.n_numbers != (
                 Layout.of_chains(counts, n_labels, False, old.pairs).n_numbers):
             return state
         every = np.arange(n_labels * old.stride)
