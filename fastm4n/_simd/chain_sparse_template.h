@@ -60,8 +60,7 @@ static ptrdiff_t NAME(list_find)(const double *pair, ptrdiff_t R, ptrdiff_t stri
 /* The lists of n places, in order, from both ends.  Labels of more than `most` entries have whole
    rows.  Scores are one after the other, or at their places. */
 static void NAME(list_fill)(const int *place, ptrdiff_t n, ptrdiff_t R, ptrdiff_t stride,
-                            double most, int by_place, fastm4n_lists *into,
-                            fastm4n_lists *out)
+                            double most, int by_place, fastm4n_lists *into, fastm4n_lists *out)
 {
     fastm4n_lists *ends[2] = {into, out};
     for (int side = 0; side < 2; ++side) {
@@ -124,8 +123,8 @@ static void NAME(masks)(const fastm4n_lists *back, const int *top, int n, ptrdif
    and `whole` the rows of labels with many.  work has 2 stride numbers. */
 static void NAME(list_sums)(const fastm4n_lists *of, const fastm4n_lists *back,
                             const double *from, ptrdiff_t R, ptrdiff_t stride, const double *P,
-                            const double *whole, double base, double *work,
-                            unsigned char *mask, double *to)
+                            const double *whole, double base, double *work, unsigned char *mask,
+                            double *to)
 {
     int top[TOPS];
     const int n = NAME(tops)(from, R, top), all = (1 << n) - 1;
@@ -236,9 +235,9 @@ static void NAME(list_values)(const fastm4n_lists *of, const double *values, dou
 /* The best scores of all labels at all positions, as `viterbi` of chain_template.h has them, to the
    bit, and their labelling.  -2: an exception is set, which ends the loop, here as below. */
 static int NAME(list_viterbi)(const fastm4n_lists *into, const fastm4n_lists *out,
-                               const double *unary, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,
-                               const double *W, const double *whole, double *work,
-                               unsigned char *mask, double *delta, int *path)
+                              const double *unary, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,
+                              const double *W, const double *whole, double *work,
+                              unsigned char *mask, double *delta, int *path)
 {
     for (ptrdiff_t j = 0; j < stride; ++j)
         delta[j] = j < R ? unary[j] : -INFINITY;
@@ -276,9 +275,8 @@ static int NAME(list_viterbi)(const fastm4n_lists *into, const fastm4n_lists *ou
 static int NAME(list_sum_product)(const fastm4n_lists *into, const fastm4n_lists *out,
                                   ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, double *e,
                                   const double *const *P, const double *const *whole,
-                                  double base, double *work, unsigned char *mask,
-                                  double *alpha, double *beta, double *scale, double *node,
-                                  double *log_z)
+                                  double base, double *work, unsigned char *mask, double *alpha,
+                                  double *beta, double *scale, double *node, double *log_z)
 {
     double product = 1.0, log_product = 0.0;
     for (ptrdiff_t t = 0; t < T; ++t) {
@@ -336,8 +334,8 @@ static int NAME(list_sum_product)(const fastm4n_lists *into, const fastm4n_lists
 /* sums[e] = P[e] sum_t alpha[t][i] g[t + 1][j] for the entries i, j of `out`.  turned has
    2 R SPAN numbers: the messages of some positions, label by label. */
 static int NAME(list_edges)(const fastm4n_lists *out, ptrdiff_t T, ptrdiff_t R,
-                             ptrdiff_t stride, const double *alpha, const double *g,
-                             const double *P, double *turned, double *sums)
+                            ptrdiff_t stride, const double *alpha, const double *g,
+                            const double *P, double *turned, double *sums)
 {
     double *one = turned, *other = turned + R * SPAN;
     for (ptrdiff_t e = 0; e < out->n; ++e)
@@ -374,8 +372,8 @@ static void NAME(list_exp)(const double *x, ptrdiff_t n, double shift, double *o
 }
 
 static const fastm4n_sparse_chain NAME(sparse_chain_table) = {
-    NAME(list_find), NAME(list_fill), NAME(list_values), NAME(list_exp), NAME(list_viterbi), NAME(list_sum_product),
-    NAME(list_edges),
+    NAME(list_find),    NAME(list_fill),        NAME(list_values), NAME(list_exp),
+    NAME(list_viterbi), NAME(list_sum_product), NAME(list_edges),
 };
 
 #undef CLOAD

@@ -144,8 +144,8 @@ static ALWAYS_INLINE void RNAME(max_plus_tile)(const int K, const REAL *from, co
 
 /* of the positions start ... T - 1, those before being done */
 static void RNAME(viterbi)(const REAL *unary, ptrdiff_t step, ptrdiff_t start, ptrdiff_t T,
-                           ptrdiff_t R, ptrdiff_t stride, const REAL *pair,
-                           ptrdiff_t pair_step, REAL *delta)
+                           ptrdiff_t R, ptrdiff_t stride, const REAL *pair, ptrdiff_t pair_step,
+                           REAL *delta)
 {
     for (ptrdiff_t j = 0; start == 0 && j < stride; ++j)
         delta[j] = unary[j];

@@ -120,7 +120,7 @@ typedef struct {
         int (*sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *e, const REAL *P, \
                            const REAL *PT, ptrdiff_t pair_step, int check, REAL *alpha,        \
                            REAL *beta, REAL *scale, REAL *node, double *log_z);                \
-        int (*edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,        \
+        int (*edge_sum)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const REAL *alpha,         \
                         const REAL *e, const REAL *P, REAL *out);                              \
         void (*edge)(ptrdiff_t R, ptrdiff_t stride, const REAL *alpha, const REAL *g,          \
                      const REAL *P, REAL *out);                                                \
@@ -175,17 +175,17 @@ typedef struct {
                    ptrdiff_t R, ptrdiff_t stride, double *own, double *whole);
     void (*exp)(const double *x, ptrdiff_t n, double shift, double *out);
     int (*viterbi)(const fastm4n_lists *into, const fastm4n_lists *out, const double *unary,
-                    ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const double *W,
-                    const double *whole, double *work, unsigned char *mask, double *delta,
-                    int *path);
+                   ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, const double *W,
+                   const double *whole, double *work, unsigned char *mask, double *delta,
+                   int *path);
     int (*sum_product)(const fastm4n_lists *into, const fastm4n_lists *out, ptrdiff_t T,
                        ptrdiff_t R, ptrdiff_t stride, double *e, const double *const *P,
                        const double *const *whole, double base, double *work,
                        unsigned char *mask, double *alpha, double *beta, double *scale,
                        double *node, double *log_z);
     int (*edges)(const fastm4n_lists *out, ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride,
-                  const double *alpha, const double *g, const double *P, double *turned,
-                  double *sums);
+                 const double *alpha, const double *g, const double *P, double *turned,
+                 double *sums);
 } fastm4n_sparse_chain;
 
 /* Messages along one edge of a graph: see forest_template.h. */
