@@ -618,8 +618,8 @@ default="auto"
 
         See Also
         --------
-        CalibratedTagger : Also for the other surrogates, with calibrated probabilities.
-        ConformalTagger : Sets of spans that contain the true ones with a guarantee.
+        fastm4n.CalibratedTagger : Also for the other surrogates, with calibrated probabilities.
+        fastm4n.ConformalTagger : Sets of spans that contain the true ones with a guarantee.
 
         Examples
         --------
