@@ -1,4 +1,7 @@
-"""`CRF`: the linear-chain CRF with the names, defaults and objective of sklearn-crfsuite."""
+"""`CRF`: the linear-chain CRF with the names, defaults and objective of sklearn-crfsuite.
+
+Most of this file is the documentation of parameters and methods.
+"""
 
 from __future__ import annotations
 
