@@ -41,16 +41,38 @@ def equal(one, other):
         np.array_equal(value, other[name]) for name, value in one.items())
 
 
-@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
-def test_threads_change_no_bit(kind, name, penalty):
+# steps, and whether there is a cache, of dual points that are combinations of atoms
+ATOMS = {"pairwise": (Step.PAIRWISE, False), "away": (Step.AWAY, False), "cache": (
+    Step.PAIRWISE, True)}
+
+
+def with_atoms():
+    for kind, name, penalty in cases():
+        yield kind, name, penalty, None
+        if name != "log":
+            yield from ((kind, name, penalty, atoms) for atoms in ATOMS)
+
+
+def begun(kind, seed, name, penalty, atoms):
+    """An engine, and the step of its passes."""
+    engine = KINDS[kind](seed, penalty=penalty).engine(name)
+    if atoms is None:
+        return engine, Step.LINE_SEARCH
+    step, has_cache = ATOMS[atoms]
+    engine.use_active_sets(5, has_cache)
+    return engine, step
+
+
+@pytest.mark.parametrize(("kind", "name", "penalty", "atoms"), list(with_atoms()))
+def test_threads_change_no_bit(kind, name, penalty, atoms):
     states, engines = [], []
     for n_threads in (1, 2, 3):
-        engine = KINDS[kind](1, penalty=penalty).engine(name)
+        engine, step = begun(kind, 1, name, penalty, atoms)
         windows = Windows(engine, n_threads, 0.0)
         for i, sampling in enumerate((Sampling.PERMUTATION, *SAMPLINGS)):
             if i == 2:
                 engine.set_kappa(engine.alpha)
-            windows.run_pass(sampling, Step.LINE_SEARCH)
+            windows.run_pass(sampling, step)
         states.append({**engine.state(), **windows.state()})
         engines.append(engine)
     assert equal(states[0], states[1]) and equal(states[0], states[2])
@@ -58,15 +80,15 @@ def test_threads_change_no_bit(kind, name, penalty):
 
 
 @pytest.mark.repeats(5)
-@pytest.mark.parametrize(("kind", "name", "penalty"), covering(cases()))
-def test_optimum(kind, name, penalty):
+@pytest.mark.parametrize(("kind", "name", "penalty", "atoms"), covering(with_atoms()))
+def test_optimum(kind, name, penalty, atoms):
     problem = KINDS[kind](2, penalty=penalty)
     solution, _ = problem.solve(name, tol=1e-4, max_iter=1000)
     serial = solution.certificate
-    engine = problem.engine(name)
+    engine, step = begun(kind, 2, name, penalty, atoms)
     windows, tol = Windows(engine, 1, 0.0), 1e-2 * max(1.0, serial.primal)
     for i in range(1000):
-        windows.run_pass(Sampling.GAP if i % 5 else Sampling.PERMUTATION, Step.LINE_SEARCH)
+        windows.run_pass(Sampling.GAP if i % 5 else Sampling.PERMUTATION, step)
         if i % 20 == 19:
             found = certify(engine, engine.mu)
             assert found.dual <= serial.primal + 1e-9
@@ -136,7 +158,7 @@ def always(monkeypatch):
     class Always(Windows):
         @staticmethod
         def pay(engine):
-            return Windows.pay(engine) or engine.features.weight_norm() is not None
+            return Windows.pay(engine) or engine.features.holds_weights()
 
         def __new__(cls, engine, n_threads):
             return Windows(engine, n_threads, 0.0)
@@ -149,6 +171,8 @@ def always(monkeypatch):
     ("chains", "log", {}), ("chains", "max_min", {"accelerate": True}),
     ("labels", "max_margin", {"auto": True, "accelerate": True}), ("labels", "log", {}),
     ("pairs", "max_margin", {"auto": True}), ("forests", "max_min", {}),
+    ("chains", "max_margin", {"auto": True, "accelerate": True}),
+    ("forests", "max_margin", {"step": "pairwise", "cache": 10}),
 ])
 def test_fits(always, kind, name, options):
     found = []

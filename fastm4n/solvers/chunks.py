@@ -261,7 +261,7 @@ class ChunkedEngine:
 
     # ------------------------------------------------------------------- certificates
 
-    def settle(self):
+    def settle(self, n_jobs=1):
         """Nothing is put off here."""
 
     def certify_range(self, start, stop, mu, loss, gap, concave, inner, shift):

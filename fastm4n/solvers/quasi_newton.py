@@ -126,7 +126,7 @@ class QuasiNewton(Solver):
         if features.has_offset:
             return self.refused(
                 "needs scores of its own weights alone, and there are those of an earlier fit")
-        if features.weight_norm() is None:
+        if not features.holds_weights():
             return self.refused(f"needs weights, and {said('kernel')} has none")
         if not features.has_plain_state():
             return self.refused(

@@ -131,7 +131,7 @@ def begin(
     """
     is_told = (
         not keep_dual and start is None and surrogate.has_points and cache is None
-        and step == "line_search" and features.weight_norm() is not None)
+        and step == "line_search" and features.holds_weights())
     engine = BlockCoordinateEngine(
         surrogate, features, weights, alpha, seed, step_kind(step, surrogate) == Step.FIXED,
         is_told=is_told)

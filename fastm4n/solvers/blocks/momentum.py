@@ -307,7 +307,7 @@ class Acceleration:
         back at its point afterwards.
         """
         engine = self.engine
-        if engine.features.weight_norm() is not None:
+        if engine.features.holds_weights():
             with self._holding(self.mean):
                 yield self._apart()
             return
@@ -389,7 +389,7 @@ class Acceleration:
 
     def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""
-        if self.engine.features.weight_norm() is None:
+        if not self.engine.features.holds_weights():
             self.put(self._of_mu(self._now()))
         else:
             self.put(self.mean)

@@ -106,7 +106,7 @@ def is_roomy(engine):
     surrogate, features = engine.surrogate, engine.features
     if not surrogate.has_block_step or surrogate.outputs.layout.max_parts != 1:
         return False
-    if features.weight_norm() is None or features.has_penalty():
+    if not features.holds_weights() or features.has_penalty():
         return False
     n_weights = features.n_labels * sum(len(array) for array in features.held().values())
     return n_weights >= ROOMY * surrogate.n_blocks
@@ -148,7 +148,7 @@ class AutoPolicy:
         layout = surrogate.outputs.layout
         # where blocks have a Gram matrix a visit costs as much as all labels of a few of them, and
         # a step that is best for its block wastes none
-        is_kernel = surrogate.has_block_step and engine.features.weight_norm() is None
+        is_kernel = surrogate.has_block_step and not engine.features.holds_weights()
         is_exact = is_kernel or is_roomy(engine)
         self.is_simple = layout.max_parts == 1
         # mixtures of single labels: what steps between atoms gain, a change to them loses, as
@@ -342,7 +342,7 @@ class MomentumChoice:
         is_smooth = engine.surrogate.is_smooth
         if not accelerate or engine.averaging:
             pass
-        elif engine.features.weight_norm() is None:
+        elif not engine.features.holds_weights():
             self.regime = "kernel" if keep_best else None
         else:
             self.overhead = cost_of_vectors(engine)
