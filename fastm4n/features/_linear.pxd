@@ -71,6 +71,8 @@ cdef class LinearMap(WeightMap):
     cdef readonly double intercept
     # the features with which parts of the weights begin, and end
     cdef Py_ssize_t[::1] cuts
+    # how many values of each row of sparse X are before each cut
+    cdef const int[:, ::1] splits
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
@@ -85,7 +87,7 @@ cdef class LinearMap(WeightMap):
     cdef int add_pairs(
         self, Py_ssize_t start, Py_ssize_t nnz, const double* coefficients) noexcept nogil
     cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
-    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil
+    cdef void prefetch_weights(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil
     cdef int row_part(
         self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* stop) noexcept nogil
     cdef int add_row(

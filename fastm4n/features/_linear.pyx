@@ -280,35 +280,43 @@ cdef class LinearMap(WeightMap):
         shares = np.arange(1, n_parts) / n_parts * (total[total.size - 1] if total.size else 0.0)
         self.cuts = np.concatenate(
             [[0], np.searchsorted(total, shares), [self.n_features]]).astype(np.intp)
+        cdef Py_ssize_t r, part, low, high, middle
+        cdef int[:, ::1] splits
+        if self.is_sparse and n_parts > 1:
+            self.splits = splits = np.empty((self.X.shape[0], n_parts - 1), dtype=np.intc)
+            with nogil:
+                for r in range(splits.shape[0]):
+                    low = self.indptr[r]
+                    for part in range(1, n_parts):
+                        # features of a row are in order
+                        high = self.indptr[r + 1]
+                        while low < high:
+                            middle = (low + high) // 2
+                            if self.feature(middle) < self.cuts[part]:
+                                low = middle + 1
+                            else:
+                                high = middle
+                        splits[r, part - 1] = <int> (low - self.indptr[r])
 
     cdef int row_part(
             self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start,
             Py_ssize_t* stop) noexcept nogil:
         """Range of the values of row r that belong to one part of the weights."""
-        cdef Py_ssize_t first, last, low, high, middle, i
         cdef const int* idx
-        self.row(r, start, stop, &idx)
-        stop[0] += start[0]
+        cdef Py_ssize_t first
+        self.row(r, &first, stop, &idx)
+        start[0] = first
+        stop[0] += first
         if part == WHOLE:
             return 0
-        first, last = self.cuts[part], self.cuts[part + 1]
         if not self.is_sparse:
-            stop[0] = start[0] + last
-            start[0] += first
+            start[0] = first + self.cuts[part]
+            stop[0] = first + self.cuts[part + 1]
             return 0
-        # where the features of the part begin and end in those of the row, which are in order
-        for i in range(2):
-            low, high = start[0], stop[0]
-            while low < high:
-                middle = (low + high) // 2
-                if self.feature(middle) < (first if i == 0 else last):
-                    low = middle + 1
-                else:
-                    high = middle
-            if i == 0:
-                start[0] = low
-            else:
-                stop[0] = low
+        if part > 0:
+            start[0] = first + self.splits[r, part - 1]
+        if part < self.splits.shape[1]:
+            stop[0] = first + self.splits[r, part]
         return 0
 
     cdef Py_ssize_t piece(
@@ -479,11 +487,12 @@ cdef class LinearMap(WeightMap):
                 if column == stride:
                     column = 0
 
-    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil:
-        """Prefetch the weights of the features of row r, and the arrays that updates change."""
-        cdef Py_ssize_t start, nnz, i, q, last
+    cdef void prefetch_weights(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
+        """Prefetch the weights of the features of row r in one part, and what updates change."""
+        cdef Py_ssize_t start, stop, nnz, i, q, last
         cdef const int* idx
-        self.row(r, &start, &nnz, &idx)
+        self.row_part(r, part, &start, &stop)
+        idx, nnz = self.indices + start, stop - start
         if self.first_pair == NULL:
             self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], self.stride)
             if self.penalised:

@@ -213,7 +213,7 @@ cdef class PositionMap(LinearMap):
         cdef Py_ssize_t t, j, stride = self.stride, T = self.lengths[b], constant = self.behind
         for t in range(T):
             if self.prefetches and t + AHEAD < T:
-                self.prefetch_weights(self.starts[b] + t + AHEAD)
+                self.prefetch_weights(self.starts[b] + t + AHEAD, WHOLE)
             for j in range(stride):
                 v[t * stride + j] = self.intercept * self.weights[constant, j]
             self.add_scores(self.starts[b] + t, v + t * stride)
@@ -230,9 +230,14 @@ cdef class PositionMap(LinearMap):
     cdef int position_part(
             self, Py_ssize_t b, const double* coefficients, Py_ssize_t part) noexcept nogil:
         """`position_update` of one part of the weights. The constant feature is in the first."""
-        cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind
+        cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind, T = self.lengths[b]
         cdef const double* c = coefficients
-        for t in range(self.lengths[b]):
+        cdef const double* ahead
+        for t in range(T):
+            if self.prefetches and t + AHEAD < T:
+                ahead = c + AHEAD * stride
+                if self.loops.dot(ahead, ahead, stride) != 0.0:
+                    self.prefetch_weights(self.starts[b] + t + AHEAD, part)
             if self.loops.dot(c, c, stride) != 0.0:
                 self.add_row(self.starts[b] + t, c, part)
                 if self.penalised and self.is_sparse:

@@ -446,7 +446,7 @@ class Certifier:
         if best is not None and not self.by_dual:
             self.keep()
         if self.acceleration is None:
-            engine.rebuild_weights(point)
+            engine.rebuild_weights(point, self.n_jobs)
         elif not self.by_dual:
             self.acceleration.rebuild()
         self.updated_passes = 0

@@ -124,6 +124,8 @@ cdef class EngineState:
         return &work.point[0]
 
     cdef int gather(self, n_jobs=*) except -1
+    cdef int add_part(
+        self, const double[::1] mu, Py_ssize_t part, bint in_parts) except -1
     cdef int draw_to_truth(self, double shrink) except -1
 
 cpdef enum Sampling:

@@ -1026,33 +1026,45 @@ cdef class EngineState:
             sets.restore(self.surrogate, of_sets)
             self.sets, self.is_active = sets, True
 
-    def rebuild_weights(self, const double[::1] mu):
+    def rebuild_weights(self, const double[::1] mu, n_jobs=1):
         """w = w(mu), afresh: without the rounding that many updates leave.
 
         If interrupted, it restores w.
         """
         before = self.features.state()
         try:
-            self.build_weights(mu)
+            self.build_weights(mu, n_jobs)
         except BaseException:
             self.features.restore(before)
             raise
 
-    def build_weights(self, const double[::1] mu):
+    def build_weights(self, const double[::1] mu, n_jobs=1):
         """w = w(mu), incomplete if a feature map is interrupted."""
         self.features.clear()
         self.features.collect()
-        self.add_weights(mu)
+        self.add_weights(mu, n_jobs)
         self.features.settle()
 
-    def add_weights(self, const double[::1] mu):
+    def add_weights(self, const double[::1] mu, n_jobs=1):
         """w += w(mu): what the blocks of this engine make of it."""
+        # each thread goes through all blocks: not where the dual point is computed for that
+        cdef Py_ssize_t n_parts = 1 if self.is_told else self.features.n_parts()
+        cost = self.gaps.shape[0] * self.features.visit_cost
+        in_threads(self.add_parts, n_parts, cost, n_jobs, mu, n_parts > 1)
+
+    def add_parts(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] mu, bint in_parts):
+        """`add_weights` in the parts start ... stop - 1 of w, or in all of it."""
+        for part in range(start, stop):
+            self.add_part(mu, part, in_parts)
+
+    cdef int add_part(
+            self, const double[::1] mu, Py_ssize_t part, bint in_parts) except -1:
         cdef Py_ssize_t b, j, k
         cdef bint moved
         cdef const double* dual
-        cdef Workspace work = self.work
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
+        cdef Workspace work = surrogate.workspace(features.size) if in_parts else self.work
         with nogil:
             for b in range(self.gaps.shape[0]):
                 k = surrogate.size(b)
@@ -1067,7 +1079,10 @@ cdef class EngineState:
                 if not features.ready(b):
                     with gil:
                         features.fetch(b, range(b + 1, self.gaps.shape[0]))
-                features.update(b, work.step)
+                if in_parts:
+                    features.update_part(b, work.step, part)
+                else:
+                    features.update(b, work.step)
 
     def norm_bound(self, const double[::1] mu):
         """Upper bound of ||w(mu)|| by the triangle inequality over the entries of mu."""

@@ -295,9 +295,9 @@ class Acceleration:
     def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
-        engine.settle()
-        engine.rebuild_weights(engine.mu)
-        self.put(self._mixed(self._now(), self.centre))
+        engine.settle(self.n_jobs)
+        engine.rebuild_weights(engine.mu, self.n_jobs)
+        self.put(self._mixed(self._held(), self.centre))
 
     @contextmanager
     def at_result(self, afresh=False):
@@ -361,7 +361,7 @@ class Acceleration:
 
     def average(self):
         """A copy of the average, as a state of the feature map."""
-        return self._state([array.copy() for array in self.mean])
+        return self._state(self._made(np.copyto, self.mean))
 
     def _apart(self):
         """The numbers `apart` of `certify`, for the average w and z = w(mu) before prox.
