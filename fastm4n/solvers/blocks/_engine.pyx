@@ -1054,11 +1054,11 @@ cdef class EngineState:
 
     def add_parts(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] mu, bint in_parts):
         """`add_weights` in the parts start ... stop - 1 of w, or in all of it."""
-        for part in range(start, stop):
-            self.add_part(mu, part, in_parts)
+        for number in range(start, stop):
+            self.add_part(mu, number, in_parts)
 
     cdef int add_part(
-            self, const double[::1] mu, Py_ssize_t part, bint in_parts) except -1:
+            self, const double[::1] mu, Py_ssize_t number, bint in_parts) except -1:
         cdef Py_ssize_t b, j, k
         cdef bint moved
         cdef const double* dual
@@ -1080,7 +1080,7 @@ cdef class EngineState:
                     with gil:
                         features.fetch(b, range(b + 1, self.gaps.shape[0]))
                 if in_parts:
-                    features.update_part(b, work.step, part)
+                    features.update_part(b, work.step, number)
                 else:
                     features.update(b, work.step)
 

@@ -74,8 +74,10 @@ cdef double FIRST_REST = 0.2
 cdef Py_ssize_t MOST_REST = 10
 # the share of a pass that one thread begins, and seconds by which all are judged
 cdef double SOLO = 0.05, JUDGED = 0.02
-# looks, a window apart, at which they have been slow since the first
+# looks, a window apart, at which they have been slow since the first, or seconds: windows that
+# wait for a thread without a processor take long
 cdef Py_ssize_t SLOW = 200
+cdef double MOST_SLOW = 0.1
 # what a window that is measured takes beside one that is not, about
 cdef double MEASURING = 1.5
 
@@ -305,7 +307,7 @@ cdef class Windows:
             self.began, self.work, self.n_slow = now, 0.0, 0
             return False
         self.n_slow += 1
-        if self.n_slow < SLOW:
+        if self.n_slow < SLOW and now - self.began < MOST_SLOW:
             return False
         self.n_slow = 0
         self.is_dismissal = self.is_doubted = True
