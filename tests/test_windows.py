@@ -11,6 +11,7 @@ from engine_cases import PENALTIES, SURROGATES
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
+from fastm4n.base import threads
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks import block_coordinate as driver_module
@@ -97,6 +98,18 @@ def test_optimum(kind, name, penalty, atoms):
             if found.gap <= tol:
                 return
     pytest.fail(f"the gap is {found.gap}")
+
+
+def test_weights_are_rebuilt_by_parts(monkeypatch):
+    monkeypatch.setattr(threads, "PARALLEL_COST", 0.0)
+    engine = KINDS["chains"](1).engine("max_margin")
+    Windows(engine, 1, 0.0).run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    states = []
+    for n_threads in (1, 3):
+        engine.features.make_room(n_threads)
+        engine.rebuild_weights(engine.mu, n_threads)
+        states.append(engine.features.state())
+    assert equal(*states) and any(array.any() for array in states[0].values())
 
 
 def labelled(X, y, k=3, name="max_margin"):
