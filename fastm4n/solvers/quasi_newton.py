@@ -145,7 +145,9 @@ class QuasiNewton(Solver):
                 type(problem.features) is ThresholdFeatures):
             return np.inf
         pairs = PAIR_COST * FEWEST * n_weights(problem.features)
-        return PASSES * (pass_work(problem) + min(pass_work(problem), pairs))
+        outputs = problem.loss.outputs
+        more = problem.weights.size * (outputs.marginals_cost - outputs.oracle_cost)
+        return PASSES * (pass_work(problem) + more + min(pass_work(problem), pairs))
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

@@ -158,7 +158,8 @@ cdef class Windows:
         Not where w is not held, as of kernels, where dual points are combinations of atoms or are
         averaged, and where a pass is short.  It does not depend on the number of threads.
         """
-        if engine.averaging or engine.features.weight_norm() is None:
+        if engine.averaging or engine.surrogate.outputs.is_listing or (
+                engine.features.weight_norm() is None):
             return False
         return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
 

@@ -176,6 +176,11 @@ class BlockFrankWolfe(Solver):
     follows_paths = True
     solves_parts = True
 
+    @property
+    def has_atoms(self):
+        """Whether dual points can be combinations of outputs."""
+        return self.step in ("line_search", "pairwise", "away")
+
     def __init__(
         self, *, step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
         sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
@@ -258,13 +263,19 @@ class BlockFrankWolfe(Solver):
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
         """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
-        of_blocks = self.options()
-        engine = begin(
-            problem.loss, problem.features, problem.weights, options.alpha, start, options.seed,
-            step=self.step, cache=self.cache, keep_dual=options.keep_dual)
-        return solve_engine(
-            engine, monitor, is_warm=start is not None, n_jobs=options.n_jobs, auto=options.auto,
-            keep_best=True, keep_dual=options.keep_dual, **of_blocks)
+        of_blocks, outputs = self.options(), problem.loss.outputs
+        if outputs.layout.may_list:
+            outputs.begin_lists()
+        try:
+            engine = begin(
+                problem.loss, problem.features, problem.weights, options.alpha, start,
+                options.seed, step=self.step, cache=self.cache, keep_dual=options.keep_dual)
+            return solve_engine(
+                engine, monitor, is_warm=start is not None, n_jobs=options.n_jobs,
+                auto=options.auto, keep_best=True, keep_dual=options.keep_dual, **of_blocks)
+        finally:
+            if outputs.layout.may_list:
+                outputs.end_lists()
 
     def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""
