@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
 from fastm4n import BlockFrankWolfe, QuasiNewton, SequenceTagger, Transitions
+from fastm4n.base import memory
 from fastm4n.inference import chain
 from fastm4n.losses import block_losses
 from fastm4n.outputs import ChainOutputs, Layout
@@ -391,13 +392,25 @@ def test_lists_take_the_steps_of_the_matrix(given, looked_through):
         assert_allclose(getattr(few, part), getattr(every, part), atol=1e-9)
 
 
-def test_few_long_sequences_of_many_labels():
-    """Smoothed maxima need marginals of all transitions: steps of blocks are chosen."""
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("length", "policy"), [(150, "quasi_newton"), (400, "pairwise+cache")])
+def test_few_long_sequences_of_many_labels(length, policy):
+    """Smoothed maxima need marginals of all transitions: too many of them, or not."""
     rng = np.random.default_rng(0)
-    X = [rng.normal(size=(150, 2)) for _ in range(2)]
-    y = [np.arange(150), np.arange(150, 300)]
-    tagger = SequenceTagger("max_margin", tol=0.99, max_iter=2, random_state=0).fit(X, y)
-    assert tagger.history_["policy"][-1] == "pairwise+cache"
+    X = [rng.normal(size=(length, 2)) for _ in range(2)]
+    y = [np.arange(length), np.arange(length, 2 * length)]
+    tagger = SequenceTagger("max_margin", tol=0.99, max_iter=1, random_state=0).fit(X, y)
+    assert tagger.history_["policy"][-1] == policy
+
+
+def test_smoothed_maxima_that_memory_cannot_hold(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 2 << 20)
+    monkeypatch.setattr(memory, "LITTLE", 0)
+    X, y = [np.ones((150, 1))] * 2, [np.arange(150), np.arange(150, 300)]
+    tagger = SequenceTagger("max_margin", tol=0.99, max_iter=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert tagger.fit(X, y).history_["policy"][-1] == "pairwise+cache"
 
 
 def test_words_within_a_pass(monkeypatch, caplog):

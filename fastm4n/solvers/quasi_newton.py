@@ -31,6 +31,7 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
+from fastm4n.base.memory import fits
 from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
@@ -146,6 +147,8 @@ class QuasiNewton(Solver):
             return np.inf
         pairs = PAIR_COST * FEWEST * n_weights(problem.features)
         outputs = problem.loss.outputs
+        if outputs.layout.may_list and not fits(8 * outputs.layout.n_numbers):
+            return np.inf
         more = problem.weights.size * (outputs.marginals_cost - outputs.oracle_cost)
         return PASSES * (pass_work(problem) + more + min(pass_work(problem), pairs))
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 ORACLES = ("exact", "mirror_prox")
 
 # factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
-# scale (benchmarks/scales.py)
-COARSE, ILL_CONDITIONED = 2.0, 4.0
+# scale (benchmarks/scales.py); the first for passes that list transitions, which are much cheaper
+# than marginals of all of them (benchmarks/many_labels.py)
+COARSE, ILL_CONDITIONED, COARSE_LISTS = 2.0, 4.0, 12.0
 # least mean number of parts of long outputs, and most examples in units of it, under the log
 # surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
@@ -256,7 +257,7 @@ class BlockFrankWolfe(Solver):
         if is_out_of_scale(problem, options.alpha):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
-            factor = COARSE
+            factor = COARSE_LISTS if problem.loss.outputs.layout.may_list else COARSE
         return factor * block_work(problem)
 
     def solve(
