@@ -185,6 +185,8 @@ class Solver(NamesParameters, BaseEstimator):
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False
+    # whether dual points can be combinations of outputs, and nothing else
+    has_atoms: bool = False
     # whether it needs all data in memory, and the outputs that it is for: classes, or None for
     # all, and their estimators in words
     is_whole: bool = False

@@ -31,6 +31,7 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
+from fastm4n.base.memory import fits
 from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
@@ -145,7 +146,11 @@ class QuasiNewton(Solver):
                 type(problem.features) is ThresholdFeatures):
             return np.inf
         pairs = PAIR_COST * FEWEST * n_weights(problem.features)
-        return PASSES * (pass_work(problem) + min(pass_work(problem), pairs))
+        outputs = problem.loss.outputs
+        if outputs.layout.may_list and not fits(8 * outputs.layout.n_numbers):
+            return np.inf
+        more = problem.weights.size * (outputs.marginals_cost - outputs.oracle_cost)
+        return PASSES * (pass_work(problem) + more + min(pass_work(problem), pairs))
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

@@ -117,10 +117,15 @@ cdef class EngineState:
     cdef inline const double* dual(
             self, Surrogate surrogate, Workspace work, Py_ssize_t b,
             const double[::1] mu) except? NULL nogil:
-        """mu_b, or the point of block b where the surrogate tells it: then in work.point."""
+        """mu_b, in work.point if it is computed on demand."""
         if not self.is_told:
             return &mu[surrogate.offset(b)]
-        surrogate.point(b, work, &work.point[0])
+        if self.is_active:
+            self.sets.combine(surrogate, b, &work.point[0])
+        elif surrogate.has_points:
+            surrogate.point(b, work, &work.point[0])
+        else:
+            surrogate.truth(b, &work.point[0])
         return &work.point[0]
 
     cdef int gather(self, n_jobs=*) except -1

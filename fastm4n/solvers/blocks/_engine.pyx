@@ -325,7 +325,7 @@ cdef class ActiveSets:
         """Begin at the dual point mu, of which heights[b] <= h_b(mu_b).
 
         phi(y_b) is the first atom of each set. Another point is an atom itself. If an output is a
-        single label, its labels are.
+        single label, its labels are. An empty mu is phi(y).
         """
         cdef Py_ssize_t b, j, k, offset
         cdef label_t* labels = self.labels()
@@ -338,8 +338,8 @@ cdef class ActiveSets:
                 self.sets[b].content_size = 0
                 surrogate.truth(b, &self.dense[0])
                 # a soft target is a point like others
-                at_truth = surrogate.outputs.soft == NULL and memcmp(
-                    &self.dense[0], &mu[offset], k * sizeof(double)) == 0
+                at_truth = surrogate.outputs.soft == NULL and (not mu.shape[0] or memcmp(
+                    &self.dense[0], &mu[offset], k * sizeof(double)) == 0)
                 one_part = surrogate.outputs.layout.max_parts == 1
                 if surrogate.has_labellings and one_part and not at_truth:
                     for j in range(k):
@@ -565,8 +565,9 @@ cdef class EngineState:
         Memory for the dual point, flat and writable, such as a memory map. It is set to phi(y). By
         default the engine takes its own.
     is_told : bool
-        Whether the dual point is computed by the surrogate (which has `has_points`) on demand
-        instead of stored. The dual point is then that of the passes, and nothing else moves it.
+        Whether the dual point is computed on demand instead of stored: by the surrogate, which has
+        `has_points`, or of atoms, where outputs are listing. The dual point is then that of the
+        passes, and nothing else moves it.
 
     Attributes
     ----------
@@ -588,7 +589,7 @@ cdef class EngineState:
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.alpha = alpha
         size = 0 if n == 0 else surrogate.offset(n - 1) + surrogate.size(n - 1)
-        if is_told and not surrogate.has_points:
+        if is_told and not (surrogate.has_points or surrogate.outputs.is_listing):
             raise ValueError(f"{type(surrogate).__name__} does not tell dual points.")
         self.is_told = is_told
         if is_told:
@@ -717,14 +718,15 @@ cdef class EngineState:
         cdef Surrogate surrogate = self.surrogate
         cdef ActiveSets sets = self.sets
         cdef Workspace work = surrogate.workspace(self.features.size)
-        cdef Py_ssize_t b, offset
+        cdef Py_ssize_t b
         with nogil:
             for b in range(start, stop):
                 sets.normalise(b)
-                offset = surrogate.offset(b)
-                sets.combine(surrogate, b, &self.mu_[offset])
+                if not self.is_told:
+                    sets.combine(surrogate, b, &self.mu_[surrogate.offset(b)])
                 self.t[b] = sets.height(b)
-                surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
+                surrogate.concave(
+                    b, self.dual(surrogate, work, b, self.mu_), work, &self.t[b])
         return 0
 
     # --------------------------------------------------------------------- certificate
@@ -1377,6 +1379,12 @@ cdef class BlockCoordinateEngine(EngineState):
                 return 0
             if lower > value:
                 chosen = sets.find_or_add(surrogate, b, height)
+                if surrogate.outputs.is_listing:
+                    # a new atom may have more numbers
+                    surrogate.outputs.admit(b, sets.labels())
+                    for j in range(k, surrogate.size(b)):
+                        work.scores[j] = 0.0
+                    k = surrogate.size(b)
                 if sets.pruned:
                     sets.score(surrogate, b, &work.scores[0])
                     current = sets.current

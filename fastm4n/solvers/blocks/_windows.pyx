@@ -161,7 +161,8 @@ cdef class Windows:
         Not where w is not held, as of kernels, where dual points are averaged, and where a pass is
         short.  It does not depend on the number of threads.
         """
-        if engine.averaging or not engine.features.holds_weights():
+        if engine.averaging or engine.surrogate.outputs.is_listing or (
+                not engine.features.holds_weights()):
             return False
         return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
 

@@ -127,9 +127,9 @@ def begin(
     """An engine at the dual point of `start`, and at its average unless proximal points left it.
 
     The surrogate tells the dual point if nobody asks for it. This takes one more sum-product a
-    visit, and saves two thirds of the memory.
+    visit, and saves two thirds of the memory. Outputs that are listing have atoms alone.
     """
-    is_told = (
+    is_told = surrogate.outputs.is_listing or (
         not keep_dual and start is None and surrogate.has_points and cache is None
         and step == "line_search" and features.holds_weights())
     engine = BlockCoordinateEngine(

@@ -466,7 +466,9 @@ class Schedule:
         self.fixed = step_kind(step, engine.surrogate)
         self.is_whole = self.fixed == Step.BLOCK and is_roomy(engine)
         self.name = step if cache is None else f"{step}+cache"
-        if cache is not None or self.fixed in (Step.PAIRWISE, Step.AWAY):
+        needs_atoms = self.fixed in (Step.PAIRWISE, Step.AWAY) or (
+            engine.surrogate.outputs.is_listing and not auto)
+        if cache is not None or needs_atoms:
             most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
             engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
         self.momentum = MomentumChoice(engine, accelerate, keep_best, self.is_whole)
