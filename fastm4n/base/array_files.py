@@ -26,7 +26,6 @@ import stat
 import struct
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -228,7 +227,7 @@ def read_arrays(
     OSError
         If the file cannot be read.
     """
-    path = Path(path)
+    path = os.fspath(path)
     # a pipe would block, and a device has no end
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ModelFileError(f"{path} is not a regular file.")
@@ -313,12 +312,10 @@ class _Reader:
         return document
 
     def _array(self, kind, shape, parts, name):
-        arrays = {
-            part: self._part(described, name if part == "values" else f"{name}.{part}")
-            for part, described in parts.items()
-        }
         if kind == "array":
-            return arrays["values"]
+            return self._part(parts["values"], name)
+        arrays = {
+            part: self._part(described, f"{name}.{part}") for part, described in parts.items()}
         try:
             _check_csr(shape, **arrays)
         except ValueError as error:
@@ -333,7 +330,7 @@ class _Reader:
         else:
             flat = np.empty(math.prod(shape), dtype=dtype)
             buffer = flat.view(np.uint8)
-            if self.file.readinto(memoryview(buffer)) < part["size"]:
+            if self.file.readinto(buffer) < part["size"]:
                 raise _Damaged(f"is cut off, in {where}.")
         name, checksum = part["checksum"]
         if _CHECKSUMS[name](buffer) != checksum:
