@@ -24,7 +24,6 @@ import math
 import os
 import stat
 import struct
-import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from scipy import sparse
 from fastm4n.base._version import __version__
 from fastm4n.base.atomic import replacing
 from fastm4n.base.checks import refuse_where
+from fastm4n.base.checksums import crc32
 from fastm4n.base.npz import check_characters
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _described(where, array, finite):
     if array.ndim > _MAX_NDIM:
         raise ValueError(f"{where} has {array.ndim} dimensions, more than {_MAX_NDIM}.")
     size = len(buffer)
-    entry.update(shape=list(array.shape), size=size, crc32=zlib.crc32(buffer))
+    entry.update(shape=list(array.shape), size=size, crc32=crc32(buffer))
     return entry, buffer
 
 
@@ -346,7 +346,7 @@ class _Reader:
 
 
 _CHECKSUMS = {
-    "crc32": zlib.crc32, "sha256": lambda buffer: hashlib.sha256(buffer).hexdigest()}
+    "crc32": crc32, "sha256": lambda buffer: hashlib.sha256(buffer).hexdigest()}
 
 
 def _no_constant(name):
