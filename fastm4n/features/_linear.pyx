@@ -29,6 +29,40 @@ cdef enum:
     PIECE = 256
 
 
+def pair_starts(const int[::1] counts, const unsigned short[::1] labels):
+    """Where the pairs of each feature start, and how many pairs there are.
+
+    Refuses pairs that are there twice, and counts < 2^31 of others than these.
+
+    Parameters
+    ----------
+    counts : int32 array of shape (n_features,)
+    labels : uint16 array of shape (n_pairs,)
+        Those of a feature ascend.
+    """
+    cdef Py_ssize_t f, p, n = labels.shape[0], left = n, falls = 0
+    starts = np.empty(counts.shape[0] + 1, dtype=np.int32)
+    cdef int[::1] start = starts
+    for f in range(counts.shape[0]):
+        start[f] = <int> (n - left)
+        if not 0 <= counts[f] <= left:
+            raise ValueError("the weights of pairs do not fit the features")
+        left -= counts[f]
+    if left:
+        raise ValueError("the weights of pairs do not fit the features")
+    start[counts.shape[0]] = <int> n
+    # labels fall where features start, and nowhere else
+    for p in range(1, n):
+        falls += labels[p] <= labels[p - 1]
+    for f in range(counts.shape[0]):
+        p = start[f]
+        if 0 < p < n:
+            falls -= (counts[f] > 0) & (labels[p] <= labels[p - 1])
+    if falls:
+        raise ValueError("a pair is there twice")
+    return starts
+
+
 cdef class LinearMap(WeightMap):
     """Rows of one matrix X and their weights. Base of the linear maps.
 

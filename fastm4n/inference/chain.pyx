@@ -23,7 +23,7 @@ from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference._simplex cimport centre, zero_one_game
 
 from fastm4n.base.arrays import sums_of
-from fastm4n.base.checks import check_scores, refuse_where
+from fastm4n.base.checks import NoFiniteScore, check_scores, refuse_where
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference._forest import common_scores
 
@@ -1532,7 +1532,7 @@ class _Batch:
 
     def no_path(self, b):
         which = "" if self.single else f" of sequence {b}"
-        return ValueError(
+        return NoFiniteScore(
             f"no labelling{which} has a finite score: the scores of -inf, allowed and fixed "
             "leave no path."
         )
@@ -1865,7 +1865,7 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
         raise batch.no_path(done)
     if not np.isfinite(log_z).all():
         where = int(np.flatnonzero(~np.isfinite(log_z))[0])
-        raise ValueError(
+        raise NoFiniteScore(
             f"the scores{'' if batch.single else f' of sequence {where}'} are too large: their sum "
             "over positions overflows float64. Divide them by a temperature."
         )
