@@ -342,8 +342,9 @@ class Acceleration:
 
     def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
-        if self.is_quick:
-            return False  # the dual stands as it is nearly solved for
+        if self.is_quick or self.n_passes < AVERAGED:
+            # the dual stands as it is nearly solved for, or w(mu) is far away after few passes
+            return False
         rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
