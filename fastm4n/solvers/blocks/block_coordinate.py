@@ -291,7 +291,6 @@ class Driver:
                 elif is_last or schedule.is_check_due(
                         self.n_passes, stale, max(tol, self.aim)):
                     done = self.check(tol, is_last)
-                    schedule.checked(self.n_passes, self.certificate.gap)
                 # Newton steps are few: a fit that is stopped in them goes on from before the first;
                 # and the last certificate is not made again: a warm oracle would tell another bound
                 if not (done or is_last or schedule.is_newton) and self.on_pass is not None:
@@ -340,6 +339,8 @@ class Driver:
             # gaps met during a pass are those before the steps: how much is left of them
             most = 1.0 if self.acceleration is None else np.inf
             schedule.fresh_share = min(most, first.gap / stale)
+        if self.n_passes > 0:
+            schedule.checked(self.n_passes, raw.gap)
         if self.acceleration is not None:
             self.acceleration.told(raw.gap)
         if schedule.told(raw.gap) and self.acceleration is not None:

@@ -555,7 +555,8 @@ class Schedule:
 
         The gaps met under momentum are those of other problems and say less.
         """
-        return self.rate > 0.0 and self.last_gap * math.exp(-self.rate * since) <= tol
+        return since > 1 and self.rate > 0.0 and (
+            self.last_gap * math.exp(-self.rate * since) <= tol)
 
     def told(self, gap):
         """Note a certified gap; returns whether the step changes."""
