@@ -147,10 +147,11 @@ cdef class LinearMap(WeightMap):
         self.behind = n_pair_rows(places.size, self.stride)
         self.pair_loops = fastm4n_select_pairs(self.loops.width, self.stride)
         if self.pair_loops != NULL:
-            if "bits" not in made:
-                made["bits"] = self.bits_of(starts, places)
-            self.pair_bits = made["bits"]
-            self.bits = <const uint64_t*> &self.pair_bits[0] if self.n_features else NULL
+            if "heads" not in made:
+                made["heads"] = self.heads_of(starts, places)
+            self.pair_heads = made["heads"]
+            if self.n_features:
+                self.heads = <const fastm4n_pair_head*> &self.pair_heads[0]
         if used is None and shape in made:
             return made[shape]
         of_pairs = np.zeros((self.behind, self.stride), dtype=np.uint8)
@@ -168,17 +169,19 @@ cdef class LinearMap(WeightMap):
         if places.size and places.max() >= self.stride:
             raise IndexError("pairs have a place outside of a row of weights.")
 
-    def bits_of(self, starts, places):
-        """A bit for each place of each feature."""
-        bits = np.zeros(self.n_features, dtype=np.ulonglong)
+    def heads_of(self, starts, places):
+        """The `fastm4n_pair_head` of each feature, on one line of the processor's cache."""
+        heads = np.zeros(self.n_features, dtype=[
+            ("mask", np.ulonglong), ("first", np.int32), ("count", np.int32)])
+        heads["first"], heads["count"] = starts[: self.n_features], np.diff(starts)
         # some features at a time, as with values
         for start in range(0, self.n_features, AT_ONCE):
             ends = starts[start : start + AT_ONCE + 1]
             filled = np.flatnonzero(np.diff(ends))
             ones = np.ulonglong(1) << places[ends[0] : ends[len(ends) - 1]].astype(np.ulonglong)
             if filled.size:
-                bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
-        return bits
+                heads["mask"][start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
+        return heads.view(np.ulonglong)
 
     def pairs(self):
         """The pairs of features and places in use, as passed in. None where all are."""
@@ -451,13 +454,11 @@ cdef class LinearMap(WeightMap):
         cdef const double* w = &self.weights[0, 0]
         if self.pair_loops != NULL and self.data64 != NULL:
             self.pair_loops.scores_f64(
-                self.data64 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
-                self.stride, v)
+                self.data64 + start, self.indices + start, nnz, self.heads, w, self.stride, v)
             return 0
         if self.pair_loops != NULL:
             self.pair_loops.scores_f32(
-                self.data32 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
-                self.stride, v)
+                self.data32 + start, self.indices + start, nnz, self.heads, w, self.stride, v)
             return 0
         for i in range(start, start + nnz):
             x = self.data64[i] if self.data64 != NULL else self.data32[i]
@@ -472,13 +473,13 @@ cdef class LinearMap(WeightMap):
         cdef double* z = &self.raw[0, 0]
         if self.pair_loops != NULL and self.data64 != NULL:
             self.pair_loops.update_f64(
-                self.data64 + start, self.indices + start, nnz, coefficients, self.first_pair,
-                self.bits, z, self.stride)
+                self.data64 + start, self.indices + start, nnz, coefficients, self.heads, z,
+                self.stride)
             return 0
         if self.pair_loops != NULL:
             self.pair_loops.update_f32(
-                self.data32 + start, self.indices + start, nnz, coefficients, self.first_pair,
-                self.bits, z, self.stride)
+                self.data32 + start, self.indices + start, nnz, coefficients, self.heads, z,
+                self.stride)
             return 0
         for i in range(start, start + nnz):
             x = self.data64[i] if self.data64 != NULL else self.data32[i]
@@ -535,14 +536,26 @@ cdef class LinearMap(WeightMap):
             return
         for i in range(nnz):
             # both ends: a loop over the lines between them costs more than it saves
-            q, last = self.first_pair[idx[i]], self.first_pair[idx[i] + 1] - 1
+            if self.heads != NULL:
+                q = self.heads[idx[i]].first
+                last = q + self.heads[idx[i]].count - 1
+            else:
+                q, last = self.first_pair[idx[i]], self.first_pair[idx[i] + 1] - 1
             fastm4n_prefetch(&self.weights[0, 0] + q)
             fastm4n_prefetch(&self.weights[0, 0] + last)
-            if self.bits != NULL:
-                fastm4n_prefetch(self.bits + idx[i])
             if self.penalised:
                 fastm4n_prefetch(&self.raw[0, 0] + q)
                 fastm4n_prefetch(&self.raw[0, 0] + last)
+
+    cdef void prefetch_heads(self, Py_ssize_t r) noexcept nogil:
+        """Prefetch what `prefetch_weights` of this row will read."""
+        cdef Py_ssize_t start, nnz, i
+        cdef const int* idx
+        if self.heads == NULL:
+            return
+        self.row(r, &start, &nnz, &idx)
+        for i in range(nnz):
+            fastm4n_prefetch(self.heads + idx[i])
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Prefetch the first half KiB of row r. The hardware follows from there."""

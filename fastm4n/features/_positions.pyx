@@ -214,6 +214,8 @@ cdef class PositionMap(LinearMap):
         for t in range(T):
             if self.prefetches and t + AHEAD < T:
                 self.prefetch_weights(self.starts[b] + t + AHEAD, WHOLE)
+                if t + 2 * AHEAD < T:
+                    self.prefetch_heads(self.starts[b] + t + 2 * AHEAD)
             for j in range(stride):
                 v[t * stride + j] = self.intercept * self.weights[constant, j]
             self.add_scores(self.starts[b] + t, v + t * stride)
@@ -312,10 +314,10 @@ cdef class PositionMap(LinearMap):
             if self.data64 != NULL:
                 return self.pair_loops.norm_f64(
                     self.data64, self.indices, ends, place + entry, row + entry, end - entry,
-                    self.bits, direction, self.stride)
+                    self.heads, direction, self.stride)
             return self.pair_loops.norm_f32(
                 self.data32, self.indices, ends, place + entry, row + entry, end - entry,
-                self.bits, direction, self.stride)
+                self.heads, direction, self.stride)
         while entry < end:
             feature = self.indices[ends[row[entry]] + place[entry]]
             stop = entry + 1

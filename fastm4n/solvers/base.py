@@ -114,6 +114,8 @@ class Options:
         Whether a later fit goes on from the dual point, which must then be returned.
     is_warm : bool, default=False
         Whether the fit starts from the state of an earlier one.
+    share : float, default=0
+        Share of the objective reached that ends the fit as well, as a gap.
     """
 
     alpha: float
@@ -127,6 +129,7 @@ class Options:
     solver: Any
     keep_dual: bool
     is_warm: bool = False
+    share: float = 0.0
 
     @property
     def auto(self) -> bool:
