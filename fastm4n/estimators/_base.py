@@ -254,6 +254,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                         "that are not all known: leave checkpointing out.")
                 solution = completions.complete(problem, problem.known, options, start=start)
                 options = replace(options, scale=problem.scale())
+            is_told_to_end = monitor.is_told_to_end
+            del monitor  # and with it all that the solver has worked with
             if not (keep_dual or task.needs_dual):
                 del solution.state["mu"]
                 problem.loss = None
@@ -283,17 +285,17 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={options.tol:g}. {self._remedy(monitor, problem)}"
+                f"tol={options.tol:g}. {self._remedy(problem, is_told_to_end)}"
                 f"{LOOSE if self._is_pure_l1() else ''}"
                 f"{scale_advice(self, task.columns(pieces.X), getattr(task, 'vectorizer', None))}",
                 ConvergenceWarning, stacklevel=4)
 
-    def _remedy(self, monitor, problem):
+    def _remedy(self, problem, is_told_to_end):
         """What a fit that has ended above tol needs, by what has ended it."""
         # some solvers end a pass before one that makes two
         if problem.known is not None or self.n_iter_ + 1 >= self.max_iter:
             return "Increase max_iter or tol, scale the features, or change alpha."
-        if monitor.is_told_to_end:
+        if is_told_to_end:
             return "The callback has ended the fit."
         return (
             "Rounding, and not max_iter, has ended the fit: scale the features, increase tol, or "

@@ -144,6 +144,9 @@ class Acceleration:
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
         self.mean = of_mu if centre is None else list(centre.values())
+        # after a warm start w(mu) is far from the average until some passes are made, and its
+        # oracles are expensive: not in the certificates before and after the first pass
+        self.wait = 0 if centre is None else 2
         self._begin(kappa, of_mu)
 
     def _first_inner(self):
@@ -342,9 +345,8 @@ class Acceleration:
 
     def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
-        if self.is_quick or self.n_passes < AVERAGED:
-            # the dual stands as it is nearly solved for, or w(mu) is far away after few passes
-            return False
+        if self.is_quick:
+            return False  # the dual stands as it is nearly solved for
         rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
