@@ -389,10 +389,13 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         tagger, c2, epsilon = (
             fit.__self__, self._or("c2", _C2), self._or("epsilon", _EPSILON))
         tagger._share = epsilon
-        with warnings.catch_warnings():
-            # it names parameters of SequenceTagger
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fit(X, y if hasattr(y, "__len__") else list(y), sample_weight=sample_weight)
+        try:
+            with warnings.catch_warnings():
+                # it names parameters of SequenceTagger
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                fit(X, y if hasattr(y, "__len__") else list(y), sample_weight=sample_weight)
+        finally:
+            del tagger._share
         prior = getattr(vars(tagger).get("_seen"), "prior", None)
         if prior is not None:
             n -= prior.n_seen
@@ -410,7 +413,6 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
                 f"objective, above epsilon={epsilon:g}. {remedy}"
                 f"{scale_advice(tagger, rows, vectorizer)}",
                 ConvergenceWarning, stacklevel=3)
-        del tagger._share
         log = TrainingLog(tagger.history_, n, tagger._n_weights)
         if X_dev is not None:
             log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))
