@@ -27,6 +27,8 @@ ORACLES = ("exact", "mirror_prox")
 # factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
 # scale (benchmarks/scales.py)
 COARSE, ILL_CONDITIONED = 2.0, 4.0
+# factor over linear programs, whose answers have no atoms in common (benchmarks/cycles.py)
+RELAXED = 5.0
 # least mean number of parts of long outputs, and most examples in units of it, under the log
 # surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
@@ -245,10 +247,12 @@ class BlockFrankWolfe(Solver):
         """As in `Solver`: the number of passes times `pass_work`.
 
         They are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
-        if columns are out of scale.
+        if columns are out of scale, or times `RELAXED` over linear programs.
         """
         factor = 1.0
-        if is_out_of_scale(problem, options.alpha):
+        if problem.loss.outputs.has_relaxation and not isinstance(problem.loss, LogLoss):
+            factor = RELAXED
+        elif is_out_of_scale(problem, options.alpha):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
             factor = COARSE
