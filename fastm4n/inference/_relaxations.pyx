@@ -1131,9 +1131,8 @@ cdef class Decomposition(Sweeps):
         double* upper) except -1 nogil:
         """As `maximise`, of the score plus what an adversary leaves at each node.
 
-        The point of `lower` is self.p and self.q. `nu` and `nodes`, (n_nodes, stride), are the start
-        of the adversary's mixtures and of p, rows of zeros for none, and are replaced as
-        `messages` are.
+        The point of `lower` is self.p and self.q. `nu` and `nodes`, (n_nodes, stride), start the
+        adversary's mixtures and p. Rows of zeros have no start. They are replaced as `messages` are.
         """
         cdef Py_ssize_t i, j, e, a, b, k, stride = g.stride, size = g.stride * g.stride
         cdef double total, now, before = INFINITY

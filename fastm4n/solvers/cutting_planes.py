@@ -283,8 +283,9 @@ def minimum_of_planes(level, slope, group, alpha, tol):
     """The minimum w of a model of planes, and their shares c, of sum one in each group.
 
     The shares make the dual, level' c - ||slope' c||^2 / (2 alpha), large. They and w follow from
-    one another, but for rounding, which is worse in w = -slope' c / alpha than here. An interior-point method with predictor and
-    corrector, until the products of shares and slacks add up to `tol`.
+    one another, but for rounding, which is worse in w = -slope' c / alpha than here. The method is
+    one of interior points with predictor and corrector. It ends when the products of shares and
+    slacks add up to `tol`.
 
     Parameters
     ----------
