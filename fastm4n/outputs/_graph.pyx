@@ -1222,9 +1222,9 @@ cdef class DecompositionOutputs(GraphOutputs):
         return DecompositionWorkspace(size, self.layout, self.max_edges, with_marginals)
 
     def plan(self):
-        """Spanning forests of all blocks."""
+        """Spanning forests of all blocks, those of one where all have the same edges."""
         firsts, starts, ends, shares = [0], [0], [], []
-        for b in range(self.layout.n_blocks):
+        for b in range(min(1, self.layout.n_blocks) if self.same_edges else self.layout.n_blocks):
             forests, of_block = spanning_forests(self.layout.n_parts(b), self.edges_of(b))
             for forest in forests:
                 ends.extend(forest)
@@ -1240,7 +1240,9 @@ cdef class DecompositionOutputs(GraphOutputs):
     cdef forests_t forests(self, Py_ssize_t b) noexcept nogil:
         """The spanning forests of block b."""
         cdef forests_t found
-        cdef Py_ssize_t first = self.first_forest[b]
+        cdef Py_ssize_t first
+        b = 0 if self.same_edges else b
+        first = self.first_forest[b]
         found.n_forests = self.first_forest[b + 1] - first
         found.starts = &self.forest_starts[first]
         found.ends = &self.forest_ends[0]
