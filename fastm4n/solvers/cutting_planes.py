@@ -79,6 +79,9 @@ class CuttingPlanes(Solver):
 
     is_whole: bool = True
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
         loss, features, said = problem.loss, problem.features, problem.said
