@@ -22,6 +22,7 @@ from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.cutting_planes import CuttingPlanes
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -69,8 +70,8 @@ _SCALARS = {
 # solvers by their names in files
 _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton,
-    "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
-    "out_of_core": OutOfCore}
+    "quasi_newton": QuasiNewton, "cutting_planes": CuttingPlanes,
+    "interior_point": InteriorPoint, "out_of_core": OutOfCore}
 # arrays of weights by pairs, instead of coef_, with their dimensions and the kinds of their dtypes
 _PAIRS = {
     "pair_counts_": (("d",), "u"), "pair_labels_": (("p",), "u"), "pair_weights_": (("p",), "f")}

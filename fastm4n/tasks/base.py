@@ -603,8 +603,11 @@ class Task:
                 f"X has {values.shape[1]} features, but {self.taker} is expecting {wanted} "
                 "features as input.")
 
-    def values(self, problem):
-        """Fitted attributes that are no arrays and depend on w, which the features have."""
+    def values(self, problem, tol):
+        """Fitted attributes that are no arrays and depend on w, which the features have.
+
+        tol is the gap of the fit.
+        """
         return {}
 
     def unsupported(self):

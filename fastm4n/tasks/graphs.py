@@ -104,13 +104,14 @@ class GraphTask(Task):
         features = problem.features
         return problem.shapes.fitted(features.all_weights(), features.edges.all_weights())
 
-    def values(self, problem):
+    def values(self, problem, tol):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
         if problem.solver is not None:
             return integrality(problem.pieces.integrality_gaps, problem.weights)
-        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
+        return integrality(
+            integrality_gaps(problem.loss, problem.features, tol), problem.weights)
 
     def piece(self, pieces):
         X = as_graphs(pieces.X)

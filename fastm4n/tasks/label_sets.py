@@ -430,11 +430,11 @@ class LabelSetTask(VectorTask):
         found = super().fitted(problem, *args, **options)
         return {**found, "edge_coef_": problem.features.pair_coef()}
 
-    def values(self, problem):
+    def values(self, problem, tol):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
-        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
+        return integrality(integrality_gaps(problem.loss, problem.features, tol), problem.weights)
 
     def in_memory(self, piece, census, one_alpha):
         X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)
