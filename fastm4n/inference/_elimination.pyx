@@ -366,6 +366,8 @@ cdef void singles(
 
 # most entries in all tables of a plan: 8 MB for each thread
 MOST_ENTRIES = 1_000_000
+# nodes left up to which an order is found in no time (benchmarks/constants.py)
+FEW_LEFT = 50
 # most nodes left when trees are eliminated: plans of more take seconds and hardly ever fit
 MOST_CORE = 20_000
 
@@ -386,6 +388,41 @@ def _fill(neighbours, v):
     near = neighbours[v]
     missing = sum(len(near) - 1 - len(near & neighbours[u]) for u in near)
     return missing // 2
+
+
+def refuse_wide(sizes, neighbours, most_entries):
+    """Raise `TooLarge` if all orders are known to have larger tables.
+
+    In any order some variable has as many neighbours as each variable has in a graph of contracted
+    edges (Gogate and Dechter 2004).
+    """
+    near = {
+        v: {u for u in others if sizes[u] > 1}
+        for v, others in enumerate(neighbours) if sizes[v] > 1 and others}
+    least = min((sizes[v] for v in near), default=2)
+    heap = [(len(others), v) for v, others in near.items()]
+    heapify(heap)
+    while heap:
+        degree, v = heappop(heap)
+        if v not in near or degree != len(near[v]):
+            continue  # out of date
+        if least ** (degree + 1) > most_entries:
+            raise TooLarge(
+                "exact inference by elimination needs tables of more than "
+                f"{most_entries} entries: in any order, a variable has {degree} neighbours")
+        others = near.pop(v)
+        if not others:
+            continue
+        # the neighbour that has the fewest of them itself
+        to = min(others, key=lambda u: (len(near[u] & others), u))
+        for u in others:
+            near[u].discard(v)
+            if u != to:
+                near[u].add(to)
+        near[to] |= others
+        near[to].discard(to)
+        for u in others:
+            heappush(heap, (len(near[u]), u))
 
 
 def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
@@ -431,6 +468,8 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
         raise TooLarge(
             f"exact inference by elimination is for at most {MOST_CORE} nodes on cycles or between "
             f"them, there are {n_left}")
+    if n_left > FEW_LEFT:
+        refuse_wide(sizes, neighbours, most_entries)
     found = {
         v: (_fill(neighbours, v), entries(v)) for v in range(len(neighbours))
         if not eliminated[v]}
@@ -883,9 +922,9 @@ cdef void normalise(
 # into the cache.  Their maxima go into the message, and the labels that attain them into bits.
 # Messages are freed when they were added.
 
-# most nodes that remain without trees of which the order of least fill is searched as well
-MOST_SEARCHED = 2000
-# entries of such a piece for each label, at least
+# most nodes of which the order of least fill is searched as well (benchmarks/constants.py)
+MOST_SEARCHED = 1000
+# entries of such a piece for each label, at least (benchmarks/constants.py)
 LINE = 1024
 
 
@@ -900,6 +939,7 @@ def level_order(sizes, scopes, most_entries):
     links = coo_array((np.ones(len(pairs)), pairs.reshape(-1, 2).T), shape=(n, n)).tocsr()
     starts, ends = links.indptr.tolist(), links.indices.tolist()
     neighbours = [set(ends[starts[v]:starts[v + 1]]) for v in range(n)]
+    refuse_wide(sizes, neighbours, most_entries)
     order, cliques, total = [], [], 0
     leaves = [v for v, near in enumerate(neighbours) if len(near) <= 1]
     eliminated = [False] * n
@@ -916,7 +956,7 @@ def level_order(sizes, scopes, most_entries):
         total += size
         if total > most_entries:
             raise TooLarge(
-                f"exact inference by elimination needs tables of more than {most_entries:,} "
+                f"exact inference by elimination needs tables of more than {most_entries} "
                 f"entries: variable {v} has {len(near)} neighbours when its turn comes")
         order.append(v)
         cliques.append(near)

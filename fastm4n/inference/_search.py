@@ -88,15 +88,18 @@ class Search:
             raise Stop
 
     @contextmanager
-    def following(self, read: Callable[[], tuple[Any, ...]]) -> Iterator[None]:
-        """Read what a kernel has found, `offer`'s arguments, now and then and at its end."""
+    def following(self, read: Callable[[], tuple[Any, ...]] | None = None) -> Iterator[None]:
+        """Within it kernels end with the search.
+
+        `read` gives arguments of `offer`. It is called now and then, and at the end.
+        """
         thread = get_ident()
         before = listeners.get(thread)
 
         def listen() -> None:
             if before is not None:
                 before()
-            if self.report is not None:
+            if read is not None and self.report is not None:
                 self.offer(*read())
             self.check()
 
@@ -108,7 +111,8 @@ class Search:
                 del listeners[thread]
             else:
                 listeners[thread] = before
-            self.offer(*read())
+            if read is not None:
+                self.offer(*read())
 
     def run(self, steps: Iterator[Any]) -> None:
         """Take steps until there are no more, or the search ends."""

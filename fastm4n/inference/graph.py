@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 # labels are uint16 in kernels
 MOST_LABELS = 65535
-# nodes of which "auto" makes a plan of elimination before anything else
+# nodes of which "auto" makes a plan of elimination before anything else (benchmarks/constants.py)
 FEW = 1000
 # random forests between two rounds of expansions (benchmarks/constants.py)
 FORESTS = 30
-# most such rounds where roof duality leaves too much for tables
+# most such rounds where roof duality leaves too much for tables (benchmarks/constants.py)
 ROUNDS = 10
 
 
@@ -159,7 +159,11 @@ def search_exact(problem: Any, search: Any) -> Iterator[None]:
     except TooLarge:
         if search.max_entries <= MOST_ENTRIES:
             raise
-        found = solve_large(problem, search.max_entries)
+        if search.labels is None and refuses_lp(problem) is None:
+            # if the time is over before the end
+            relax(problem, search.tol, 1, 0, None, search)
+        with search.following():
+            found = solve_large(problem, search.max_entries)
     search.offer(*found)
     yield
 
@@ -179,7 +183,9 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
     yield
     if value > -np.inf and is_open.any():
         try:
-            search.offer(*solve_large(problem, search.max_entries, labels, is_open))
+            with search.following():
+                found = solve_large(problem, search.max_entries, labels, is_open)
+            search.offer(*found)
         except TooLarge:
             for _ in range(ROUNDS):
                 before = search.value
@@ -619,7 +625,8 @@ def maximise(
             search.offer(*_labelling(problem, init, where))
         search.run(search_best(problem, search, method, where))
         if not search.value > -np.inf:
-            raise _nothing_finite(where)
+            raise _nothing_finite(where) if search.is_done else ValueError(
+                f"no labelling{where} was found in time_limit={time_limit} seconds: give more.")
         if not search.value < np.inf or not search.bound < np.inf:
             raise _too_large(where)
         found = result(search)
