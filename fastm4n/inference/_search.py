@@ -43,6 +43,8 @@ class Search:
         The method that runs, or ran last.
     n_moves : int
         Rounds of moves so far.
+    too_few : int
+        Entries that an elimination is known to need more of.
     is_exact, is_done : bool
         Whether that is an exact one, and whether it came to its end.
     """
@@ -59,7 +61,7 @@ class Search:
         self.bound = problem.height if problem.factors is None else np.inf
         self.has_news = self.is_exact = self.is_done = False
         self.method: str | None = None
-        self.n_moves = 0
+        self.n_moves = self.too_few = 0
         if problem.n_nodes == 0 and problem.factors is None:
             self.offer(np.zeros(0, dtype=np.intp), 0.0, 0.0)
 

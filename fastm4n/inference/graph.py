@@ -32,6 +32,7 @@ from fastm4n.inference._forest import (
 )
 from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import (
+    LP_ITERATIONS,
     refuses_lp,
     refuses_trw,
     relax,
@@ -152,20 +153,28 @@ def refuses_factors(problem: Any) -> str | None:
     return None if problem.factors is None else "there are factors"
 
 
-def search_exact(problem: Any, search: Any) -> Iterator[None]:
+def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[None]:
     """All labellings: by small tables, or by large ones."""
+    most = int(min(most, search.max_entries))
     try:
-        found = solve_exact(problem, 1, min(MOST_ENTRIES, search.max_entries))
+        found = solve_exact(problem, 1, min(MOST_ENTRIES, most))
     except TooLarge:
-        if search.max_entries <= MOST_ENTRIES:
+        if most <= max(MOST_ENTRIES, search.too_few):
             raise
         if search.labels is None and refuses_lp(problem) is None:
             # if the time is over before the end
             relax(problem, search.tol, 1, 0, None, search)
+        search.too_few = most
         with search.following():
-            found = solve_large(problem, search.max_entries)
+            found = solve_large(problem, most)
     search.offer(*found)
     yield
+
+
+def search_soon(problem: Any, search: Any) -> Iterator[None]:
+    """`search_exact` where that takes no longer than the linear program may."""
+    return search_exact(
+        problem, search, LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride)
 
 
 def search_few(problem: Any, search: Any) -> Iterator[None]:
@@ -241,10 +250,12 @@ METHODS = {
 }
 # "auto" goes from one to the next until the labelling is known to be best: its bound is that of
 # "roof" or of "lp", and what takes longest comes last
-FEW_STATES = Method(lambda problem: None, search_few, is_exact=True)
+FEW_STATES, SOON = (
+    Method(lambda problem: None, solve, is_exact=True) for solve in (search_few, search_soon))
 ORDER = [
     ("forest", METHODS["forest"]), ("min_cut", METHODS["min_cut"]), ("exact", FEW_STATES),
-    *[(name, METHODS[name]) for name in ("roof", "expansion", "exact", "lp")]]
+    ("roof", METHODS["roof"]), ("expansion", METHODS["expansion"]), ("exact", SOON),
+    ("lp", METHODS["lp"]), ("exact", METHODS["exact"])]
 
 
 def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
@@ -261,6 +272,7 @@ def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[
             try:
                 yield from way.solve(problem, search)
             except TooLarge as error:
+                # the reason of a larger limit takes the place of that of a smaller one
                 why, search.method, search.is_exact = str(error), before, False
             else:
                 if way.is_exact:
