@@ -28,10 +28,11 @@ contestants of an instance in turn. {run}
 
 *Value* is the score of the labelling, larger being better. *Bound* is a number that no labelling
 exceeds, if the contestant has one. Node scores are normal deviates, times *size* where that is
-given. *Seconds* include what a contestant needs to be told of a problem, except those of QPBO-I:
-they are of `solve` and `improve`, which is called until ten calls in a row gain nothing or
-{seconds:g} seconds are over. "auto, 2 s" stops after two seconds on the clock. toulbar2 gets
-integers that are the scores times 10^4, and the linear program is that over the local polytope.
+given. An edge of the first section loses its weight times the distance of its labels, up to 1
+(Potts) or to the distance in the row. *Seconds* include the time to hand over a problem. QPBO-I is the exception: its seconds are
+those of `solve` and of `improve` with labels 0 at first. `improve` is called until ten calls in a
+row gain nothing, or for {seconds:g} seconds. "auto, 2 s" stops after two seconds on the clock.
+toulbar2 minimises integers, the scores times 10^4. The linear program is over the local polytope.
 """
 
 # of QPBO-I
@@ -46,14 +47,14 @@ def ours(nodes, edges, scores, **options):
     return found.labels, found.bound
 
 
-def expansion_of_grid(nodes, edges, weight):
-    """PyMaxflow's expansion, of a square grid and one weight for all its edges."""
+def expansion_of_grid(nodes, edges, table):
+    """PyMaxflow's expansion, of a square grid and one table for all its edges."""
     from maxflow.fastmin import aexpansion_grid
 
     n, k = nodes.shape
     side = int(round(np.sqrt(n)))
     costs = np.ascontiguousarray(-nodes.reshape(side, side, k))
-    labels = aexpansion_grid(costs, weight * (1.0 - np.eye(k)), max_cycles=100)
+    labels = aexpansion_grid(costs, table.max() - table, max_cycles=100)
     return labels.ravel().astype(int), None
 
 
@@ -83,22 +84,21 @@ def qpbo_improved(nodes, edges, weights):
     return np.array([graph.get_label(i) for i in range(len(nodes))]), bound, seconds
 
 
-def tables_of(edges, scores, k):
-    return np.broadcast_to(scores, len(edges))[:, None, None] * np.eye(k)
-
-
-def proven(solve, nodes, edges, scores):
+def proven(solve, nodes, edges, weights):
     """A solver that gives the largest score, or a bound of it."""
-    value = solve(nodes, edges, tables_of(edges, scores, nodes.shape[1]))
+    value = solve(nodes, edges, weights[:, None, None] * np.eye(nodes.shape[1]))
     return (value, value) if solve is toulbar2 else (None, value)
 
 
 # --------------------------------------------------------------------------- instances
 
 
-def potts(side, weight, k=5):
+def attracted(side, weight, k=5, most=1):
+    """A table for all edges: minus the distance of labels, which counts as `most` at most."""
     rng = np.random.default_rng(0)
-    return rng.normal(size=(side * side, k)), grid_edges((side, side)), weight
+    distances = np.minimum(np.abs(np.subtract.outer(range(k), range(k))), most)
+    table = weight * (most - distances).astype(float)
+    return rng.normal(size=(side * side, k)), grid_edges((side, side)), table
 
 
 def mixed(side, size):
@@ -114,11 +114,14 @@ def sparse(n, degree, size):
     return size * rng.normal(size=(n, 2)), edges, rng.normal(size=len(edges))
 
 
-POTTS = [(50, 0.3), (50, 0.5), (50, 0.8), (100, 0.5), (200, 0.5), (200, 0.8)]
+# rows of a grid, weight, labels, and the distance that counts at most
+ATTRACTED = [
+    (50, 0.3, 5, 1), (50, 0.5, 5, 1), (50, 0.8, 5, 1), (100, 0.5, 5, 1), (200, 0.5, 5, 1),
+    (200, 0.8, 5, 1), (100, 0.4, 8, 2), (100, 0.2, 16, 4)]
 MIXED = [(16, 0.5), (20, 0.5), (20, 0.1), (100, 1.0), (100, 0.5)]
 
 
-def potts_contestants(side, weight):
+def expansions(side, weight):
     limits = [2.0, 10.0] if (side, weight) == (200, 0.5) else [2.0]
     found = {"expansion": partial(ours, method="expansion")}
     if has_package("PyMaxflow"):
@@ -151,9 +154,9 @@ def run(instance, contestants, repeats):
             seconds = own[0] if own else time.process_time() - start
             value = found
             if np.ndim(found):
-                of_edges = np.broadcast_to(scores, len(edges))
-                same = found[edges[:, 0]] == found[edges[:, 1]]
-                value = float(nodes[np.arange(len(nodes)), found].sum() + of_edges[same].sum())
+                first, second = found[edges].T
+                of_edges = scores * (first == second) if scores.ndim == 1 else scores[first, second]
+                value = float(nodes[np.arange(len(nodes)), found].sum() + of_edges.sum())
             rows[name].append((value, bound, seconds))
     return {
         name: (*of[0][:2], float(np.median([row[2] for row in of]))) for name, of in rows.items()}
@@ -176,13 +179,16 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small graphs; print alone")
     options = parser.parse_args()
-    results = {"Five labels, edges that favour the same label": {}, "Two labels, mixed signs": {}}
-    of_potts, of_mixed = results.values()
+    results = {"Edges that favour near labels": {}, "Two labels, mixed signs": {}}
+    of_attracted, of_mixed = results.values()
     with threadpool_limits(1):
-        for side, weight in POTTS:
+        for side, weight, k, most in ATTRACTED:
             if side <= 50 or not options.quick:
-                of_potts[f"grid {side} x {side}, weight {weight}"] = run(
-                    potts(side, weight), potts_contestants(side, weight), options.repeats)
+                name = f"grid {side} x {side}, {k} labels, weight {weight}"
+                if most > 1:
+                    name += f", distances up to {most}"
+                of_attracted[name] = run(
+                    attracted(side, weight, k, most), expansions(side, weight), options.repeats)
         for side, size in MIXED:
             if side <= 20 or not options.quick:
                 of_mixed[f"grid {side} x {side}, size {size}"] = run(

@@ -102,7 +102,7 @@ cdef class Moves:
         return total + of_edges
 
     cdef bint take_trial(self) noexcept nogil:
-        """Keep `trial` where it is better. Those as good are kept, too, but are no gain."""
+        """Keep `trial` if it is no worse. Return whether it is better."""
         cdef double before = self.value, after = self.score(self.trial)
         if after >= before:
             self.value = after

@@ -1,7 +1,7 @@
 """Inference on graphs for Python: one graph or a list of them a call.
 
-A labelling y of the nodes of a graph scores sum_i node_scores[i, y_i] plus, over its edges (i, j),
-edge_scores[e, y_i, y_j]; or edge_scores[e] where y_i = y_j, for edges of one number each (Potts).
+A labelling y of the nodes of a graph scores sum_i node_scores[i, y_i] plus the sum over its edges
+(i, j) of edge_scores[e, y_i, y_j]. Edges of one number each (Potts) score it if y_i = y_j.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ ROUNDS = 10
 class Method(NamedTuple):
     """One way to find best labellings, or marginals.
 
-    `refuses` says why it cannot be used for a problem, or nothing where it can. For marginals
-    `solve` gives nodes, edges and log-partition; for labellings it is given a `Search` as well,
-    takes the steps of it and yields after each. `is_exact`: the results are, whatever the scores.
+    `refuses` returns the reason why a problem cannot be solved, or None. For marginals `solve`
+    returns nodes, edges and log-partition. For labellings its second argument is a `Search`. It
+    takes steps and yields after each. `is_exact`: the results are, whatever the scores.
     """
 
     refuses: Any
@@ -107,7 +107,7 @@ class Marginals:
     Attributes
     ----------
     nodes : ndarray of shape (n_nodes, n_labels), or list of ndarray
-        Of the labels of each node; a list where node_scores is one.
+        Of the labels of each node. A list if node_scores is one.
     edges : ndarray of shape (n_edges, n_labels, n_labels) or (n_edges,), or list of ndarray
         In the form of edge_scores: of the pairs of labels of each edge, or the probability that
         its nodes have the same label.
@@ -532,25 +532,25 @@ def maximise(
     node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
     edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None,
     method: str = "auto", *, tol: float = 0.0, time_limit: float | None = None,
-    callback: Callable[[Labelling], Any] | None = None, init: ArrayLike | None = None,
-    max_entries: int = 1_000_000_000,
+    callback: Callable[[Labelling], Any] | None = None,
+    init: ArrayLike | Sequence[ArrayLike] | None = None, max_entries: int = 1_000_000_000,
 ) -> Labelling:
     """The labelling of largest score of a graph.
 
     Parameters
     ----------
     node_scores : array-like of shape (n_nodes, n_labels), or list of rows
-        Scores of the labels of each node; -inf forbids one. Rows may differ in length.
+        Scores of the labels of each node, -inf to forbid one. Rows may differ in length.
     edges : array-like of int of shape (n_edges, 2)
-        First and second node of each edge; no two edges join the same nodes.
+        First and second node of each edge. No two edges join the same nodes.
     edge_scores : array-like of shape (n_edges, n_labels, n_labels), (n_edges,), (n_labels, \
             n_labels) or float
-        A table for each edge, label of the first node by label of the second; or a number for each
-        edge, the score of two nodes of the same label (Potts). One table or one number is that of
+        A table for each edge, label of the first node by label of the second. Or a number for each
+        edge, the score of two nodes of the same label (Potts). One table or one number counts for
         all edges. If nodes have different numbers of labels, tables may be a list, each of the
         shape of its nodes.
     factors : FactorTables, CountFactor or list, default=None
-        Scores or constraints of the labels of more than two nodes; a list may hold several of
+        Scores or constraints of the labels of more than two nodes. A list may contain several of
         them, and pairs of nodes and their table.
     method : str, default="auto"
         - "forest": recursions, for graphs without cycles.
@@ -574,8 +574,8 @@ def maximise(
     init : array-like of int of shape (n_nodes,), default=None
         A labelling to begin with: the result is no worse. For graphs without factors.
     max_entries : int, default=1_000_000_000
-        Entries of the tables of variable elimination. They take 1 to 2 seconds and 100 MB; a grid
-        of two labels with shorter side 20 has as many.
+        Limit of the entries of all tables of variable elimination. So many take 1 to 2 seconds and
+        100 MB. A grid of 20 x 20 nodes with two labels is within it.
 
     Returns
     -------
