@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # labels are uint16 in kernels
 MOST_LABELS = 65535
 # nodes of which "auto" makes a plan of elimination before anything else (benchmarks/constants.py)
-FEW = 1000
+FEW = 100
 # random forests between two rounds of expansions (benchmarks/constants.py)
 FORESTS = 30
 # most such rounds where roof duality leaves too much for tables (benchmarks/constants.py)
