@@ -347,6 +347,7 @@ CONSTANTS = [
     (SEARCH, "FORESTS", "moves", "expansions of 50 x 50, 5 labels", partial(
         labellings, "expansion", 2, 50, 50, 5, 0.7)),
     (SEARCH, "ROUNDS", "rounds", *ROUGH),
+    (SEARCH, "LEAST_GAIN", "share", *ROUGH),
     (SEARCH, "FEW", "nodes", "best labellings of 24 x 24, 2 labels", partial(
         labellings, "auto", 2, 24, 24, 2, 1.0)),
     (RELAX, "LOCAL_ROUNDS", "rounds", *LP),

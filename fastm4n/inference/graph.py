@@ -59,6 +59,9 @@ FEW = 100
 FORESTS = 30
 # most such rounds where roof duality leaves too much for tables (benchmarks/constants.py)
 ROUNDS = 10
+# share of the bound's distance that one of them is to gain, or else is the last
+# (benchmarks/constants.py)
+LEAST_GAIN = 0.005
 
 
 class Method(NamedTuple):
@@ -199,7 +202,7 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
             for _ in range(ROUNDS):
                 before = search.value
                 yield from search_moves(problem, search)
-                if search.value <= before:
+                if search.value - before <= LEAST_GAIN * (search.bound - before):
                     break
         yield
 
