@@ -214,6 +214,15 @@ def test_rest_of_roof_duality():
     assert by_moves.value >= 0.97 * best.value
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e150, 1e306])
+def test_moves_of_extreme_scores(size):
+    nodes, edges, weights = mixed(6)
+    plain = maximise(nodes, edges, weights, method="roof", max_entries=1)
+    found = maximise(size * nodes, edges, size * weights, method="roof", max_entries=1)
+    assert_allclose(found.value / size, plain.value, rtol=0.1)
+    assert found.value <= found.bound
+
+
 # ---------------------------------------------------------------------- shared scores
 
 

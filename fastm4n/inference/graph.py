@@ -229,7 +229,7 @@ def search_moves(problem: Any, search: Any) -> Iterator[None]:
     moves = Moves(problem, search.labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
         for n_moves in (FORESTS, 0):
-            if np.isfinite(problem.more).all() and problem.n_labels > 1:
+            if refuses_expansion(problem) is None:
                 expand_all(moves)
             moves.improve(n_moves)
     yield
