@@ -84,7 +84,8 @@ cdef struct game_t:
 
 cdef class Decomposition(Sweeps):
     cdef const fastm4n_loops* loops
-    cdef bint has_room
+    # whether `labels` is where to begin
+    cdef bint has_room, has_start
     # of the last `maximise`: whether the best point found is a labelling, or p and q
     cdef readonly bint is_labelling
     cdef readonly Py_ssize_t n_sweeps, n_iterations

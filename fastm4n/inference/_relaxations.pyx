@@ -4,6 +4,8 @@
 One module: both are sweeps over the same messages.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from libc.math cimport INFINITY, fabs, fmax, sqrt
@@ -1088,16 +1090,19 @@ cdef class Decomposition(Sweeps):
 
         If self.is_labelling, the point of `lower` is self.labels, otherwise self.p and self.q. In
         both cases self.labels is the best labelling found. `messages`, (2 n_edges, stride), are the
-        start, and are replaced by those of `upper`.
+        start, and are replaced by those of `upper`. With `has_start` so are self.labels.
         """
         cdef double now, value, before = INFINITY
         cdef Py_ssize_t k
         self.begin(g, unary, more, messages)
-        lower[0] = -INFINITY
         self.is_game = False
         self.is_labelling = True
         self.n_sweeps = self.n_iterations = 0
-        memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
+        if self.has_start:
+            lower[0] = self.score(&self.labels[0])
+        else:
+            lower[0] = -INFINITY
+            memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
         for k in range(max_sweeps):
             look()
             self.half_sweep(True, messages)
@@ -1106,7 +1111,7 @@ cdef class Decomposition(Sweeps):
             self.n_sweeps = k + 1
             look()
             value = self.decode(messages, &self.trial[0])
-            if value > lower[0] or k == 0:
+            if value > lower[0] or (k == 0 and not self.has_start):
                 lower[0] = value
                 memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
             if now - lower[0] <= fmax(tol, slack * (now - current)) or (
@@ -1228,11 +1233,14 @@ TRW_TOL, TRW_SWEEPS = 1e-9, 500
 
 
 def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t max_iterations,
-          messages=None):
-    """Result of `decomposition.maximise_relaxation`, in rows of stride numbers."""
+          messages=None, search=None):
+    """Result of `decomposition.maximise_relaxation`, in rows of stride numbers.
+
+    A `Search` gives the labelling to begin with, and follows.
+    """
     cdef double[:, ::1] kept = np.zeros((2 * problem.n_edges + 1, problem.stride))
     cdef Decomposition scratch
-    cdef double lower, upper, value
+    cdef double lower, upper
     cdef Py_ssize_t n = problem.n_nodes, m = problem.n_edges
     if n == 0:
         return (np.zeros(0, dtype=np.intp), 0.0, 0.0, 0.0, np.zeros((0, problem.stride)),
@@ -1240,11 +1248,20 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
     if messages is not None:
         np.asarray(kept)[:-1, :messages.shape[1]] = messages
     scratch = Decomposition(n, m, problem.n_labels, problem.stride)
-    with nogil:
-        scratch.maximise(
-            &problem.g, problem.node_scores(), problem.edge_scores(), &kept[0, 0], -1e300, 0.0,
-            tol, max_sweeps, max_iterations, &lower, &upper)
-        value = scratch.score(&scratch.labels[0])
+
+    def read():
+        labels = np.array(scratch.labels[:n], dtype=np.intp)
+        return labels, problem.score(labels), scratch.bound(&kept[0, 0])
+
+    if search is not None and search.labels is not None:
+        np.asarray(scratch.labels)[:n] = search.labels
+        scratch.has_start = True
+    with nullcontext() if search is None else search.following(read):
+        with nogil:
+            scratch.maximise(
+                &problem.g, problem.node_scores(), problem.edge_scores(), &kept[0, 0], -1e300, 0.0,
+                tol, max_sweeps, max_iterations, &lower, &upper)
+    value = scratch.score(&scratch.labels[0])
     labels = np.array(scratch.labels[:n], dtype=np.intp)
     if scratch.is_labelling:
         nodes = np.zeros((n, problem.stride))
@@ -1262,9 +1279,9 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
 def refuses_size(GraphProblem problem):
     """Messages are at most four times the sum of all scores: where that overflows, say so."""
     cdef double total = 0.0
-    for sizes in (np.abs(problem.unary), np.abs(problem.more)):
+    for sizes, repeats in ((np.abs(problem.unary), 1), (np.abs(problem.more), problem.repeats)):
         with np.errstate(over="ignore"):
-            total += 4.0 * np.sum(sizes, where=sizes < np.inf)
+            total += 4.0 * repeats * np.sum(sizes, where=sizes < np.inf)
     return None if total < INFINITY else "the sum of its scores overflows"
 
 
@@ -1272,16 +1289,12 @@ def refuses_lp(GraphProblem problem):
     return refuses_size(problem) if problem.factors is None else "there are factors"
 
 
-def solve_lp(GraphProblem problem):
-    """labels, value, bound: by sweeps, and where those leave a gap to the linear program's end."""
-    labels, value, _, bound, *_, messages = relax(problem, 0.0, 100, 0)
-    tol = LP_SHARE * problem.slack(value) if value > -np.inf else 0.0
-    if bound - value > tol and bound > -np.inf:
-        other, better, _, upper, *_ = relax(problem, tol, 10, LP_ITERATIONS, messages)
-        bound = min(bound, upper)
-        if better > value:
-            labels, value = other, better
-    return labels, value, bound
+def solve_lp(GraphProblem problem, search):
+    """By sweeps, and where those leave a gap to the linear program's end."""
+    *_, messages = relax(problem, search.tol, 100, 0, None, search)
+    yield
+    slack = LP_SHARE * problem.slack(search.value) if search.value > -np.inf else 0.0
+    relax(problem, max(search.tol, slack), 10, LP_ITERATIONS, messages, search)
 
 
 def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):
