@@ -38,6 +38,7 @@ def run(args):
         given = _predict.limits(args, estimator)
         if args.confusion and data.task not in ("classes", "ordered", "sequences", "graphs"):
             raise CommandError(f"--confusion is of labels, and this is a model of {data.task}", 2)
+        _labels.ignore(data, getattr(estimator, "ignore_label", None))
         if hasattr(estimator, "classes_") and data.task != "multilabel":
             remark = _labels.unknown(data, estimator.classes_)
             if remark is not None:

@@ -330,7 +330,7 @@ class SoftGraphTagger(_SoftEstimator, GraphTagger):
         program. It must be smaller the more nodes and edges a graph has.
     pairwise : {"full", "symmetric", "potts"}, default="full"
         As of `GraphTagger`.
-    alpha, cost, cost_scale, fit_intercept
+    alpha, cost, cost_scale, classes, ignore_label, fit_intercept
         As of `GraphTagger`.
     sampling, accelerate
         As of `BlockFrankWolfe`.
