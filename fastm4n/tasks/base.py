@@ -285,8 +285,9 @@ class Call(Memory):
         state = dict(
             state, state=state["state"].scaled(share),
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
-        if "lengths" in problem.same:
-            state["same"] = {**state["same"], "lengths": problem.same["lengths"]}
+        of_examples = {
+            name: problem.same[name] for name in ("lengths", "unknown") if name in problem.same}
+        state["same"] = {**state["same"], **of_examples}
         return problem.start(state, alpha)
 
     def attributes(self, problem, solution, alpha, keep_dual):
@@ -473,6 +474,8 @@ class Task:
     chunks = None
     # whether fitted attributes depend on the dual point
     needs_dual = True
+    # values of `decode`
+    decodings = DECODINGS
     # whether later calls of `partial_fit` may have more labels
     takes_more_labels = False
     # parameters of estimators that have none of these
@@ -539,7 +542,7 @@ class Task:
     def decoding(self, decode=None, **given):
         """`decode`, or the estimator's own: "map" or "min_risk". `given` is as for `decoder`."""
         decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        check_choice("decode", decode, self.decodings)
         if decode != "auto":
             return decode
         surrogate = self.surrogate
@@ -580,14 +583,15 @@ class Task:
             return decoder, *decoder.best()
         if return_bound:
             raise ValueError(
-                "return_bound is of scores, and decode='min_risk' does not maximise them: use "
+                f"return_bound is of scores, and decode={decode!r} does not maximise them: use "
                 "decode='map'.")
         if not self.surrogate.has_distribution:
             raise ValueError(
-                f"decode='min_risk' weighs the costs by a distribution over {self.of_what}, and "
+                f"decode={decode!r} weighs {'F-measures' if decode == 'f1' else 'the costs'} by a "
+                f"distribution over {self.of_what}, and "
                 f"surrogate={self.estimator.surrogate!r} has none; use 'log' or 'max_min'.")
         decoder = self.decoder(X, **given)
-        return decoder, decoder.least_risk(), None
+        return decoder, decoder.best_f1() if decode == "f1" else decoder.least_risk(), None
 
     def predict(self, X, decode=None, return_bound=False, **given):
         """The outputs that `decoded` finds, in the form of y, and bounds if asked for."""
