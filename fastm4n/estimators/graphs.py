@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SurrogateLike,
         Tol,
     )
+    from fastm4n.tasks.graph_predictions import GraphScores
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
@@ -497,6 +498,70 @@ default="auto"
             not have are -inf.
         """
         return self._decoder(X).decision()
+
+    def scores(self, X: GraphData) -> list[GraphScores]:
+        """Scores of nodes and of edges, as `fastm4n.inference.graph.maximise` takes them.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`. The scores are those of the weights, without factors.
+
+        Returns
+        -------
+        scores : list of GraphScores
+            `nodes`, `edges` and `edge_scores` of each graph. Labels are in the order of
+            `node_classes_`, with one type of nodes that of `classes_`.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> from fastm4n.inference.graph import maximise
+        >>> X = [([[1.0], [-1.0], [2.0]], [[0, 1], [1, 2]]), ([[-1.0], [1.0]], [[0, 1]])]
+        >>> tagger = GraphTagger(random_state=0).fit(X, [["on", "off", "on"], ["off", "on"]])
+        >>> nodes, edges, edge_scores = tagger.scores(X)[0]
+        >>> nodes.shape, edges.tolist(), edge_scores.shape
+        ((3, 2), [[0, 1], [1, 2]], (2, 2, 2))
+        >>> tagger.classes_[maximise(nodes, edges, edge_scores).labels].tolist()
+        ['on', 'off', 'on']
+        """
+        return self._decoder(X).scores()
+
+    def loss_augmented(
+        self, X: GraphData, y: Labellings, return_bound: bool = False,
+    ) -> Any:
+        """Labels of the largest score plus cost: the worst labellings for "max_margin".
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`. Factors restrict the labels.
+        y : Sequences, or list of sequences of labels
+            True labels, of which `cost` gives the costs. Nodes of label -1 or `ignore_label` cost
+            nothing.
+        return_bound : bool, default=False
+            Whether to return a certificate as well.
+
+        Returns
+        -------
+        labels : Sequences
+            A label for each node of each graph.
+        bound : ndarray of shape (n_graphs,)
+            Only with `return_bound`: no labelling has a larger score plus cost than the returned
+            one by more than this.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> X, y = [([[1.0], [-1.0]], [[0, 1]])], [[1, 0]]
+        >>> tagger = GraphTagger(alpha=100.0, random_state=0).fit(X, y)
+        >>> tagger.loss_augmented(X, y)[0].tolist()
+        [0, 1]
+        """
+        decoder = self._decoder(X)
+        codes, bound = decoder.loss_augmented(y)
+        labels = decoder.named(codes)
+        return (labels, bound) if return_bound else labels
 
     def score(self, X: GraphData, y: Labellings, sample_weight: ArrayLike | None = None) -> float:
         """Share of the labelled nodes that `predict` labels correctly, each with its weight.

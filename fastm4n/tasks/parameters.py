@@ -54,6 +54,11 @@ def cost_matrix(cost, n_labels, noun="classes"):
         if cost in COSTS:
             return named_costs(cost, n_labels)
         raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
+    if callable(cost):
+        raise ValueError(
+            f"cost must be one of {COSTS} or a cost matrix, got the function {cost!r:.80}. Costs "
+            "are sums over the parts of an output: give the matrix whose entry [i, j] is the cost "
+            f"of predicting the j-th of the {n_labels} {noun} where the i-th is true.")
     try:
         if np.iscomplexobj(cost):
             raise TypeError("complex costs")
