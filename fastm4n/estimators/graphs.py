@@ -433,9 +433,9 @@ default="auto"
             Scores and constraints of several nodes, in addition to those of X. For each graph
             `FactorTables`, a `CountFactor`, a list of these and of pairs (nodes, table), or None.
             Tables have the labels of the types of the nodes, in the order of `node_classes_`.
-            Counts are of the second of two labels. The values are added to the score of a
-            labelling, and -inf forbids it. Inference is then exact, whatever `inference` is, and
-            graphs that are too large are an error.
+            Counts are of the label of number `label` in it, by default the second. The values are
+            added to the score of a labelling, and -inf forbids it. Inference is then exact,
+            whatever `inference` is, and graphs that are too large are an error.
         return_bound : bool, default=False
             Whether to return a certificate as well.
 
