@@ -448,7 +448,7 @@ class LabelSetExplanation(NamedTuple):
     labels: list[Any]
     pairs: list[Any]
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = ["pairs"]
         lines += [f"{w:+10.4f}  {f'{a!s} - {b!s}'}" for w, a, b in self.pairs]
         lines += ["", "labels"]
