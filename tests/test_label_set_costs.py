@@ -162,6 +162,18 @@ def test_marks_of_unknown_labels(data, make):
         np.average(right, weights=weights[counts]))
 
 
+def test_tables_with_missing_values(data):
+    pandas = pytest.importorskip("pandas")
+    X, Y = data
+    Y = unknown(Y, np.random.default_rng(0))
+    plain = fit(X, np.where(Y == 2, -1, Y))
+    for kind in ("Int64", "Float64"):
+        table = pandas.DataFrame(np.where(Y == 2, np.nan, Y), columns=list("abcd")).astype(kind)
+        found = fit(X, table)
+        assert_array_equal(found.coef_, plain.coef_)
+        assert found.classes_.tolist() == list("abcd")
+
+
 def test_the_tree_is_of_labels_known_together():
     rng = np.random.default_rng(0)
     a = rng.integers(2, size=200)

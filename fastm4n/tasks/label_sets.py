@@ -92,6 +92,10 @@ def read_indicator(y, labels=None):
                 f"{_kind_of(given)}y has shape {given.shape}, and an indicator has two "
                 f"dimensions: {_REMEDY}.")
         if given.dtype.kind in "OUS":
+            if given.dtype.kind == "O":
+                # pandas.NA is no number
+                is_missing = np.frompyfunc(lambda value: type(value).__name__ == "NAType", 1, 1)
+                given = np.where(is_missing(given).astype(bool), None, given)
             try:
                 numbers = given.astype(np.float64)
                 if given.dtype.kind != "O":
