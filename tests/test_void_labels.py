@@ -110,7 +110,7 @@ def test_mistakes():
     for given, message in {
         (0, 1): r"y\[0\] has 2 at node 0, which is not in classes: \[0, 1\]\. Add it there",
         (0, 0, 1): "classes must be a list of distinct labels",
-        (0,): "classes must be at least two labels", "ab": "classes must be a list of labels",
+        (0,): "classes must be at least two labels", "ab": "classes must be a list of distinct labels",
         (0, 1, -1): "classes has -1, which is the mark of no label",
         (0, 1, 255): "classes has 255, which is the mark of no label", (): "classes must be a list",
     }.items():

@@ -51,9 +51,10 @@ class PartialFit:
         X, y
             As in `fit`.
         classes : array-like, default=None
-            All labels of all calls. By default the labels of the first call, or the levels of
-            ordered categories, if the estimator takes levels. A `SequenceTagger` in memory takes
-            the labels of all calls. For label sets, the names of the columns of y.
+            All labels of all calls, if the parameter `classes` of the estimator does not declare
+            them. By default the labels of the first call, or the levels of ordered categories, if
+            the estimator takes levels. A `SequenceTagger` in memory takes the labels of all calls.
+            For label sets, the names of the columns of y.
         sample_weight : array-like, default=None
             As in `fit`.
 

@@ -267,7 +267,6 @@ default="auto"
     }
     _coef_dims = ("r",)
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "n_edge_features_in_")
-    _absent_in_files = {"classes": None, "ignore_label": None}
     _replaced = ("_packed", "shifts_")
     _task_class = GraphTask
 

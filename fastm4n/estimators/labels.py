@@ -294,6 +294,9 @@ default="auto"
     callback : callable, default=None
         Function that is called after each certificate with its row of `history_`, a dict. If it
         returns something true, the fit ends.
+    classes : array-like, default=None
+        All labels, of which y may lack some, as in folds of a cross-validation. Others are an
+        error. By default the labels of y.
 
     Attributes
     ----------
@@ -368,6 +371,16 @@ default="auto"
 
     _task = "classes"
     _task_class = LabelTask
+
+    def __init__(
+        self, surrogate: SurrogateLike = "log", *, classes: ArrayLike | None = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__(surrogate, **parameters)
+        self.classes = classes
+
+    # the parameters of the base, and this one
+    __init__.__signature__ = extended(_SimplexClassifier.__init__, classes=None)
 
 
 class OrdinalClassifier(_SimplexClassifier):

@@ -5,7 +5,7 @@ One file, as a task is read next to the census, blocks and memory that its metho
 
 import reprlib
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks.parameters import DECODINGS, places
+from fastm4n.tasks.parameters import DECODINGS, declared_classes, places, unknown_label
 
 # for single labels alpha="auto" is this times the total variance of the features over n, and at
 # most 1 / n (benchmarks/defaults.py)
@@ -106,6 +106,19 @@ class Census:
             _check_types(self, other)
             self.labels = self.labels | other.labels
         return self
+
+    def of_classes(self, classes):
+        """This census with these labels, which are all that there may be."""
+        own, every = (
+            set(part.tolist() if isinstance(part, np.ndarray) else part)
+            for part in (self.labels, classes))
+        if not own <= every:
+            raise unknown_label(min(own - every, key=repr), every)
+        mass = self.mass
+        if mass is not None:
+            mass = np.zeros(len(classes))
+            mass[places(self.labels, classes)] = self.mass
+        return replace(self, labels=classes, mass=mass)
 
     def checked(self):
         """This census of all pieces. No examples, or only one label, are an error."""
@@ -480,6 +493,7 @@ class Task:
     takes_more_labels = False
     # parameters of estimators that have none of these
     penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
+    classes = None
 
     def __init__(self, estimator):
         self.estimator, self.taker = estimator, type(estimator).__name__
@@ -503,6 +517,7 @@ class Task:
         solver : OutOfCore, default=None
             The solver of data that are read chunk by chunk, if they are.
         """
+        census = self.with_classes(census)
         if solver is not None:
             pieces = self.chunks(self, pieces, census, solver)
             problem = pieces.made()
@@ -515,6 +530,24 @@ class Task:
             problem.alpha = self._alpha(
                 problem.blocks, census, as_costs(problem.common["_cost_held"]))
         return problem
+
+    def with_classes(self, census):
+        """The census, with the labels of the parameter `classes` if it declares any."""
+        classes = self.all_classes()
+        if classes is None:
+            return census
+        if census is None:
+            return Census(labels=classes)
+        if census.labels is None:
+            return replace(census, labels=classes)
+        return census.of_classes(classes)
+
+    def all_classes(self):
+        """The labels that the parameter `classes` declares, or None."""
+        declared = declared_classes(self.classes)
+        if declared is not None and len(declared) < 2:
+            raise ValueError(f"classes must be at least two labels, got {self.classes!r:.80}.")
+        return declared
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         """Fitted attributes that depend on alpha, the features of the problem having w.
@@ -672,9 +705,7 @@ class Task:
         if census is not None and census.n_examples is not None:
             return census
         own = self.census(piece)
-        if census is not None and census.labels is not None:
-            own.labels = census.labels
-        return own
+        return own if census is None or census.labels is None else own.of_classes(census.labels)
 
     def alpha_of(self, total, costs=None, variance=None):
         """alpha as a number.

@@ -11,7 +11,7 @@ from fastm4n.base.label_costs import dearest_of
 from fastm4n.data._graphs import Graphs
 from fastm4n.features import row_norms
 from fastm4n.tasks.chain_input import distinct, encode
-from fastm4n.tasks.parameters import canonical, check_norms
+from fastm4n.tasks.parameters import canonical, check_norms, declared_classes
 
 # the label of nodes that have none
 UNLABELLED = -1
@@ -164,14 +164,10 @@ def declared_labels(classes, ignore_label=None):
         if of_type is not None and not is_number(of_type, low=0, strict=False, integer=True):
             raise ValueError(
                 f"classes has the key {of_type!r:.80}, and types of nodes are 0, 1, ...")
-        if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__iter__"):
-            raise ValueError(f"{name} must be a list of labels, got {given!r:.80}.")
-        labels = given.tolist() if isinstance(given, np.ndarray) else list(given)
-        found[of_type] = distinct(labels)
-        if not labels or len(found[of_type]) < len(labels):
-            raise ValueError(f"{name} must be a list of distinct labels, got {given!r:.80}.")
+        labels = declared_classes(given, name)
+        found[of_type] = set(labels)
         for label in labels:
-            if label is None or label != label or any(is_same(label, other) for other in void):
+            if any(other is not None and is_same(label, other) for other in void):
                 raise ValueError(f"{name} has {label!r:.80}, which is the mark of no label.")
     if len(set().union(*found.values())) < 2:
         raise ValueError(f"classes must be at least two labels, got {classes!r:.80}.")

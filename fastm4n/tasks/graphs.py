@@ -98,7 +98,11 @@ class GraphTask(Task):
 
     noun = "graph"
 
-    ignore_label = classes = None
+    ignore_label = None
+
+    def all_classes(self):
+        # types of nodes have their own: see `census`
+        return None
 
     @cached_property
     def declared(self):
