@@ -12,7 +12,15 @@ from numpy.testing import assert_allclose, assert_array_equal  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import cross_val_predict, cross_val_score  # noqa: E402
 
-from fastm4n import Graphs, GraphTagger, OutOfCore, Sequences, load_model, save_model  # noqa: E402
+from fastm4n import (  # noqa: E402
+    Graphs,
+    GraphTagger,
+    OutOfCore,
+    Sequences,
+    load_model,
+    metrics,
+    save_model,
+)
 from fastm4n.cli import main  # noqa: E402
 from fastm4n.plotting import LabelMapDisplay  # noqa: E402
 
@@ -166,3 +174,14 @@ def test_maps_show_no_class_for_a_mark():
     plain = LabelMapDisplay.from_predictions(
         void, tagger.predict(X), shapes=[(4, 5)] * 4, ignore_label=255)
     assert plain.classes == display.classes and plain.errors == display.errors
+
+
+def test_metrics_leave_out_a_mark():
+    y, predicted = [[0, 1, 255], [255], [1, 1]], [[0, 0, 1], [1], [1, 1]]
+    assert metrics.token_accuracy(y, predicted, ignore_label=255) == 3 / 4
+    assert metrics.sequence_accuracy(y, predicted, ignore_label=255) == 2 / 3
+    X, truth, masks = grids()
+    void = marked(truth, masks, 255)
+    tagger = GraphTagger(ignore_label=255, tol=0.05, random_state=0).fit(X, void)
+    assert metrics.token_accuracy(
+        void, tagger.predict(X), ignore_label=255) == pytest.approx(tagger.score(X, void))
