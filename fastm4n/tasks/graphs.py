@@ -194,7 +194,8 @@ class GraphTask(Task):
 
     def example(self, rng, shape="triangles", labels=2, types=False, weights=False, factor=None,
                 csr=False, edge_features=False):
-        columns = 2 * labels if self.label_features else 2
+        n_classes = labels if self.classes is None else len(self.classes)
+        columns = 2 * n_classes if self.label_features else 2
         graphs, y = [], []
         for edges in EXAMPLES[shape]:
             graphs.append([quarters(rng, 3, columns), np.array(edges, dtype=int).reshape(-1, 2)])
