@@ -573,10 +573,11 @@ class LabelSetTask(VectorTask):
         return not len(edges) and np.array_equal(cost[..., 0, 1], cost[..., 1, 0])
 
     def example(self, rng, labels=3, csr=False, unknown=False):
-        X, y = self._example_rows(rng, 5, csr), rng.integers(2, size=(5, labels))
+        # the first third of them has pairs, and labels that are not known
+        X, y = self._example_rows(rng, 9, csr), rng.integers(2, size=(9, labels))
         y[0], y[1] = 0, 1
         if self.constraints is not None:
-            y = np.eye(labels, dtype=int)[rng.integers(labels, size=5)]
+            y = np.eye(labels, dtype=int)[rng.integers(labels, size=9)]
         if unknown:
             y[2, 0] = y[3, :2] = y[4, 2] = -1
         return X, y
