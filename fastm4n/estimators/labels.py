@@ -69,6 +69,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -88,6 +89,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
+        self.classes = classes
 
     # ------------------------------------------------------------------- validation
 
@@ -372,16 +374,6 @@ default="auto"
     _task = "classes"
     _task_class = LabelTask
 
-    def __init__(
-        self, surrogate: SurrogateLike = "log", *, classes: ArrayLike | None = None,
-        **parameters: Any,
-    ) -> None:
-        super().__init__(surrogate, **parameters)
-        self.classes = classes
-
-    # the parameters of the base, and this one
-    __init__.__signature__ = extended(_SimplexClassifier.__init__, classes=None)
-
 
 class OrdinalClassifier(_SimplexClassifier):
     """Classification into ordered levels, with a certified gap.
@@ -561,9 +553,10 @@ default="auto"
         self.levels = levels
         self.form = form
 
-    # the parameters of the base, and what is another here
+    # the parameters of the base, and what is another here: levels declare the labels
     __init__.__signature__ = extended(
-        _SimplexClassifier.__init__, fit_intercept=10.0, cost="absolute", levels=None, form="auto")
+        _SimplexClassifier.__init__, without="classes", fit_intercept=10.0, cost="absolute",
+        levels=None, form="auto")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
