@@ -550,6 +550,8 @@ default="auto"
         form: Literal["auto", "thresholds", "classes"] = "auto", **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, fit_intercept=fit_intercept, **parameters)
+        # `levels` declares them
+        del self.classes
         self.levels = levels
         self.form = form
 
