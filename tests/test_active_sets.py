@@ -225,7 +225,6 @@ def atoms_of_one_block(weights, heights, length, is_labelling, content):
         "height": np.array(heights), "used": np.zeros(n, dtype=np.int64),
         "length": np.full(n, length, dtype=np.intc),
         "is_labelling": np.full(n, is_labelling, dtype=np.uint8), "content": content,
-        "clock": np.array([0]),
     }
 
 

@@ -377,8 +377,12 @@ def test_the_better_of_average_and_dual_point(monkeypatch):
 
 def test_looks_at_the_dual_point_become_rare():
     ours = Acceleration.__new__(Acceleration)
-    ours.last_dual, ours.wait, ours.since_look, ours.is_whole = 0.5, 0, 0, False
+    ours.last_dual, ours.wait, ours.since_look = 0.5, 0, 0
     still = Certificate(1.0, 0.5, 0.5, None)
+    # of the first passes w(mu) is far away, and its games are expensive
+    ours.n_passes = 1
+    assert not ours.is_dual_ahead(still)
+    ours.n_passes = 100
     looks = []
     for _ in range(40):
         looks.append(ours.is_dual_ahead(still))

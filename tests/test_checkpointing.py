@@ -114,6 +114,12 @@ def columns_out_of_scale():
     return X * [1e4, 1.0, 1.0, 1.0, 1.0], y
 
 
+def many_labels():
+    rng = np.random.default_rng(3)
+    y = np.array([np.roll(np.arange(260), 7 * b)[:40] for b in range(12)])
+    return list(np.eye(260)[y] + 0.3 * rng.normal(size=(*y.shape, 260))), list(y)
+
+
 # what "auto" takes of each solver: the estimator, data, and what the history calls it
 TAKEN = {
     "label_newton, log": (MulticlassClassifier("log", tol=1e-10), data, "quasi_newton"),
@@ -143,6 +149,8 @@ TAKEN = {
     "proximal_points, small": (
         SequenceTagger("log", alpha=0.02, penalty=ElasticNet(0.97), tol=1e-3), sequences,
         "line_search"),
+    "listed transitions": (
+        SequenceTagger("max_margin", alpha=1e-3, tol=0.2), many_labels, "pairwise+cache"),
     "semismooth": (
         MulticlassClassifier("max_margin", alpha=2e-4, tol=1e-5, max_iter=300),
         lambda: data(n=300), "semismooth"),

@@ -370,6 +370,10 @@ def test_fits_that_end_too_soon_warn():
     with pytest.warns(ConvergenceWarning, match="of the objective, above epsilon=1e-09. Increase"):
         crf = CRF(max_iterations=1, epsilon=1e-9).fit(X, Y)
     assert crf.relative_gap_ > 1e-9
+    # rounding ends it: the warning names the column, and no limit that was not reached
+    large = [[{**token, "n": 1e8 * t} for t, token in enumerate(tokens, 1)] for tokens in X]
+    with pytest.warns(ConvergenceWarning, match="Increase epsilon or c2. Column 'n' of X is about"):
+        CRF().fit(large, Y)
     # a limit of scripts that were written for CRFsuite, which does not warn either
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,7 +19,9 @@ from fastm4n import SequenceTagger, save_model
 from fastm4n import load_model as load_ours
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.cli import main
+from fastm4n.crfsuite import _models as models
 from fastm4n.crfsuite import load_model, read_crfsuite_model
+from fastm4n.crfsuite._records import weights_of_records
 
 FOLDER = Path(__file__).parent / "crfsuite_model"
 SMALL = (FOLDER / "model.crfsuite").read_bytes()
@@ -368,6 +370,40 @@ def test_mutations(start):
     finally:
         tracemalloc.stop()
     assert 15 < n_loaded < 285
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_as_crfsuite_writes_them_are_read_as_others_are(seed, monkeypatch):
+    """The short way is taken, and what it reads or refuses is what the long one does."""
+    contents = [SMALL, *(mutated((SMALL, a_file()[0])[i % 2], 1000 * seed + i) for i in range(200))]
+
+    def read(content):
+        try:
+            return read_crfsuite_model(content)
+        except ModelFileError as error:
+            return str(error)
+
+    taken = []
+
+    def counted(*given):
+        taken.append(weights_of_records(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(models, "weights_of_records", counted)
+    found = list(map(read, contents))
+    assert taken[0] is not None and sum(of is None for of in taken) > 10
+    monkeypatch.setattr(models, "weights_of_records", lambda *given: None)
+    monkeypatch.setattr(models, "names_of_records", lambda *given: None)
+    n_same = 0
+    for one, other in zip(found, map(read, contents), strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, str):
+            assert one == other
+            continue
+        n_same += 1
+        for part, (here, there) in zip(one._fields, zip(one, other, strict=True), strict=True):
+            assert_array_equal(here, there, err_msg=part)
+    assert n_same > 10
 
 
 # ------------------------------------------------------------------------------- the command line

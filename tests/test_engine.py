@@ -232,7 +232,8 @@ def test_no_tolerance_runs_to_the_end(sampling, step):
     assert solution.n_iter == 23
     assert solution.converged == (solution.certificate.gap == 0.0)
     assert solution.history["pass"][-1] == 23
-    assert {10, 20, 23} <= set(solution.history["pass"])
+    # no more than 10 passes without a certificate
+    assert np.diff(solution.history["pass"], prepend=0).max() <= 10
 
 
 def test_the_fixed_step_returns_its_average():

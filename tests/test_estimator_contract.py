@@ -440,7 +440,7 @@ def test_the_callback_ends_the_fit(fits):
         rows.append(dict(row))
         return len(rows) == 3
 
-    with pytest.warns(ConvergenceWarning, match="above tol=0"):
+    with pytest.warns(ConvergenceWarning, match="above tol=0. The callback has ended the fit"):
         estimator = case.fit(**{**parameters, "tol": 0, "callback": callback})
     assert len(rows) == 3 == len(estimator.history_["pass"])
     assert estimator.n_iter_ == rows[-1]["pass"] and estimator.duality_gap_ == rows[-1]["gap"]

@@ -24,6 +24,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import SequenceTagger, Transitions, load_model, save_model
+from fastm4n.features._linear import pair_starts
 from fastm4n.models._state import model_from_state, model_state
 from fastm4n.reference import (
     chain_indicator,
@@ -292,6 +293,32 @@ def test_damaged_pairs_are_refused(tmp_path):
             read(**wrong)
     with pytest.raises(ValueError, match="pair_counts_ is missing"):
         model_from_state(header, arrays)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_starts_of_pairs(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, rng.integers(0, 8)).astype(np.int32)
+    labels = np.concatenate(
+        [np.sort(rng.choice(5, n, replace=False)) for n in counts] + [np.zeros(0)])
+    labels = labels.astype(np.uint16)
+    starts = pair_starts(counts, labels)
+    assert starts.dtype == np.int32
+    assert_array_equal(starts, [0, *np.cumsum(counts)])
+    wrong = labels.copy()
+    for f in np.flatnonzero(counts > 1):
+        wrong[starts[f] + 1] = wrong[starts[f]] - rng.integers(0, 2)  # 0 - 1 is 65535
+        if wrong[starts[f] + 1] <= wrong[starts[f]]:
+            with pytest.raises(ValueError, match="a pair is there twice"):
+                pair_starts(counts, wrong)
+    for f in range(counts.size):
+        for change in (-1, 1, -counts[f] - 1, 2**31 - 1 - counts[f]):
+            others = counts.copy()
+            others[f] += change
+            with pytest.raises(ValueError, match="do not fit"):
+                pair_starts(others, labels)
+    with pytest.raises(ValueError, match="do not fit"):
+        pair_starts(counts, np.append(labels, np.uint16(0)))
 
 
 def test_weights_that_were_asked_for_are_stored_by_pairs_all_the_same(tmp_path):

@@ -6,7 +6,7 @@ from estimator_cases import CASES, SURROGATES
 from numpy.testing import assert_array_equal
 from processes import run_code
 
-from fastm4n import MulticlassClassifier, SequenceTagger, regularization_path
+from fastm4n import BlockFrankWolfe, MulticlassClassifier, SequenceTagger, regularization_path
 from fastm4n.base import memory as _memory
 from fastm4n.base.memory import available, refuse_beyond_memory
 from fastm4n.inference import viterbi_kbest
@@ -133,6 +133,7 @@ def test_k_best(no_memory):
     ("max_margin", {}, 1, "MulticlassClassifier"), ("log", {}, 2, "states='observed'"),
     ("log", {"states": "observed"}, 2, "available: fit fewer"), ("max_min", {}, 2, "OutOfCore"),
     ("max_margin", {}, 2, "give states='observed'.* or fit fewer"),
+    ("max_margin", {"warm_start": True}, 2, "give states='observed'.* or fit fewer"),
 ])
 def test_remedies(surrogate, parameters, length, remedy, no_memory):
     X, y = [np.eye(3)[:length]] * 2, [["a", "b"][:length], ["b", "a"][:length]]
@@ -151,6 +152,22 @@ def test_observed_states_are_a_remedy(monkeypatch):
         with pytest.raises(MemoryError, match="states='observed'"):
             SequenceTagger(surrogate, max_iter=1, tol=0.99).fit(X, y)
         SequenceTagger(surrogate, states="observed", max_iter=1, tol=0.99).fit(X, y)
+
+
+def test_transitions_are_listed_as_they_come(monkeypatch):
+    """Dual points of few outputs each, unless a later fit goes on from them."""
+    monkeypatch.setattr(_memory, "LITTLE", 0)
+    monkeypatch.setattr(_memory, "available", lambda: 30_000_000)
+    n = 300
+    X, y = [np.eye(n)[[i, (i + 1) % n]] for i in range(n)], [
+        [str(i), str((i + 1) % n)] for i in range(n)]
+    tagger = SequenceTagger("max_margin", max_iter=1, tol=0.99, random_state=0).fit(X, y)
+    assert tagger.dual_objective_ <= tagger.primal_objective_
+    for given in {"warm_start": True}, {"solver": BlockFrankWolfe(step="fixed")}:
+        with pytest.raises(MemoryError, match="states='observed'"):
+            SequenceTagger("max_margin", **given).fit(X, y)
+    with pytest.raises(MemoryError, match="states='observed'"):
+        regularization_path(SequenceTagger("max_margin"), X, y)
 
 
 MANY_LABELS = """

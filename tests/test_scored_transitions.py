@@ -18,7 +18,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import fastm4n.reference as ref
-from fastm4n import QuasiNewton, SequenceTagger
+from fastm4n import BlockFrankWolfe, QuasiNewton, SequenceTagger, Transitions
+from fastm4n.base import memory
 from fastm4n.inference import chain
 from fastm4n.losses import block_losses
 from fastm4n.outputs import ChainOutputs, Layout
@@ -42,11 +43,12 @@ def by_lists(request, monkeypatch):
         yield
 
 
-def constant(module, name, value):
+def constant(module, name, value, kind="double"):
     """Set a constant of a compiled module, and return what it was."""
     get, exported = ctypes.pythonapi.PyCapsule_GetPointer, module.__pyx_capi__[name]
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    place = ctypes.c_double.from_address(get(exported, b"double"))
+    of = ctypes.c_double if kind == "double" else ctypes.c_ssize_t
+    place = of.from_address(get(exported, kind.encode()))
     before, place.value = place.value, value
     return before
 
@@ -331,6 +333,84 @@ def test_smoothed_maxima(R, with_all_transitions):
     gaps = few.duality_gap_ + every.duality_gap_
     assert abs(few.primal_objective_ - every.primal_objective_) <= gaps
     assert few.relative_gap_ < 0.1
+
+
+@pytest.fixture
+def looked_through():
+    """Set from how many transitions on lists are kept."""
+    before = constant(chain, "LOOKED_THROUGH", 0, "Py_ssize_t")
+    yield lambda least: constant(chain, "LOOKED_THROUGH", least, "Py_ssize_t")
+    constant(chain, "LOOKED_THROUGH", before, "Py_ssize_t")
+
+
+OF_ATOMS = [
+    "auto", BlockFrankWolfe(), BlockFrankWolfe(step="pairwise", cache=3),
+    BlockFrankWolfe(step="away", accelerate=False), BlockFrankWolfe(cache=2)]
+
+
+@pytest.mark.parametrize("solver", OF_ATOMS, ids=str)
+@pytest.mark.parametrize("R", [40, 260])
+def test_transitions_listed_as_they_come(R, solver, looked_through):
+    """The optimum is that of the matrix, also where most transitions come in the end."""
+    rng = np.random.default_rng(R)
+    X, y = words(R, 20 if R < 100 else 90)
+    if R < 100:
+        y[3:] = [rng.integers(R, size=len(labels)) for labels in y[3:]]
+    alpha = 0.01 if R < 100 else 0.1
+    given = dict(alpha=alpha, tol=2e-2, max_iter=4000, random_state=0, solver=solver)
+    few = SequenceTagger("max_margin", **given).fit(X, y)
+    looked_through(10**9)
+    every = SequenceTagger("max_margin", **given).fit(X, y)
+    gaps = few.duality_gap_ + every.duality_gap_
+    assert max(few.relative_gap_, every.relative_gap_) <= 2e-2
+    assert every.dual_objective_ <= few.primal_objective_ + 1e-12
+    assert few.dual_objective_ <= every.primal_objective_ + 1e-12
+    distance = sum(
+        np.sum((getattr(few, part) - getattr(every, part)) ** 2)
+        for part in ("coef_", "transition_coef_", "start_coef_"))
+    assert distance <= 4.0 * gaps / alpha
+    if R < 100:
+        # more than lists are good for
+        assert (few.transition_coef_ != 0).mean() > 0.125
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("given", [
+    {}, {"n_jobs": 2}, {"cost_scale": "mean"}, {"transitions": Transitions(start_end=False)},
+    {"transitions": Transitions(pairs=False)}, {"class_weight": {1: 3.0}},
+    {"states": {"features": "observed"}}, {"fit_intercept": False}], ids=str)
+def test_lists_take_the_steps_of_the_matrix(given, looked_through):
+    X, y = words(260, 90)
+    tagger = SequenceTagger(
+        "max_margin", alpha=1e-3, tol=0.0, max_iter=5, random_state=0, **given)
+    few = clone(tagger).fit(X, y)
+    looked_through(10**9)
+    every = clone(tagger).fit(X, y)
+    for name in "primal", "dual", "gap":
+        assert_allclose(few.history_[name], every.history_[name], rtol=1e-9)
+    for part in "coef_", "transition_coef_", "start_coef_":
+        assert_allclose(getattr(few, part), getattr(every, part), atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("length", "policy"), [(150, "quasi_newton"), (400, "pairwise+cache")])
+def test_few_long_sequences_of_many_labels(length, policy):
+    """Smoothed maxima need marginals of all transitions: too many of them, or not."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(length, 2)) for _ in range(2)]
+    y = [np.arange(length), np.arange(length, 2 * length)]
+    tagger = SequenceTagger("max_margin", tol=0.99, max_iter=1, random_state=0).fit(X, y)
+    assert tagger.history_["policy"][-1] == policy
+
+
+def test_smoothed_maxima_that_memory_cannot_hold(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 2 << 20)
+    monkeypatch.setattr(memory, "LITTLE", 0)
+    X, y = [np.ones((150, 1))] * 2, [np.arange(150), np.arange(150, 300)]
+    tagger = SequenceTagger("max_margin", tol=0.99, max_iter=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert tagger.fit(X, y).history_["policy"][-1] == "pairwise+cache"
 
 
 def test_words_within_a_pass(monkeypatch, caplog):

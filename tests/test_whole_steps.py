@@ -192,7 +192,7 @@ def test_state_of_momentum():
     X, y = words()
     engine = engine_of(X, y, zero_one(5), 1 / len(y))
     engine.run_pass(Sampling.PERMUTATION, Step.BLOCK)
-    momentum = Acceleration(engine, whole_kappa(engine.alpha), is_whole=True)
+    momentum = Acceleration(engine, whole_kappa(engine.alpha), is_quick=True)
     for _ in range(3):
         engine.run_pass(Sampling.PERMUTATION, Step.BLOCK)
         momentum.after_pass()
@@ -205,5 +205,5 @@ def test_state_of_momentum():
     again = Acceleration.restored(engine, kept)
     engine.run_pass(Sampling.PERMUTATION, Step.BLOCK)
     again.after_pass()
-    assert again.is_whole
+    assert again.is_quick
     assert_array_equal(again.average()["weights"], expected)

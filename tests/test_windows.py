@@ -11,6 +11,7 @@ from engine_cases import PENALTIES, SURROGATES
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
+from fastm4n.base import threads
 from fastm4n.features import LinearFeatures, row_norms
 from fastm4n.outputs import SimplexOutputs
 from fastm4n.solvers.blocks import block_coordinate as driver_module
@@ -41,16 +42,38 @@ def equal(one, other):
         np.array_equal(value, other[name]) for name, value in one.items())
 
 
-@pytest.mark.parametrize(("kind", "name", "penalty"), list(cases()))
-def test_threads_change_no_bit(kind, name, penalty):
+# steps, and whether there is a cache, of dual points that are combinations of atoms
+ATOMS = {"pairwise": (Step.PAIRWISE, False), "away": (Step.AWAY, False), "cache": (
+    Step.PAIRWISE, True)}
+
+
+def with_atoms():
+    for kind, name, penalty in cases():
+        yield kind, name, penalty, None
+        if name != "log":
+            yield from ((kind, name, penalty, atoms) for atoms in ATOMS)
+
+
+def begun(kind, seed, name, penalty, atoms):
+    """An engine, and the step of its passes."""
+    engine = KINDS[kind](seed, penalty=penalty).engine(name)
+    if atoms is None:
+        return engine, Step.LINE_SEARCH
+    step, has_cache = ATOMS[atoms]
+    engine.use_active_sets(5, has_cache)
+    return engine, step
+
+
+@pytest.mark.parametrize(("kind", "name", "penalty", "atoms"), list(with_atoms()))
+def test_threads_change_no_bit(kind, name, penalty, atoms):
     states, engines = [], []
     for n_threads in (1, 2, 3):
-        engine = KINDS[kind](1, penalty=penalty).engine(name)
+        engine, step = begun(kind, 1, name, penalty, atoms)
         windows = Windows(engine, n_threads, 0.0)
         for i, sampling in enumerate((Sampling.PERMUTATION, *SAMPLINGS)):
             if i == 2:
                 engine.set_kappa(engine.alpha)
-            windows.run_pass(sampling, Step.LINE_SEARCH)
+            windows.run_pass(sampling, step)
         states.append({**engine.state(), **windows.state()})
         engines.append(engine)
     assert equal(states[0], states[1]) and equal(states[0], states[2])
@@ -58,15 +81,15 @@ def test_threads_change_no_bit(kind, name, penalty):
 
 
 @pytest.mark.repeats(5)
-@pytest.mark.parametrize(("kind", "name", "penalty"), covering(cases()))
-def test_optimum(kind, name, penalty):
+@pytest.mark.parametrize(("kind", "name", "penalty", "atoms"), covering(with_atoms()))
+def test_optimum(kind, name, penalty, atoms):
     problem = KINDS[kind](2, penalty=penalty)
     solution, _ = problem.solve(name, tol=1e-4, max_iter=1000)
     serial = solution.certificate
-    engine = problem.engine(name)
+    engine, step = begun(kind, 2, name, penalty, atoms)
     windows, tol = Windows(engine, 1, 0.0), 1e-2 * max(1.0, serial.primal)
     for i in range(1000):
-        windows.run_pass(Sampling.GAP if i % 5 else Sampling.PERMUTATION, Step.LINE_SEARCH)
+        windows.run_pass(Sampling.GAP if i % 5 else Sampling.PERMUTATION, step)
         if i % 20 == 19:
             found = certify(engine, engine.mu)
             assert found.dual <= serial.primal + 1e-9
@@ -75,6 +98,18 @@ def test_optimum(kind, name, penalty):
             if found.gap <= tol:
                 return
     pytest.fail(f"the gap is {found.gap}")
+
+
+def test_weights_are_rebuilt_by_parts(monkeypatch):
+    monkeypatch.setattr(threads, "PARALLEL_COST", 0.0)
+    engine = KINDS["chains"](1).engine("max_margin")
+    Windows(engine, 1, 0.0).run_pass(Sampling.PERMUTATION, Step.LINE_SEARCH)
+    states = []
+    for n_threads in (1, 3):
+        engine.features.make_room(n_threads)
+        engine.rebuild_weights(engine.mu, n_threads)
+        states.append(engine.features.state())
+    assert equal(*states) and any(array.any() for array in states[0].values())
 
 
 def labelled(X, y, k=3, name="max_margin"):
@@ -136,7 +171,7 @@ def always(monkeypatch):
     class Always(Windows):
         @staticmethod
         def pay(engine):
-            return Windows.pay(engine) or engine.features.weight_norm() is not None
+            return Windows.pay(engine) or engine.features.holds_weights()
 
         def __new__(cls, engine, n_threads):
             return Windows(engine, n_threads, 0.0)
@@ -149,6 +184,8 @@ def always(monkeypatch):
     ("chains", "log", {}), ("chains", "max_min", {"accelerate": True}),
     ("labels", "max_margin", {"auto": True, "accelerate": True}), ("labels", "log", {}),
     ("pairs", "max_margin", {"auto": True}), ("forests", "max_min", {}),
+    ("chains", "max_margin", {"auto": True, "accelerate": True}),
+    ("forests", "max_margin", {"step": "pairwise", "cache": 10}),
 ])
 def test_fits(always, kind, name, options):
     found = []

@@ -310,21 +310,9 @@ static int NAME(list_sum_product)(const fastm4n_lists *into, const fastm4n_lists
         beta[j] = j < R ? 1 : 0;
     for (ptrdiff_t t = T - 1; t >= 0; --t) {
         double *a = alpha + t * stride, *g = e + t * stride;
-        NAME(vec) total = {0};
         if (fastm4n_look() < 0)
             return -2;
-        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
-            const NAME(vec) reach = scale[t] * CLOAD(a + j), b = CLOAD(beta + j);
-            CSTORE(a + j, reach);
-            CSTORE(node + t * stride + j, reach * b);
-            total += reach * b;
-        }
-        const double rest = 1 / NAME(rsum_f64)(total);
-        const double factor = t % 16 ? scale[t] : scale[t] * rest;
-        for (ptrdiff_t j = 0; j < stride; j += VLEN) {
-            CSTORE(g + j, CLOAD(g + j) * (CLOAD(beta + j) * factor));
-            CSTORE(node + t * stride + j, CLOAD(node + t * stride + j) * rest);
-        }
+        NAME(meet_f64)(t, stride, scale[t], scale[t], a, beta, g, node + t * stride);
         if (t > 0)
             NAME(list_sums)(out, into, g, R, stride, P[1], whole[1], base, work, mask, beta);
     }

@@ -337,6 +337,31 @@ static ALWAYS_INLINE RNAME(rvec)
     return total;
 }
 
+/* Where the messages of position t meet: the forward ones a, times `own`, and the backward ones
+   beta.  Makes its marginals `node`, and g, exp(unary), the scaled message to what is before. */
+static ALWAYS_INLINE void RNAME(meet)(ptrdiff_t t, ptrdiff_t stride, REAL own, REAL scale,
+                                      REAL *a, REAL *beta, REAL *g, REAL *node)
+{
+    const RNAME(rvec) zero = {0};
+    RNAME(rvec) total = zero;
+    for (ptrdiff_t j = 0; j < stride; j += RLEN) {
+        /* what cannot be reached sends nothing back: it might be inf */
+        const RNAME(rvec) reach = own * RLOAD(a + j);
+        const RNAME(rvec) b = RSELECT(reach > zero, RLOAD(beta + j), zero);
+        RSTORE(beta + j, b);
+        RSTORE(a + j, reach);
+        RSTORE(node + j, reach * b);
+        total += reach * b;
+    }
+    /* one, but for rounding, which would grow along the chain */
+    const REAL rest = 1 / RNAME(rsum)(total);
+    const REAL factor = t % 16 ? scale : scale * rest;
+    for (ptrdiff_t j = 0; j < stride; j += RLEN) {
+        RSTORE(g + j, RLOAD(g + j) * (RLOAD(beta + j) * factor));
+        RSTORE(node + j, RLOAD(node + j) * rest);
+    }
+}
+
 /* Node marginals, the messages that edge marginals are made of, and the log-partition.
 
    e = exp(unary), P = exp(pair), PT its transpose (NULL: P is read by rows instead).  On return
@@ -394,24 +419,7 @@ static int RNAME(sum_product)(ptrdiff_t T, ptrdiff_t R, ptrdiff_t stride, REAL *
         beta[j] = j < R ? 1 : 0;
     for (ptrdiff_t t = T - 1; t >= 0; --t) {
         REAL *a = alpha + t * stride, *g = e + t * stride;
-        const REAL own = check ? 1 : scale[t];
-        RNAME(rvec) total = zero;
-        for (ptrdiff_t j = 0; j < stride; j += RLEN) {
-            /* what cannot be reached sends nothing back: it might be inf */
-            const RNAME(rvec) reach = own * RLOAD(a + j);
-            const RNAME(rvec) b = RSELECT(reach > zero, RLOAD(beta + j), zero);
-            RSTORE(beta + j, b);
-            RSTORE(a + j, reach);
-            RSTORE(node + t * stride + j, reach * b);
-            total += reach * b;
-        }
-        /* one, but for rounding, which would grow along the chain */
-        const REAL rest = 1 / RNAME(rsum)(total);
-        const REAL factor = t % 16 ? scale[t] : scale[t] * rest;
-        for (ptrdiff_t j = 0; j < stride; j += RLEN) {
-            RSTORE(g + j, RLOAD(g + j) * (RLOAD(beta + j) * factor));
-            RSTORE(node + t * stride + j, RLOAD(node + t * stride + j) * rest);
-        }
+        RNAME(meet)(t, stride, check ? 1 : scale[t], scale[t], a, beta, g, node + t * stride);
         if (t == 0)
             break;
         if (R * stride >= FASTM4N_LOOKED_AT && fastm4n_look() < 0)

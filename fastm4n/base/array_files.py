@@ -24,9 +24,7 @@ import math
 import os
 import stat
 import struct
-import zlib
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +33,7 @@ from scipy import sparse
 from fastm4n.base._version import __version__
 from fastm4n.base.atomic import replacing
 from fastm4n.base.checks import refuse_where
+from fastm4n.base.checksums import crc32
 from fastm4n.base.npz import check_characters
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def _described(where, array, finite):
     if array.ndim > _MAX_NDIM:
         raise ValueError(f"{where} has {array.ndim} dimensions, more than {_MAX_NDIM}.")
     size = len(buffer)
-    entry.update(shape=list(array.shape), size=size, crc32=zlib.crc32(buffer))
+    entry.update(shape=list(array.shape), size=size, crc32=crc32(buffer))
     return entry, buffer
 
 
@@ -228,7 +227,7 @@ def read_arrays(
     OSError
         If the file cannot be read.
     """
-    path = Path(path)
+    path = os.fspath(path)
     # a pipe would block, and a device has no end
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ModelFileError(f"{path} is not a regular file.")
@@ -313,12 +312,10 @@ class _Reader:
         return document
 
     def _array(self, kind, shape, parts, name):
-        arrays = {
-            part: self._part(described, name if part == "values" else f"{name}.{part}")
-            for part, described in parts.items()
-        }
         if kind == "array":
-            return arrays["values"]
+            return self._part(parts["values"], name)
+        arrays = {
+            part: self._part(described, f"{name}.{part}") for part, described in parts.items()}
         try:
             _check_csr(shape, **arrays)
         except ValueError as error:
@@ -333,7 +330,7 @@ class _Reader:
         else:
             flat = np.empty(math.prod(shape), dtype=dtype)
             buffer = flat.view(np.uint8)
-            if self.file.readinto(memoryview(buffer)) < part["size"]:
+            if self.file.readinto(buffer) < part["size"]:
                 raise _Damaged(f"is cut off, in {where}.")
         name, checksum = part["checksum"]
         if _CHECKSUMS[name](buffer) != checksum:
@@ -349,7 +346,7 @@ class _Reader:
 
 
 _CHECKSUMS = {
-    "crc32": zlib.crc32, "sha256": lambda buffer: hashlib.sha256(buffer).hexdigest()}
+    "crc32": crc32, "sha256": lambda buffer: hashlib.sha256(buffer).hexdigest()}
 
 
 def _no_constant(name):

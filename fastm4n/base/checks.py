@@ -91,6 +91,10 @@ def refuse_where(bad, name, values, why, batch=True):
             f"{name}{(where if batch else where[1:]) or ''} is {values[tuple(where)]:g}: {why}")
 
 
+class NoFiniteScore(ValueError):
+    """No output has a finite score: nothing is allowed, or sums of scores overflow."""
+
+
 def check_scores(name, values, batch=True):
     """Refuse NaN and +inf, as `refuse_where` does."""
     refuse_where(

@@ -27,6 +27,12 @@ def available() -> int | None:
     return max(0, min(left)) if left else None
 
 
+def fits(n_bytes: float) -> bool:
+    """Whether so many bytes can be allocated, as far as is known."""
+    there = None if n_bytes <= LITTLE else available()
+    return there is None or n_bytes <= there
+
+
 def refuse_beyond_memory(what: str, n_bytes: float, remedy: str) -> None:
     """Raise a MemoryError before an allocation of more bytes than are available.
 

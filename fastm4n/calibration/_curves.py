@@ -82,8 +82,12 @@ def reliability_curve(
         raise ValueError("y has no labels.")
     if not ((rows >= 0) & (rows <= 1 + 1e-6)).all():
         raise ValueError("probabilities must be between 0 and 1.")
-    top = np.minimum(rows.max(axis=1), 1.0)
-    right = rows.argmax(axis=1) == codes_of(labels, classes)
+    return curve_of(rows.max(axis=1), rows.argmax(axis=1) == codes_of(labels, classes), n_bins)
+
+
+def curve_of(confidence, right, n_bins=10):
+    """The curve of answers with these probabilities, and whether each is right."""
+    top = np.minimum(confidence, 1.0)
     bins = np.minimum((top * n_bins).astype(int), n_bins - 1)
     counts = np.bincount(bins, minlength=n_bins)
     with np.errstate(invalid="ignore"):

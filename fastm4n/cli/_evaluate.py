@@ -10,6 +10,8 @@ examples:
       accuracy of tokens and sentences, and F1 of spans, of all and of each type
   fastm4n evaluate chunks.fm4n test.txt.gz --constraint bio --confusion
       the same for labels that keep to the rules of a scheme, and which label is taken for which
+  fastm4n evaluate crf.fm4n test.txt.gz --probabilities
+      how likely the true labels are, and how often probable labels are right
   fastm4n evaluate words.fm4n words.npz --where split=1 --json
       results for programs
 """
@@ -28,6 +30,10 @@ def add(parser):
         "--confusion", action="store_true",
         help="for each label how often it is true, predicted and right, and what it is taken for. "
         "With --json the whole matrix, rows for the truth")
+    group.add_argument(
+        "--probabilities", action="store_true",
+        help="log loss, and for each label and type of span how often it is right, beside its mean "
+        "probability. For classes, levels, labels, sequences and graphs with surrogate log")
     add_output(parser, progress=False)
 
 
@@ -39,6 +45,9 @@ def run(args):
         if args.confusion and data.task not in ("classes", "ordered", "sequences", "graphs"):
             raise CommandError(f"--confusion is of labels, and this is a model of {data.task}", 2)
         _labels.ignore(data, getattr(estimator, "ignore_label", None))
+        if args.probabilities:
+            _predict.check_probabilities(estimator)
+        reliability, of_spans = [], {}
         if hasattr(estimator, "classes_") and data.task != "multilabel":
             remark = _labels.unknown(data, estimator.classes_)
             if remark is not None:
@@ -54,6 +63,12 @@ def run(args):
             spans = _scores.spans(y, predicted) if data.task == "sequences" else None
             if spans is not None:
                 scores["span_f1"] = spans.total.f1
+            if args.probabilities:
+                more, reliability = _scores.reliability(
+                    estimator, X, y, given, _predict.names_of(data, estimator))
+                scores.update(more)
+                if spans is not None:
+                    of_spans = _scores.span_reliability(estimator, X, y, given)
             labels, matrix = _scores.confusion(data.task, y, predicted) if args.confusion else (
                 [], [])
         except (TypeError, ValueError) as error:
@@ -62,13 +77,20 @@ def run(args):
     report.tell(_models.described(estimator))
     report.tell()
     report.table(["score", "value", "what it is"], [
-        [name, "-" if value is None else f"{value:.4f}", _scores.MEANINGS[name]]
-        for name, value in scores.items()])
+        [name, *_written([value]), _scores.MEANINGS[name]] for name, value in scores.items()])
     if spans is not None:
         report.tell()
-        report.table(["spans", "precision", "recall", "f1", "true", "predicted"], [
+        more, none = (["probability", "calibration error"], (None, None)) if of_spans else ([], ())
+        report.table(["spans", "precision", "recall", "f1", "true", "predicted", *more], [
             [row.label, *(f"{value:.4f}" for value in row[1:4]), str(row.n_true),
-             str(row.n_predicted)] for row in spans.types])
+             str(row.n_predicted), *_written(of_spans.get(row.label, none))]
+            for row in spans.types])
+    if reliability:
+        report.tell()
+        report.table(
+            ["label", "true", "p where true", "likeliest", "p where likeliest", "right",
+             "calibration error"],
+            [[str(row.label), *_written(row[1:])] for row in reliability])
     if args.confusion:
         report.tell()
         report.table(["label", "true", "predicted", "right", "taken for"], [
@@ -78,10 +100,21 @@ def run(args):
     report.finish({
         "model": args.model, "data": data.name, "task": data.task, "n_examples": data.n_examples,
         "n_tokens": _summary.n_tokens(data), "scores": scores,
-        **({} if spans is None else {"spans": [row._asdict() for row in spans.types]}),
+        **({} if spans is None else {"spans": [
+            {**row._asdict(), **dict(zip(
+                ("probability", "calibration_error"), of_spans.get(row.label, ()), strict=False))}
+            for row in spans.types]}),
+        **({"reliability": [row._asdict() for row in reliability]} if reliability else {}),
         **({"confusion": {"labels": labels, "matrix": matrix}} if args.confusion else {}),
     })
     return 0
+
+
+def _written(values):
+    """Counts and shares, those that there are."""
+    return [
+        "-" if value is None else str(value) if type(value) is int else f"{value:.4f}"
+        for value in values]
 
 
 def _taken_for(labels, row, i):

@@ -23,7 +23,7 @@ examples:
       labels that mark spans by the rules of a scheme
 """
 
-from fastm4n.cli import _data, _labels, _models, _summary
+from fastm4n.cli import _data, _labels, _models, _scores, _summary
 from fastm4n.cli._arguments import add_constraint, add_data, add_model_file, add_output
 from fastm4n.cli._output import CommandError, Report, check_output, check_overwriting, writing
 
@@ -97,9 +97,26 @@ def limits(args, estimator):
     return {"allowed_transitions": args.constraint}
 
 
-def run(args):
+def check_probabilities(estimator):
+    """Refuse models without probabilities of labels."""
     from fastm4n.surrogates import surrogate_name
 
+    if surrogate_name(estimator.surrogate) != "log" or not hasattr(estimator, "classes_"):
+        raise CommandError(
+            "--probabilities needs a model of classes, ordered levels, labels, sequences or graphs "
+            f"with --surrogate log, got {estimator._task} with {estimator.surrogate}", 2)
+
+
+def names_of(data, estimator):
+    """The labels of the columns of probabilities, or None."""
+    if data.task == "multilabel" and data.reading.get("labels"):
+        return data.reading["labels"]  # of the file of the fit
+    if hasattr(estimator, "classes_"):
+        return _labels.as_read(data.reading, estimator.classes_).tolist()
+    return None
+
+
+def run(args):
     check_overwriting(
         [("MODEL", args.model), ("DATA", _data.file_of(args))], [("--output", args.output)])
     check_output("--output", args.output)
@@ -107,11 +124,8 @@ def run(args):
     probabilities = None
     with report.notes():
         model, estimator, data = read(args, truth=False)
-        if args.probabilities and (
-                surrogate_name(estimator.surrogate) != "log" or not hasattr(estimator, "classes_")):
-            raise CommandError(
-                "--probabilities needs a model of classes, ordered levels, labels, sequences or "
-                f"graphs with --surrogate log, got {estimator._task} with {estimator.surrogate}", 2)
+        if args.probabilities:
+            check_probabilities(estimator)
         given = limits(args, estimator)
         if data.reading.get("attributes") == "crfsuite":
             remark = _labels.none_known(
@@ -123,16 +137,10 @@ def run(args):
             predicted = _labels.as_read(
                 data.reading, estimator.predict(X, decode=args.decode, **given))
             if args.probabilities:
-                name = "predict_proba" if hasattr(estimator, "predict_proba") else (
-                    "predict_marginals")
-                probabilities = getattr(estimator, name)(X, **given)
+                probabilities = _scores.probabilities_of(estimator, X, given)
         except ValueError as error:
             raise CommandError(f"{data.name}: {error}") from error
-    names = None
-    if data.task == "multilabel" and data.reading.get("labels"):
-        names = data.reading["labels"]  # of the file of the fit
-    elif hasattr(estimator, "classes_"):
-        names = _labels.as_read(data.reading, estimator.classes_).tolist()
+    names = names_of(data, estimator)
     sets = predicted
     if data.task == "multilabel":
         rows = predicted.toarray() if hasattr(predicted, "tocsr") else predicted

@@ -1,6 +1,7 @@
 """Scores and losses of a fitted estimator on data with the truth."""
 
 import re
+from typing import NamedTuple
 
 MEANINGS = {
     "accuracy": "share of the examples that are right",
@@ -19,6 +20,10 @@ MEANINGS = {
     "spearman_rho": "mean rank correlation, from -1 to 1",
     "row_accuracy": "share of the rows that are matched right",
     "matching_accuracy": "share of the matchings that are right altogether",
+    "log_loss": "mean of -log of the probability of the true labels it knows",
+    "sequence_log_loss": "the same for the labels of a sequence together",
+    "true_probability": "mean probability of the true labels",
+    "calibration_error": "how far the likeliest labels' probabilities are from accuracy",
 }
 
 
@@ -34,12 +39,15 @@ def spans(y, predicted):
     from fastm4n.metrics import span_report
 
     names = {label for part in (y, predicted) for labels in part for label in labels}
+    return span_report(y, predicted) if _mark_spans(names) else None
+
+
+def _mark_spans(names):
+    """Whether labels mark spans."""
     if not all(isinstance(name, str) for name in names):
-        return None
-    marked = names - {"O", "."}
-    if not marked or not all(re.fullmatch(r"[BIESLU]-.+", name) for name in marked):
-        return None
-    return span_report(y, predicted)
+        return False
+    marked = set(names) - {"O", "."}
+    return bool(marked) and all(re.fullmatch(r"[BIESLU]-.+", name) for name in marked)
 
 
 def confusion(task, y, predicted):
@@ -54,6 +62,100 @@ def confusion(task, y, predicted):
         y, predicted = y.values[labelled], predicted.values[labelled]
     labels, codes = np.unique(np.concatenate([y, predicted]), return_inverse=True)
     return labels.tolist(), confusion_matrix(*np.split(codes, 2)).tolist()
+
+
+def probabilities_of(estimator, X, given):
+    """Probabilities of all labels, as `predict_proba` or `predict_marginals` has them."""
+    name = "predict_proba" if hasattr(estimator, "predict_proba") else "predict_marginals"
+    return getattr(estimator, name)(X, **given)
+
+
+class Reliability(NamedTuple):
+    """Probabilities of one label, and how often they come true."""
+
+    label: object
+    n_true: int
+    true_probability: float | None  # where the label is true
+    n_likeliest: int
+    probability: float | None  # where it is the likeliest label
+    right: float | None
+    calibration_error: float | None
+
+
+def reliability(estimator, X, y, given, names):
+    """Scores of probabilities, and the `Reliability` of each label."""
+    import numpy as np
+
+    p, task = probabilities_of(estimator, X, given), estimator._task
+    if task == "multilabel":  # each label is on or off
+        truth = np.asarray(y.toarray() if hasattr(y, "toarray") else y) > 0
+        likeliest = p > 0.5
+        of_truth, top = np.where(truth, p, 1.0 - p).ravel(), np.maximum(p, 1.0 - p).ravel()
+        known, right = np.True_, (truth == likeliest).ravel()
+    else:
+        if task in ("sequences", "graphs"):
+            p = np.concatenate([*p, np.zeros((0, len(names)))])
+            labels = np.array([label for own in y for label in own], dtype=object)
+        else:
+            labels = y
+        codes = _codes(estimator, labels)
+        if task == "graphs":
+            p, codes = p[labels != -1], codes[labels != -1]
+        every = np.arange(len(names))
+        truth, likeliest = codes[:, None] == every, p.argmax(axis=1)[:, None] == every
+        known, of_truth, top = codes >= 0, (p * truth).sum(axis=1), p.max(axis=1)
+        right = (truth & likeliest).any(axis=1)
+    with np.errstate(divide="ignore"):
+        found = {"log_loss": _mean(-np.log(of_truth[known]))}
+    if task == "sequences":
+        found["sequence_log_loss"] = _sequence_log_loss(estimator, X, y, given)
+    found.update(true_probability=_mean(of_truth), calibration_error=_error(top, right))
+    rows = [
+        Reliability(
+            name, int(is_true.sum()), _mean(own[is_true]), int(is_top.sum()), _mean(own[is_top]),
+            _mean(is_true[is_top]), _error(own[is_top], is_true[is_top]))
+        for name, own, is_true, is_top in zip(names, p.T, truth.T, likeliest.T, strict=True)]
+    return found, rows
+
+
+def span_reliability(estimator, X, y, given):
+    """Mean probability and calibration error of the predicted spans of each type.
+
+    Empty where the labels of the model do not all mark spans.
+    """
+    import numpy as np
+
+    from fastm4n.metrics import spans
+
+    found = {}
+    if _mark_spans(estimator.classes_.tolist()):
+        for labels, predicted in zip(y, estimator.predict_spans(X, **given), strict=True):
+            true = set(spans(labels))
+            for span in predicted:
+                found.setdefault(span.label, []).append((span.probability, span[:3] in true))
+    return {
+        label: (_mean(p), _error(p, right))
+        for label, (p, right) in ((label, np.array(own).T) for label, own in found.items())}
+
+
+def _sequence_log_loss(estimator, X, y, given):
+    import warnings
+
+    known = set(estimator.classes_.tolist())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # labels that are not known have been noted
+        logs = estimator.log_probability(X, y, **given)
+    return _mean(-logs[[known.issuperset(labels) for labels in y]])
+
+
+def _mean(values):
+    return float(values.mean()) if values.size else None
+
+
+def _error(probabilities, right):
+    from fastm4n.calibration._curves import curve_of
+
+    return curve_of(probabilities, right).expected_calibration_error if right.size else None
 
 
 def _classes(estimator, X, y, predicted):

@@ -27,6 +27,7 @@ from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
 from fastm4n.tasks.chain_input import NUMBERS, tokens_of
 from fastm4n.tasks.chain_weights import SEEN, Transitions
+from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,16 +61,6 @@ _OF_SEARCHES = {
         "period", "delta", "calibration_eta", "calibration_rate", "calibration_samples",
         "calibration_candidates", "calibration_max_trials"),
 }
-
-
-class _Within:
-    """Callback that ends a fit when the gap is within a share of the objective."""
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-
-    def __call__(self, row: dict[str, Any]) -> bool:
-        return bool(row["gap"] <= self.share * row["primal"])
 
 
 class TrainingLog:
@@ -390,13 +381,14 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
             "alpha": total / n, "penalty": "l2" if c1 == 0.0 else ElasticNet(l1_ratio=c1 / total),
             "fit_intercept": False, "transitions": Transitions(start_end=False),
             "states": self._states(), "tol": _LEAST * epsilon,
-            "verbose": int(bool(self.verbose)), "random_state": 0, "callback": _Within(epsilon),
+            "verbose": int(bool(self.verbose)), "random_state": 0,
             "max_iter": self._or("max_iterations", _MAX_ITERATIONS)}
 
     def _fitted_by(self, fit, X, y, sample_weight, n, X_dev=None, y_dev=None):
         """Call a method of a tagger, and keep what it has fitted."""
         tagger, c2, epsilon = (
             fit.__self__, self._or("c2", _C2), self._or("epsilon", _EPSILON))
+        tagger._share = epsilon
         with warnings.catch_warnings():
             # it names parameters of SequenceTagger
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -407,14 +399,18 @@ class CRF(NamesParameters, Versioned, BaseEstimator):
         reached = tagger.duality_gap_ / max(tagger.primal_objective_, np.finfo(float).tiny)
         if tagger.relative_gap_ > tagger.tol and reached > epsilon and (
                 self.epsilon is not None or self.max_iterations is None or c2 == 0.0):
-            remedy = "Increase max_iterations or epsilon, or c2." if c2 else (
+            more = "max_iterations, " if tagger.n_iter_ + 1 >= tagger.max_iter else ""
+            remedy = f"Increase {more}epsilon or c2." if c2 else (
                 "With c2=0 the gap is a loose bound, and the objective may be at its minimum. Use "
                 "c2=1e-3 for a sharp bound.")
+            vectorizer = tagger.vectorizer_
+            rows = X if vectorizer is None else vectorizer.transform(X)
             warnings.warn(
                 f"After {tagger.n_iter_} passes the certified gap is {reached:.3g} of the "
-                f"objective, above epsilon={epsilon:g}. {remedy}",
+                f"objective, above epsilon={epsilon:g}. {remedy}"
+                f"{scale_advice(tagger, rows, vectorizer)}",
                 ConvergenceWarning, stacklevel=3)
-        tagger.callback = None
+        del tagger._share
         log = TrainingLog(tagger.history_, n, tagger._n_weights)
         if X_dev is not None:
             log.last_iteration.update(_accuracies(tagger.predict(X_dev), X_dev, y_dev))

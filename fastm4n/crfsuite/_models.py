@@ -21,6 +21,7 @@ from fastm4n.base.array_files import MAGIC as OUR_MAGIC
 from fastm4n.base.array_files import MAGIC_OF_CRFSUITE as MAGIC
 from fastm4n.base.array_files import ModelFileError
 from fastm4n.base.claims import GRANTED, TIMES
+from fastm4n.crfsuite._records import weights_of_records
 from fastm4n.data._tokens import Names, names_of_records
 from fastm4n.data._vectorizer import SequenceVectorizer
 from fastm4n.estimators.sequences import SequenceTagger
@@ -213,23 +214,38 @@ class _Reader:
                 f"{self.name} has {n_labels} labels, at byte 20 of the header: tables of all pairs "
                 f"would take {table} bytes, out of proportion to the file. Train a model with "
                 "fewer labels.")
-        records = self.features(features, n_features, n_labels, n_attributes)
-        is_state = records["type"] == _STATE
-        state = self.by_source(features, records, np.flatnonzero(is_state), n_labels)
-        transitions = self.by_source(features, records, np.flatnonzero(~is_state), n_labels)
-        # two more labels, of the ends of a sequence, are counted and refer to nothing
-        self.references(
-            "LFRF", label_references, records, transitions, n_labels, n_labels + 2, "label")
-        self.references(
-            "AFRF", attribute_references, records, state, n_attributes, n_attributes, "attribute")
+        weights = self.weights(
+            features, attribute_references, label_references, n_features, n_attributes, n_labels)
         label_names = self.names("labels", labels, n_labels)
         names = self.names("attributes", attributes, n_attributes)
+        return CRFsuiteModel(label_names, names, *weights)
+
+    def weights(self, offset, attributes, labels, n_told, n_attributes, n_labels):
+        """The weights of a `CRFsuiteModel`, from where FEAT, AFRF and LFRF begin."""
+        start, n = self.start_of_features(offset, n_told)
+        chunks = []
+        for tag, begin, n_items, n_most, what in (
+                ("AFRF", attributes, n_attributes, n_attributes, "attribute"),
+                # two more labels, of the ends of a sequence, are counted and refer to nothing
+                ("LFRF", labels, n_labels, n_labels + 2, "label")):
+            size = self.size_of_references(tag, begin, n_items, n_most, what)
+            chunks.append((self.array(tag, begin, size, np.uint8), begin))
+        found = weights_of_records(
+            self.array("FEAT", start, n * _FEATURE.itemsize, np.uint8), chunks, n_attributes,
+            n_labels)
+        if found is not None:
+            return found
+        records = self.features(start, n, n_labels, n_attributes)
+        is_state = records["type"] == _STATE
+        state = self.by_source(start, records, np.flatnonzero(is_state), n_labels)
+        transitions = self.by_source(start, records, np.flatnonzero(~is_state), n_labels)
+        self.references("LFRF", labels, records, transitions, n_labels, "label")
+        self.references("AFRF", attributes, records, state, n_attributes, "attribute")
         counts = np.bincount(records["source"][state], minlength=n_attributes)
-        return CRFsuiteModel(
-            label_names, names, np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        return (
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
             records["target"][state].astype(np.uint16), records["weight"][state],
-            records["source"][transitions].astype(np.intp),
-            records["target"][transitions].astype(np.intp), records["weight"][transitions])
+            *(records[part][transitions] for part in ("source", "target", "weight")))
 
     # ----------------------------------------------------------------------------- errors
 
@@ -266,15 +282,18 @@ class _Reader:
 
     # --------------------------------------------------------------------------- weights
 
-    def features(self, offset, n_told, n_labels, n_attributes):
-        """The records of all weights, checked one by one."""
+    def start_of_features(self, offset, n_told):
+        """Where the records of weights begin, and how many there are."""
         size, n = self.chunk("FEAT", offset)
         if size != _CHUNK.size + n * _FEATURE.itemsize or n_told not in (0, n):
             raise self.damaged(
                 "FEAT", offset + 4, f"{n} weights, of {_FEATURE.itemsize} bytes, do not make a "
                 f"chunk of {size} bytes" if n_told in (0, n) else
                 f"there are {n} weights, and {n_told} by the header")
-        start = offset + _CHUNK.size
+        return offset + _CHUNK.size, n
+
+    def features(self, start, n, n_labels, n_attributes):
+        """The records of all weights, checked one by one."""
         records = self.array("FEAT", start, n, _FEATURE)
 
         def check(right, what, field):
@@ -295,7 +314,7 @@ class _Reader:
         check(np.isfinite(records["weight"]), "weight {} must be finite, got {}", "weight")
         return records
 
-    def by_source(self, offset, records, which, n_labels):
+    def by_source(self, start, records, which, n_labels):
         """The records `which`, all of one type, by source and then by target."""
         key = records["source"][which].astype(np.int64) * n_labels + records["target"][which]
         steps = np.diff(key)
@@ -306,20 +325,24 @@ class _Reader:
         if twice.size:
             first, second = which[order[twice[0] : twice[0] + 2]].tolist()
             raise self.damaged(
-                "FEAT", offset + _CHUNK.size + second * _FEATURE.itemsize,
+                "FEAT", start + second * _FEATURE.itemsize,
                 f"weight {second} repeats weight {first}")
         return which[order]
 
-    def references(self, tag, offset, records, which, n, n_most, what):
-        """Check that each label, or attribute, refers to exactly its weights."""
+    def size_of_references(self, tag, offset, n, n_most, what):
+        """Bytes of a chunk that lists the weights of n labels or attributes."""
         size, n_told = self.chunk(tag, offset)
         if not n <= n_told <= n_most:
             raise self.damaged(
                 tag, offset + 8, f"{n_told} items do not fit {n} {what}s")
-        n_words = size // 4
         if _CHUNK.size + 4 * n > size:
             raise self.damaged(
                 tag, offset + 4, f"a chunk of {size} bytes cannot have {n} {what}s")
+        return size
+
+    def references(self, tag, offset, records, which, n, what):
+        """Check that each label, or attribute, refers to exactly its weights."""
+        n_words = self.chunk(tag, offset)[0] // 4
         words = self.array(tag, offset, n_words)
         places = words[3 : 3 + n].astype(np.int64) - offset
         bad = (places < _CHUNK.size) | (places % 4 != 0) | (places // 4 >= n_words)

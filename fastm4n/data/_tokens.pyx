@@ -12,13 +12,14 @@ from numbers import Real
 import numpy as np
 import scipy.sparse as sp
 
+cimport cython
 from cpython cimport array as arrays
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from fastm4n.base.interrupts cimport look
 
@@ -74,6 +75,8 @@ cdef uint64_t MOST_WORDS = 0xFFFFFFFE
 cdef size_t MOST_BYTES = 0x7FFFFFF0
 # odd, with bits everywhere: 2^64 over the golden ratio
 cdef uint64_t MULTIPLIER = 0x9E3779B97F4A7C15
+# a bit of each byte, the lowest and the highest
+cdef uint64_t ONES = 0x0101010101010101, HIGHS = 0x8080808080808080
 cdef bint NOT_LITTLE = sys.byteorder != "little"
 # differs from process to process, as Python's own: nobody can make strings that meet in one slot
 cdef uint64_t SEED = (<uint64_t> <Py_ssize_t> hash("fastm4n")) | 1
@@ -85,10 +88,17 @@ cdef inline uint32_t tag_of(const uint64_t* record) noexcept nogil:
     cdef uint64_t h = SEED ^ length
     cdef size_t i
     for i in range(1, n_words(length)):
-        h = (h ^ record[i]) * MULTIPLIER
-        h ^= h >> 32
-    h *= MULTIPLIER
-    return <uint32_t> (h >> 32)
+        h = mixed(h, record[i])
+    return tag_of_mixed(h)
+
+
+cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
+    h = (h ^ word) * MULTIPLIER
+    return h ^ (h >> 32)
+
+
+cdef inline uint32_t tag_of_mixed(uint64_t h) noexcept nogil:
+    return <uint32_t> ((h * MULTIPLIER) >> 32)
 
 
 cdef inline bint is_same(const uint64_t* a, const uint64_t* b) noexcept nogil:
@@ -114,6 +124,7 @@ cdef void* grown(void* memory, size_t n_bytes) except NULL:
     return more
 
 
+@cython.final
 cdef class Scratch:
     """Records that are searched for together, each with a weight.
 
@@ -344,6 +355,7 @@ cdef void sort(
     insertion_sort(text, items, n, depth)
 
 
+@cython.final
 cdef class Names:
     """Distinct strings, numbered 0, 1, ... as they come, until they are sorted.
 
@@ -357,6 +369,7 @@ cdef class Names:
     cdef size_t n_words, room
     cdef uint64_t* slots    # tag, and one more than where the record is; 0 is free
     cdef int log_slots
+    cdef uint64_t bits, zeros   # upper bits of bytes that are not ASCII, and that are zero
     cdef readonly Py_ssize_t n_names
 
     def __cinit__(self):
@@ -568,67 +581,85 @@ cdef class Names:
         self.text, self.room = <uint64_t*> grown(self.text, 8 * (n_words + 1)), n_words + 1
         return 0
 
-    cdef void append(self, const uint8_t* name, uint32_t length, size_t room) noexcept:
-        """One more name, for which there is room. `fill` makes it one that is found.
+    cdef uint32_t append(self, const uint8_t* name, uint32_t length, size_t room) noexcept nogil:
+        """One more name, for which there is room: its tag. `settle` makes it one that is found.
 
         So many bytes can be read from its first one: whole words are copied where they can be.
         """
         cdef uint64_t* record = self.text + self.n_words
         cdef uint32_t i, whole = length // 8, left = length % 8
-        cdef uint64_t last = 0
+        cdef uint64_t word = 0, h = SEED ^ length, bits = 0, zeros = 0, padding
         (<Record*> record).number = <int> self.n_names
         (<Record*> record).length = length
         for i in range(whole):
-            memcpy(record + 1 + i, name + 8 * i, 8)
+            memcpy(&word, name + 8 * i, 8)
+            record[1 + i] = word
+            h = mixed(h, word)
+            bits |= word
+            zeros |= (word - ONES) & ~word
         if left:
             # zeros behind the last byte
+            padding = ~<uint64_t> 0 << (8 * left)
             if length - left + 8 <= room and not NOT_LITTLE:
-                memcpy(&last, name + 8 * whole, 8)
-                last &= (<uint64_t> 1 << (8 * left)) - 1
+                memcpy(&word, name + 8 * whole, 8)
+                word &= ~padding
             else:
-                memcpy(&last, name + 8 * whole, left)
-            record[1 + whole] = last
+                word = 0
+                memcpy(&word, name + 8 * whole, left)
+            record[1 + whole] = word
+            h = mixed(h, word)
+            bits |= word
+            word |= padding
+            zeros |= (word - ONES) & ~word
+        self.bits |= bits
+        self.zeros |= zeros
         self.n_words += n_words(length)
         self.n_names += 1
+        return tag_of_mixed(h)
 
-    cdef int fill(self) except -1:
-        """Slots for names that were appended, which must differ."""
-        cdef Py_ssize_t i, n = self.n_names
-        i = self.refill()
-        if i < n:
-            raise ValueError(f"the name {self.strings()[i]!r:.80} is there twice")
-        return 0
-
-    cdef Py_ssize_t refill(self) except -1:
-        """Slots for the records there are, and no others: how many are distinct, from the first."""
+    cdef int have_slots(self, Py_ssize_t n) except -1:
+        """Free slots for so many names, and no others."""
         cdef int log_slots = FIRST_SLOTS
-        cdef size_t at = 0, first
-        cdef Py_ssize_t n = 0, place
-        cdef int i, count
-        cdef uint64_t* record
-        cdef uint32_t[AT_ONCE] tags
-        while 3 * self.n_names > 2 * (<Py_ssize_t> 1 << log_slots):
+        while 3 * n > 2 * (<Py_ssize_t> 1 << log_slots):
             log_slots += 1
         PyMem_Free(self.slots)
         self.slots = NULL
         self.rehash(log_slots)
+        return 0
+
+    cdef int settle(self, size_t* first, const uint32_t* tags, int count) noexcept nogil:
+        """Slots for so many records from `first` on: how many there are before one that is there.
+
+        Their slots are asked for together. `first` becomes the place behind the last of them.
+        """
+        cdef Py_ssize_t place
+        cdef int i
+        cdef const uint64_t* record
+        for i in range(count):
+            fastm4n_prefetch(self.slots + (tags[i] >> (32 - self.log_slots)))
+        for i in range(count):
+            record = self.text + first[0]
+            place = self.place(record, tags[i])
+            if place >= 0:
+                return i
+            self.slots[-1 - place] = (<uint64_t> tags[i] << 32) | (first[0] + 1)
+            first[0] += n_words((<const Record*> record).length)
+        return count
+
+    cdef int refill(self) except -1:
+        """Slots for the records there are, which differ."""
+        cdef size_t at = 0, first = 0
+        cdef int count
+        cdef uint32_t[AT_ONCE] tags
+        self.have_slots(self.n_names)
         while at < self.n_words:
-            first, count = at, 0
-            # their slots are asked for together
+            count = 0
             while at < self.n_words and count < AT_ONCE:
                 tags[count] = tag_of(self.text + at)
-                fastm4n_prefetch(self.slots + (tags[count] >> (32 - log_slots)))
                 at += n_words((<const Record*> (self.text + at)).length)
                 count += 1
-            for i in range(count):
-                record = self.text + first
-                place = self.place(record, tags[i])
-                if place >= 0:
-                    return n
-                self.slots[-1 - place] = (<uint64_t> tags[i] << 32) | (first + 1)
-                first += n_words((<const Record*> record).length)
-                n += 1
-        return n
+            self.settle(&first, tags, count)
+        return 0
 
     cdef int trim(self) except -1:
         """Give back the memory that no record is in."""
@@ -650,7 +681,9 @@ def names_of(text, lengths):
     cdef const uint8_t[::1] given
     cdef const uint32_t[::1] sizes
     cdef Py_ssize_t i, start = 0, n
-    cdef size_t end
+    cdef size_t end, first = 0
+    cdef uint32_t[AT_ONCE] tags
+    cdef int count = 0, settled
     if lengths.ndim != 1 or lengths.dtype.kind != "u" or lengths.dtype.itemsize > 4 or (
             text.ndim != 1 or text.dtype != np.uint8):
         raise ValueError("names must be bytes and their lengths")
@@ -660,13 +693,22 @@ def names_of(text, lengths):
         check_utf8(text, lengths)
     given = np.ascontiguousarray(text)
     sizes = np.ascontiguousarray(lengths, dtype=np.uint32)
-    n, end = len(lengths), len(lengths) + int(((lengths.astype(np.int64) + 7) // 8).sum())
-    names.have_room(end)
+    n, end = len(lengths), 0
     for i in range(n):
-        names.append(
+        end += n_words(sizes[i])
+    names.have_room(end)
+    names.have_slots(n)
+    for i in range(n):
+        tags[count] = names.append(
             &given[0] + start if sizes[i] else NULL, sizes[i], <size_t> (given.shape[0] - start))
         start += sizes[i]
-    names.fill()
+        count += 1
+        if count == AT_ONCE or i == n - 1:
+            settled = names.settle(&first, tags, count)
+            if settled < count:
+                raise ValueError(
+                    f"the name {names.strings()[i + 1 - count + settled]!r:.80} is there twice")
+            count = 0
     return names
 
 
@@ -684,33 +726,35 @@ def names_of_records(const uint8_t[::1] content, const uint32_t[::1] places):
         Where in it the records begin.
     """
     cdef Names names = Names()
-    cdef Py_ssize_t i, j
-    cdef size_t at, first = 0, size = content.shape[0], length
+    cdef Py_ssize_t i, n = places.shape[0]
+    cdef size_t at, end = 0, first = 0, size = content.shape[0], length
     cdef uint32_t[2] head
-    cdef const uint8_t* name
-    cdef uint8_t all_bits = 0
+    cdef uint32_t[AT_ONCE] tags
+    cdef int count = 0
     if NOT_LITTLE:
         return None
-    for i in range(places.shape[0]):
+    names.have_room(size // 8 + n)
+    names.have_slots(n)
+    for i in range(n):
         at = places[i]
-        if at < first or at + sizeof(head) > size:
+        if at < end or at + sizeof(head) > size:
             return None
         memcpy(head, &content[at], sizeof(head))
         length = head[1]
         at += sizeof(head)
-        if head[0] != i or length == 0 or length > size - at or length > MOST_BYTES:
+        end = at + length
+        if head[0] != i or length == 0 or end > size or length > MOST_BYTES or content[end - 1]:
             return None
-        name = &content[at]
-        if memchr(name, 0, length) != name + length - 1:
-            return None
-        for j in range(length - 1):
-            all_bits |= name[j]
-        first = at + length
-        if names.room < names.n_words + n_words(length):
-            names.have_room(2 * (names.n_words + n_words(length)))
-        names.append(name, <uint32_t> (length - 1), size - at)
+        tags[count] = names.append(&content[at], <uint32_t> (length - 1), size - at)
+        count += 1
+        if count == AT_ONCE or i == n - 1:
+            if names.settle(&first, tags, count) < count:
+                return None
+            count = 0
+    if (names.bits | names.zeros) & HIGHS:
+        return None
     names.trim()
-    return None if all_bits >= 0x80 or names.refill() < names.n_names else names
+    return names
 
 
 def check_utf8(text, lengths):

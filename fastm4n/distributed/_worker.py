@@ -155,7 +155,7 @@ class Worker:
         about: dict[str, Any] | None = None,
     ) -> None:
         state = features.state()
-        if features.weight_norm() is None:
+        if not features.holds_weights():
             raise ValueError(
                 f"{type(features).__name__} has no weights, and rounds need linear features, so "
                 "kernel='linear', for example with sklearn.kernel_approximation.Nystroem.")

@@ -91,6 +91,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         Parameters that files of older releases do not have, with their values there.
     _fitted_marker : str
         The attribute that tells whether it is fitted.
+    _share : float
+        Share of the objective reached that ends fits as well, as a gap.
     """
 
     n_iter_: int
@@ -106,6 +108,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
 
     _task = None
     _part = "example"
+    _share = 0.0
     _fitted_arrays = {}
     _coef_dims = ("k",)
     _fitted_values = ()
@@ -237,11 +240,12 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             alpha=alpha, tol=self.tol_, scale=problem.scale(), max_iter=self.max_iter,
             seed=self._seed(), n_jobs=n_threads(self.n_jobs), verbose=self.verbose,
             callback=callback, solver=self.solver, keep_dual=keep_dual,
-            is_warm=start is not None)
+            is_warm=start is not None, share=self._share)
         with keeping(self, pieces) as checkpoint, task.naming(problem):
+            monitor = Monitor.of(options, checkpoint)
             if problem.known is None:
                 solver = choose(problem, options)
-                solution = solver.solve(problem, options, start, Monitor.of(options, checkpoint))
+                solution = solver.solve(problem, options, start, monitor)
             else:
                 if checkpoint is not None:
                     raise ValueError(
@@ -278,10 +282,21 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "
                 f"{self.relative_gap_:.3g} of the objective at zero weights (relative_gap_), above "
-                f"tol={options.tol:g}. Increase max_iter or tol, scale the features, or change "
-                f"alpha.{LOOSE if self._is_pure_l1() else ''}"
+                f"tol={options.tol:g}. {self._remedy(monitor, problem)}"
+                f"{LOOSE if self._is_pure_l1() else ''}"
                 f"{scale_advice(self, task.columns(pieces.X), getattr(task, 'vectorizer', None))}",
                 ConvergenceWarning, stacklevel=4)
+
+    def _remedy(self, monitor, problem):
+        """What a fit that has ended above tol needs, by what has ended it."""
+        # some solvers end a pass before one that makes two
+        if problem.known is not None or self.n_iter_ + 1 >= self.max_iter:
+            return "Increase max_iter or tol, scale the features, or change alpha."
+        if monitor.is_told_to_end:
+            return "The callback has ended the fit."
+        return (
+            "Rounding, and not max_iter, has ended the fit: scale the features, increase tol, or "
+            "change alpha.")
 
     @property
     def cost_matrix_(self) -> FloatArray:

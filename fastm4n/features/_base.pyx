@@ -499,6 +499,10 @@ cdef class FeatureMap:
         """Finish deferred updates. `scores` is then safe from many threads."""
         return 0
 
+    def holds_weights(self):
+        """Whether w is held, as `weight_norm` needs."""
+        return False
+
     def weight_norm(self):
         """||w||^2 from w itself, or None where w is not held."""
         return None
@@ -661,6 +665,9 @@ cdef class WeightMap(FeatureMap):
 
     def prox_all(self):
         self.penalty.prox(self.raw, self.weights)
+
+    def holds_weights(self):
+        return True
 
     def weight_norm(self):
         weights = np.asarray(self.weights)

@@ -4,26 +4,31 @@ from fastm4n.features._base cimport WeightMap
 
 cdef extern from "../features/pair_loops.h" nogil:
     ctypedef unsigned long long uint64_t
+    ctypedef int int32_t
+    ctypedef struct fastm4n_pair_head:
+        uint64_t mask
+        int32_t first
+        int32_t count
     ctypedef struct fastm4n_pairs:
         void (*scores_f64)(
-            const double*, const int*, Py_ssize_t, const int*, const uint64_t*, const double*,
+            const double*, const int*, Py_ssize_t, const fastm4n_pair_head*, const double*,
             Py_ssize_t, double*) noexcept nogil
         void (*scores_f32)(
-            const float*, const int*, Py_ssize_t, const int*, const uint64_t*, const double*,
+            const float*, const int*, Py_ssize_t, const fastm4n_pair_head*, const double*,
             Py_ssize_t, double*) noexcept nogil
         void (*update_f64)(
-            const double*, const int*, Py_ssize_t, const double*, const int*, const uint64_t*,
-            double*, Py_ssize_t) noexcept nogil
+            const double*, const int*, Py_ssize_t, const double*,
+            const fastm4n_pair_head*, double*, Py_ssize_t) noexcept nogil
         void (*update_f32)(
-            const float*, const int*, Py_ssize_t, const double*, const int*, const uint64_t*,
-            double*, Py_ssize_t) noexcept nogil
+            const float*, const int*, Py_ssize_t, const double*,
+            const fastm4n_pair_head*, double*, Py_ssize_t) noexcept nogil
         double (*norm_f64)(
             const double*, const int*, const long long*, const unsigned short*,
-            const unsigned short*, Py_ssize_t, const uint64_t*, const double*,
+            const unsigned short*, Py_ssize_t, const fastm4n_pair_head*, const double*,
             Py_ssize_t) noexcept nogil
         double (*norm_f32)(
             const float*, const int*, const long long*, const unsigned short*,
-            const unsigned short*, Py_ssize_t, const uint64_t*, const double*,
+            const unsigned short*, Py_ssize_t, const fastm4n_pair_head*, const double*,
             Py_ssize_t) noexcept nogil
         void (*prox)(
             const double*, const double*, int, const double*, const double*, int, double,
@@ -60,10 +65,10 @@ cdef class LinearMap(WeightMap):
     cdef const int* first_pair
     cdef const unsigned short* place
     cdef readonly Py_ssize_t behind
-    # bits of the places of each feature's pairs, and vector loops by them; NULL where rows are
+    # heads of each feature's pairs, two words each, and vector loops by them; NULL where rows are
     # longer than 64 or vectors have no such loops
-    cdef const unsigned long long[::1] pair_bits
-    cdef const uint64_t* bits
+    cdef const unsigned long long[::1] pair_heads
+    cdef const fastm4n_pair_head* heads
     cdef const fastm4n_pairs* pair_loops
     # whether thresholds and bounds that are held once are one number each
     cdef bint is_even
@@ -71,6 +76,8 @@ cdef class LinearMap(WeightMap):
     cdef readonly double intercept
     # the features with which parts of the weights begin, and end
     cdef Py_ssize_t[::1] cuts
+    # how many values of each row of sparse X are before each cut
+    cdef const int[:, ::1] splits
 
     cdef int row(
         self, Py_ssize_t r, Py_ssize_t* start, Py_ssize_t* nnz, const int** idx) noexcept nogil
@@ -85,7 +92,8 @@ cdef class LinearMap(WeightMap):
     cdef int add_pairs(
         self, Py_ssize_t start, Py_ssize_t nnz, const double* coefficients) noexcept nogil
     cdef void prox_pairs(self, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
-    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil
+    cdef void prefetch_weights(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil
+    cdef void prefetch_heads(self, Py_ssize_t r) noexcept nogil
     cdef int row_part(
         self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start, Py_ssize_t* stop) noexcept nogil
     cdef int add_row(

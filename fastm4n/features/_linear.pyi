@@ -6,6 +6,8 @@ from fastm4n.features._base import Penalty, WeightMap
 AT_ONCE: int
 MOST_COUNTED: int
 
+def pair_starts(counts: Any, labels: Any) -> Any: ...
+
 class LinearMap(WeightMap):
     @property
     def X(self) -> Any: ...

@@ -29,6 +29,40 @@ cdef enum:
     PIECE = 256
 
 
+def pair_starts(const int[::1] counts, const unsigned short[::1] labels):
+    """Where the pairs of each feature start, and how many pairs there are.
+
+    Refuses pairs that are there twice, and counts < 2^31 of others than these.
+
+    Parameters
+    ----------
+    counts : int32 array of shape (n_features,)
+    labels : uint16 array of shape (n_pairs,)
+        Those of a feature ascend.
+    """
+    cdef Py_ssize_t f, p, n = labels.shape[0], left = n, falls = 0
+    starts = np.empty(counts.shape[0] + 1, dtype=np.int32)
+    cdef int[::1] start = starts
+    for f in range(counts.shape[0]):
+        start[f] = <int> (n - left)
+        if not 0 <= counts[f] <= left:
+            raise ValueError("the weights of pairs do not fit the features")
+        left -= counts[f]
+    if left:
+        raise ValueError("the weights of pairs do not fit the features")
+    start[counts.shape[0]] = <int> n
+    # labels fall where features start, and nowhere else
+    for p in range(1, n):
+        falls += labels[p] <= labels[p - 1]
+    for f in range(counts.shape[0]):
+        p = start[f]
+        if 0 < p < n:
+            falls -= (counts[f] > 0) & (labels[p] <= labels[p - 1])
+    if falls:
+        raise ValueError("a pair is there twice")
+    return starts
+
+
 cdef class LinearMap(WeightMap):
     """Rows of one matrix X and their weights. Base of the linear maps.
 
@@ -113,10 +147,11 @@ cdef class LinearMap(WeightMap):
         self.behind = n_pair_rows(places.size, self.stride)
         self.pair_loops = fastm4n_select_pairs(self.loops.width, self.stride)
         if self.pair_loops != NULL:
-            if "bits" not in made:
-                made["bits"] = self.bits_of(starts, places)
-            self.pair_bits = made["bits"]
-            self.bits = <const uint64_t*> &self.pair_bits[0] if self.n_features else NULL
+            if "heads" not in made:
+                made["heads"] = self.heads_of(starts, places)
+            self.pair_heads = made["heads"]
+            if self.n_features:
+                self.heads = <const fastm4n_pair_head*> &self.pair_heads[0]
         if used is None and shape in made:
             return made[shape]
         of_pairs = np.zeros((self.behind, self.stride), dtype=np.uint8)
@@ -134,17 +169,19 @@ cdef class LinearMap(WeightMap):
         if places.size and places.max() >= self.stride:
             raise IndexError("pairs have a place outside of a row of weights.")
 
-    def bits_of(self, starts, places):
-        """A bit for each place of each feature."""
-        bits = np.zeros(self.n_features, dtype=np.ulonglong)
+    def heads_of(self, starts, places):
+        """The `fastm4n_pair_head` of each feature, on one line of the processor's cache."""
+        heads = np.zeros(self.n_features, dtype=[
+            ("mask", np.ulonglong), ("first", np.int32), ("count", np.int32)])
+        heads["first"], heads["count"] = starts[: self.n_features], np.diff(starts)
         # some features at a time, as with values
         for start in range(0, self.n_features, AT_ONCE):
             ends = starts[start : start + AT_ONCE + 1]
             filled = np.flatnonzero(np.diff(ends))
             ones = np.ulonglong(1) << places[ends[0] : ends[len(ends) - 1]].astype(np.ulonglong)
             if filled.size:
-                bits[start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
-        return bits
+                heads["mask"][start + filled] = np.bitwise_or.reduceat(ones, ends[filled] - ends[0])
+        return heads.view(np.ulonglong)
 
     def pairs(self):
         """The pairs of features and places in use, as passed in. None where all are."""
@@ -280,35 +317,43 @@ cdef class LinearMap(WeightMap):
         shares = np.arange(1, n_parts) / n_parts * (total[total.size - 1] if total.size else 0.0)
         self.cuts = np.concatenate(
             [[0], np.searchsorted(total, shares), [self.n_features]]).astype(np.intp)
+        cdef Py_ssize_t r, part, low, high, middle
+        cdef int[:, ::1] splits
+        if self.is_sparse and n_parts > 1:
+            self.splits = splits = np.empty((self.X.shape[0], n_parts - 1), dtype=np.intc)
+            with nogil:
+                for r in range(splits.shape[0]):
+                    low = self.indptr[r]
+                    for part in range(1, n_parts):
+                        # features of a row are in order
+                        high = self.indptr[r + 1]
+                        while low < high:
+                            middle = (low + high) // 2
+                            if self.feature(middle) < self.cuts[part]:
+                                low = middle + 1
+                            else:
+                                high = middle
+                        splits[r, part - 1] = <int> (low - self.indptr[r])
 
     cdef int row_part(
             self, Py_ssize_t r, Py_ssize_t part, Py_ssize_t* start,
             Py_ssize_t* stop) noexcept nogil:
         """Range of the values of row r that belong to one part of the weights."""
-        cdef Py_ssize_t first, last, low, high, middle, i
         cdef const int* idx
-        self.row(r, start, stop, &idx)
-        stop[0] += start[0]
+        cdef Py_ssize_t first
+        self.row(r, &first, stop, &idx)
+        start[0] = first
+        stop[0] += first
         if part == WHOLE:
             return 0
-        first, last = self.cuts[part], self.cuts[part + 1]
         if not self.is_sparse:
-            stop[0] = start[0] + last
-            start[0] += first
+            start[0] = first + self.cuts[part]
+            stop[0] = first + self.cuts[part + 1]
             return 0
-        # where the features of the part begin and end in those of the row, which are in order
-        for i in range(2):
-            low, high = start[0], stop[0]
-            while low < high:
-                middle = (low + high) // 2
-                if self.feature(middle) < (first if i == 0 else last):
-                    low = middle + 1
-                else:
-                    high = middle
-            if i == 0:
-                start[0] = low
-            else:
-                stop[0] = low
+        if part > 0:
+            start[0] = first + self.splits[r, part - 1]
+        if part < self.splits.shape[1]:
+            stop[0] = first + self.splits[r, part]
         return 0
 
     cdef Py_ssize_t piece(
@@ -409,13 +454,11 @@ cdef class LinearMap(WeightMap):
         cdef const double* w = &self.weights[0, 0]
         if self.pair_loops != NULL and self.data64 != NULL:
             self.pair_loops.scores_f64(
-                self.data64 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
-                self.stride, v)
+                self.data64 + start, self.indices + start, nnz, self.heads, w, self.stride, v)
             return 0
         if self.pair_loops != NULL:
             self.pair_loops.scores_f32(
-                self.data32 + start, self.indices + start, nnz, self.first_pair, self.bits, w,
-                self.stride, v)
+                self.data32 + start, self.indices + start, nnz, self.heads, w, self.stride, v)
             return 0
         for i in range(start, start + nnz):
             x = self.data64[i] if self.data64 != NULL else self.data32[i]
@@ -430,13 +473,13 @@ cdef class LinearMap(WeightMap):
         cdef double* z = &self.raw[0, 0]
         if self.pair_loops != NULL and self.data64 != NULL:
             self.pair_loops.update_f64(
-                self.data64 + start, self.indices + start, nnz, coefficients, self.first_pair,
-                self.bits, z, self.stride)
+                self.data64 + start, self.indices + start, nnz, coefficients, self.heads, z,
+                self.stride)
             return 0
         if self.pair_loops != NULL:
             self.pair_loops.update_f32(
-                self.data32 + start, self.indices + start, nnz, coefficients, self.first_pair,
-                self.bits, z, self.stride)
+                self.data32 + start, self.indices + start, nnz, coefficients, self.heads, z,
+                self.stride)
             return 0
         for i in range(start, start + nnz):
             x = self.data64[i] if self.data64 != NULL else self.data32[i]
@@ -479,11 +522,12 @@ cdef class LinearMap(WeightMap):
                 if column == stride:
                     column = 0
 
-    cdef void prefetch_weights(self, Py_ssize_t r) noexcept nogil:
-        """Prefetch the weights of the features of row r, and the arrays that updates change."""
-        cdef Py_ssize_t start, nnz, i, q, last
+    cdef void prefetch_weights(self, Py_ssize_t r, Py_ssize_t part) noexcept nogil:
+        """Prefetch the weights of the features of row r in one part, and what updates change."""
+        cdef Py_ssize_t start, stop, nnz, i, q, last
         cdef const int* idx
-        self.row(r, &start, &nnz, &idx)
+        self.row_part(r, part, &start, &stop)
+        idx, nnz = self.indices + start, stop - start
         if self.first_pair == NULL:
             self.loops.prefetch_rows(idx, nnz, &self.weights[0, 0], self.stride)
             if self.penalised:
@@ -492,14 +536,26 @@ cdef class LinearMap(WeightMap):
             return
         for i in range(nnz):
             # both ends: a loop over the lines between them costs more than it saves
-            q, last = self.first_pair[idx[i]], self.first_pair[idx[i] + 1] - 1
+            if self.heads != NULL:
+                q = self.heads[idx[i]].first
+                last = q + self.heads[idx[i]].count - 1
+            else:
+                q, last = self.first_pair[idx[i]], self.first_pair[idx[i] + 1] - 1
             fastm4n_prefetch(&self.weights[0, 0] + q)
             fastm4n_prefetch(&self.weights[0, 0] + last)
-            if self.bits != NULL:
-                fastm4n_prefetch(self.bits + idx[i])
             if self.penalised:
                 fastm4n_prefetch(&self.raw[0, 0] + q)
                 fastm4n_prefetch(&self.raw[0, 0] + last)
+
+    cdef void prefetch_heads(self, Py_ssize_t r) noexcept nogil:
+        """Prefetch what `prefetch_weights` of this row will read."""
+        cdef Py_ssize_t start, nnz, i
+        cdef const int* idx
+        if self.heads == NULL:
+            return
+        self.row(r, &start, &nnz, &idx)
+        for i in range(nnz):
+            fastm4n_prefetch(self.heads + idx[i])
 
     cdef void prefetch_row(self, Py_ssize_t r) noexcept nogil:
         """Prefetch the first half KiB of row r. The hardware follows from there."""

@@ -384,6 +384,9 @@ cdef class LabelSetFeatures(FeatureMap):
 
     # ------------------------------------------------------------------------- weights
 
+    def holds_weights(self):
+        return self.labels.holds_weights()
+
     def weight_norm(self):
         norm = self.labels.weight_norm()
         return None if norm is None else norm + self.pairs.weight_norm()

@@ -43,8 +43,5 @@ cdef class ChainFeatures(EdgedMap):
     cdef double[::1] base
     # numbers behind the positions' scores, where they are weights that all blocks share
     cdef Py_ssize_t n_shared_scores
-    # places of those among the rows of transitions, where few have scores, and how many
-    cdef const int[::1] places
-    cdef Py_ssize_t n_places
 
     cdef void update_places(self, const double* coefficients) noexcept nogil

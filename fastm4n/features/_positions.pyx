@@ -213,7 +213,9 @@ cdef class PositionMap(LinearMap):
         cdef Py_ssize_t t, j, stride = self.stride, T = self.lengths[b], constant = self.behind
         for t in range(T):
             if self.prefetches and t + AHEAD < T:
-                self.prefetch_weights(self.starts[b] + t + AHEAD)
+                self.prefetch_weights(self.starts[b] + t + AHEAD, WHOLE)
+                if t + 2 * AHEAD < T:
+                    self.prefetch_heads(self.starts[b] + t + 2 * AHEAD)
             for j in range(stride):
                 v[t * stride + j] = self.intercept * self.weights[constant, j]
             self.add_scores(self.starts[b] + t, v + t * stride)
@@ -230,9 +232,14 @@ cdef class PositionMap(LinearMap):
     cdef int position_part(
             self, Py_ssize_t b, const double* coefficients, Py_ssize_t part) noexcept nogil:
         """`position_update` of one part of the weights. The constant feature is in the first."""
-        cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind
+        cdef Py_ssize_t t, j, stride = self.stride, constant = self.behind, T = self.lengths[b]
         cdef const double* c = coefficients
-        for t in range(self.lengths[b]):
+        cdef const double* ahead
+        for t in range(T):
+            if self.prefetches and t + AHEAD < T:
+                ahead = c + AHEAD * stride
+                if self.loops.dot(ahead, ahead, stride) != 0.0:
+                    self.prefetch_weights(self.starts[b] + t + AHEAD, part)
             if self.loops.dot(c, c, stride) != 0.0:
                 self.add_row(self.starts[b] + t, c, part)
                 if self.penalised and self.is_sparse:
@@ -307,10 +314,10 @@ cdef class PositionMap(LinearMap):
             if self.data64 != NULL:
                 return self.pair_loops.norm_f64(
                     self.data64, self.indices, ends, place + entry, row + entry, end - entry,
-                    self.bits, direction, self.stride)
+                    self.heads, direction, self.stride)
             return self.pair_loops.norm_f32(
                 self.data32, self.indices, ends, place + entry, row + entry, end - entry,
-                self.bits, direction, self.stride)
+                self.heads, direction, self.stride)
         while entry < end:
             feature = self.indices[ends[row[entry]] + place[entry]]
             stop = entry + 1
@@ -526,10 +533,8 @@ cdef class ChainFeatures(EdgedMap):
         n_rows = (n_ngrams + layout.stride - 1) // layout.stride
         n_rows = 0 if layout.pair_step else n_labels + n_rows
         self.n_shared_scores = n_rows * layout.stride
-        self.n_places = -1
         if layout.pairs is not None:
-            self.places, self.n_places = layout.pairs, layout.pairs.size
-            self.n_shared_scores = scored_size(self.n_places)
+            self.n_shared_scores = scored_size(layout.n_pairs)
         if n_rows and layout.n_blocks and (
                 self.n_shared_scores + layout.behind(0) != layout.size(0)):
             raise ValueError("the layout does not fit the transitions, or n_ngrams.")
@@ -547,7 +552,8 @@ cdef class ChainFeatures(EdgedMap):
             self.edges = PositionMap(
                 edge_X, starts + 1, lengths - 1, n_labels, 1, 1.0, n_labels, edge_used, edge_pairs)
             self.visit_cost += self.edges.visit_cost
-        self.visit_cost += 2.0 * (self.n_shared_scores or self.stride * n_labels)
+        if not layout.may_list:
+            self.visit_cost += 2.0 * (self.n_shared_scores or self.stride * n_labels)
         self.begin(weights, edge_weights, like, norms)
 
     def hold(self, shape, Py_ssize_t n_shared):
@@ -580,11 +586,11 @@ cdef class ChainFeatures(EdgedMap):
                 v[nodes - stride + j] += self.weights[constant + 2, j]
         if self.edges is not None:
             self.edges.position_scores(b, &v[0] + nodes)
-        elif self.n_places >= 0:
-            for j in range(self.n_places):
-                v[nodes + j] = (&self.weights[constant + 3, 0])[self.places[j]]
-            for j in range(self.n_places, self.n_shared_scores):
-                v[nodes + j] = 0.0
+        elif self.layout.n_pairs >= 0:
+            for j in range(self.layout.n_pairs):
+                v[nodes + j] = (&self.weights[constant + 3, 0])[self.layout.pair_places[j]]
+            for j in range(nodes + self.layout.n_pairs, self.layout.size(b)):
+                v[j] = 0.0
         else:
             memcpy(
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
@@ -641,7 +647,7 @@ cdef class ChainFeatures(EdgedMap):
             for j in range(stride):
                 self.raw[constant + 1, j] += coefficients[j]
                 self.raw[constant + 2, j] += coefficients[nodes - stride + j]
-        if self.transitions and self.n_places >= 0:
+        if self.transitions and self.layout.n_pairs >= 0:
             self.update_places(&coefficients[nodes])
             return 0
         if self.transitions and self.edges is None and self.on != NULL:
@@ -661,22 +667,21 @@ cdef class ChainFeatures(EdgedMap):
 
     cdef void update_places(self, const double* coefficients) noexcept nogil:
         """The end of an update where few transitions have scores."""
-        cdef Py_ssize_t e, first = self.behind + 3
+        cdef Py_ssize_t e, first = self.behind + 3, n = self.layout.n_pairs
+        cdef const int* places = &self.layout.pair_places[0] if n else NULL
         cdef double* z = &self.raw[first, 0]
-        for e in range(self.n_places):
-            z[self.places[e]] += coefficients[e]
+        for e in range(n):
+            z[places[e]] += coefficients[e]
         if self.penalised and self.penalty.by_rows:
             self.prox_rows(self.behind, self.weights.shape[0])
         elif self.penalised:
             self.prox_rows(self.behind, first)
-            self.penalty.prox_places(
-                &self.raw[0, 0], first, &self.places[0] if self.n_places else NULL, self.n_places,
-                &self.weights[0, 0])
+            self.penalty.prox_places(&self.raw[0, 0], first, places, n, &self.weights[0, 0])
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t stride = self.stride, nodes = self.layout.behind(b)
-        cdef Py_ssize_t i, behind = self.behind + 1
+        cdef Py_ssize_t i, behind = self.behind + 1, n = self.layout.n_pairs
         cdef const double* last = &direction[nodes - stride]
         cdef const unsigned char* on = self.more_counted
         cdef double total = self.position_norm(b, &direction[0])
@@ -692,16 +697,17 @@ cdef class ChainFeatures(EdgedMap):
         if self.edges is not None:
             return self.smoothness * total + (
                 self.edges.smoothness * self.edges.position_norm(b, &direction[0] + nodes))
-        elif self.transitions and self.n_places >= 0 and on != self.on:
-            for i in range(self.n_places):
-                if on[(behind + 2) * stride + self.places[i]]:
+        elif self.transitions and n >= 0 and on != self.on:
+            for i in range(n):
+                if on[(behind + 2) * stride + self.layout.pair_places[i]]:
                     total += direction[nodes + i] * direction[nodes + i]
-        elif self.transitions and on != NULL and self.n_places < 0:
+        elif self.transitions and on != NULL and n < 0:
             for i in range(self.n_shared_scores):
                 if on[(behind + 2) * stride + i]:
                     total += direction[nodes + i] * direction[nodes + i]
         elif self.transitions:
-            total += self.loops.dot(&direction[nodes], &direction[nodes], self.n_shared_scores)
+            n = self.layout.size(b) - nodes
+            total += self.loops.dot(&direction[nodes], &direction[nodes], n)
         return self.smoothness * total
 
     def leave_out(self):

@@ -1,9 +1,9 @@
 /* Loops over weights that are held by pairs of a feature and a label, end to end.
  *
- * Feature f has the weights w[first[f]] ... w[first[f + 1] - 1], of the labels whose bits are one in
- * mask[f], in their order; labels are at most 64. A vector of its weights is loaded as they lie and
- * spread over the lanes of their labels, so that there are no branches by how many there are. Up to
- * three numbers behind the last pair may be read: there are rows of other weights.
+ * Feature f has the weights w[first] ... w[first + count - 1] of its head, of the labels whose bits
+ * are one in the mask, in their order. Labels are at most 64. A vector of its weights is loaded as
+ * they lie and spread over the lanes of their labels, so that there are no branches by how many
+ * there are. Up to three numbers behind the last pair may be read: there are rows of other weights.
  */
 
 #ifndef FASTM4N_PAIR_LOOPS_H
@@ -13,25 +13,32 @@
 #include <stdint.h>
 
 typedef struct {
+    uint64_t mask;
+    int32_t first, count;
+} fastm4n_pair_head;
+
+typedef struct {
     int width;
     /* v += x' w for the features that idx names */
-    void (*scores_f64)(const double *x, const int *idx, ptrdiff_t nnz, const int *first,
-                       const uint64_t *mask, const double *w, ptrdiff_t stride, double *v);
-    void (*scores_f32)(const float *x, const int *idx, ptrdiff_t nnz, const int *first,
-                       const uint64_t *mask, const double *w, ptrdiff_t stride, double *v);
+    void (*scores_f64)(const double *x, const int *idx, ptrdiff_t nnz,
+                       const fastm4n_pair_head *heads, const double *w, ptrdiff_t stride,
+                       double *v);
+    void (*scores_f32)(const float *x, const int *idx, ptrdiff_t nnz,
+                       const fastm4n_pair_head *heads, const double *w, ptrdiff_t stride,
+                       double *v);
     /* w += x c', in the pairs that there are */
     void (*update_f64)(const double *x, const int *idx, ptrdiff_t nnz, const double *c,
-                       const int *first, const uint64_t *mask, double *w, ptrdiff_t stride);
+                       const fastm4n_pair_head *heads, double *w, ptrdiff_t stride);
     void (*update_f32)(const float *x, const int *idx, ptrdiff_t nnz, const double *c,
-                       const int *first, const uint64_t *mask, double *w, ptrdiff_t stride);
+                       const fastm4n_pair_head *heads, double *w, ptrdiff_t stride);
     /* sum over pairs of (sum_t x_tf d_tl)^2: of n entries, row[e] are positions and
        ends[row[e]] + place[e] where they are in x and idx, those of a feature standing together */
     double (*norm_f64)(const double *x, const int *idx, const long long *ends,
                        const uint16_t *place, const uint16_t *row, ptrdiff_t n,
-                       const uint64_t *mask, const double *d, ptrdiff_t stride);
+                       const fastm4n_pair_head *heads, const double *d, ptrdiff_t stride);
     double (*norm_f32)(const float *x, const int *idx, const long long *ends,
                        const uint16_t *place, const uint16_t *row, ptrdiff_t n,
-                       const uint64_t *mask, const double *d, ptrdiff_t stride);
+                       const fastm4n_pair_head *heads, const double *d, ptrdiff_t stride);
     /* w = min(max(scale soft(z, t), low), high) in the pairs of the features that idx names; t, and
        low and high, are the same number for all pairs where by_threshold, and by_bound, are zero */
     void (*prox)(const double *z, const double *t, int by_threshold, const double *low,

@@ -24,15 +24,15 @@
 
 #define PAIR_LOOPS(REAL, TAG)                                                                  \
     static PAIR_INLINE void PAIR(scores_tiles_##TAG)(                                          \
-        const int T, const REAL *x, const int *idx, ptrdiff_t nnz, const int *first,           \
-        const uint64_t *mask, const double *w, double *v)                                      \
+        const int T, const REAL *x, const int *idx, ptrdiff_t nnz,                             \
+        const fastm4n_pair_head *heads, const double *w, double *v)                            \
     {                                                                                          \
         PVEC acc[64 / PVLEN];                                                                  \
         for (int t = 0; t < T; ++t)                                                            \
             acc[t] = PAIR(load)(v + t * PVLEN);                                                \
         for (ptrdiff_t i = 0; i < nnz; ++i) {                                                  \
-            const uint64_t m = mask[idx[i]];                                                   \
-            const double *p = w + first[idx[i]];                                               \
+            const uint64_t m = heads[idx[i]].mask;                                             \
+            const double *p = w + heads[idx[i]].first;                                         \
             const PVEC value = PAIR(set)((double)x[i]);                                        \
             for (int t = 0; t < T; ++t) {                                                      \
                 const unsigned bits = PAIR_BITS(m, t);                                         \
@@ -44,41 +44,47 @@
             PAIR(store)(v + t * PVLEN, acc[t]);                                                \
     }                                                                                          \
     static void PAIR(scores_##TAG)(const REAL *x, const int *idx, ptrdiff_t nnz,               \
-                                   const int *first, const uint64_t *mask, const double *w,    \
+                                   const fastm4n_pair_head *heads, const double *w,            \
                                    ptrdiff_t stride, double *v)                                \
     {                                                                                          \
-        PAIR_TILES(PAIR(scores_tiles_##TAG), x, idx, nnz, first, mask, w, v)                   \
+        PAIR_TILES(PAIR(scores_tiles_##TAG), x, idx, nnz, heads, w, v)                         \
     }                                                                                          \
     static PAIR_INLINE void PAIR(update_tiles_##TAG)(                                          \
         const int T, const REAL *x, const int *idx, ptrdiff_t nnz, const double *c,            \
-        const int *first, const uint64_t *mask, double *w)                                     \
+        const fastm4n_pair_head *heads, double *w)                                             \
     {                                                                                          \
-        PVEC step[64 / PVLEN];                                                                 \
+        PVEC step[64 / PVLEN], now[64 / PVLEN];                                                \
         for (int t = 0; t < T; ++t)                                                            \
             step[t] = PAIR(load)(c + t * PVLEN);                                               \
         for (ptrdiff_t i = 0; i < nnz; ++i) {                                                  \
-            const uint64_t m = mask[idx[i]];                                                   \
-            double *p = w + first[idx[i]];                                                     \
+            const uint64_t m = heads[idx[i]].mask;                                             \
+            double *const from = w + heads[idx[i]].first, *p = from;                           \
             const PVEC value = PAIR(set)((double)x[i]);                                        \
+            /* all loads before the stores: a load waits for a store that overlaps it */       \
             for (int t = 0; t < T; ++t) {                                                      \
                 const unsigned bits = PAIR_BITS(m, t);                                         \
                 const int n = __builtin_popcount(bits);                                        \
-                const PVEC by = PAIR(packed)(bits, step[t]);                                   \
-                PAIR(store_n)(n, p, PAIR(fma)(value, by, PAIR(load_n)(n, p)));                 \
+                now[t] = PAIR(fma)(value, PAIR(packed)(bits, step[t]), PAIR(load_n)(n, p));    \
+                p += n;                                                                        \
+            }                                                                                  \
+            p = from;                                                                          \
+            for (int t = 0; t < T; ++t) {                                                      \
+                const int n = __builtin_popcount(PAIR_BITS(m, t));                             \
+                PAIR(store_n)(n, p, now[t]);                                                   \
                 p += n;                                                                        \
             }                                                                                  \
         }                                                                                      \
     }                                                                                          \
     static void PAIR(update_##TAG)(const REAL *x, const int *idx, ptrdiff_t nnz,               \
-                                   const double *c, const int *first, const uint64_t *mask,    \
-                                   double *w, ptrdiff_t stride)                                \
+                                   const double *c, const fastm4n_pair_head *heads, double *w, \
+                                   ptrdiff_t stride)                                           \
     {                                                                                          \
-        PAIR_TILES(PAIR(update_tiles_##TAG), x, idx, nnz, c, first, mask, w)                   \
+        PAIR_TILES(PAIR(update_tiles_##TAG), x, idx, nnz, c, heads, w)                         \
     }                                                                                          \
     static PAIR_INLINE void PAIR(norm_tiles_##TAG)(                                            \
         const int T, const REAL *x, const int *idx, const long long *ends,                     \
-        const uint16_t *place, const uint16_t *row, ptrdiff_t n, const uint64_t *mask,         \
-        const double *d, ptrdiff_t stride, double *out)                                        \
+        const uint16_t *place, const uint16_t *row, ptrdiff_t n,                               \
+        const fastm4n_pair_head *heads, const double *d, ptrdiff_t stride, double *out)        \
     {                                                                                          \
         const PVEC zero = PAIR(set)(0.0);                                                      \
         PVEC acc[64 / PVLEN], total = zero;                                                    \
@@ -98,7 +104,7 @@
                     continue;                                                                  \
             }                                                                                  \
             for (int t = 0; t < T; ++t) {                                                      \
-                const PVEC kept = PAIR(only)(PAIR_BITS(mask[feature], t), acc[t]);             \
+                const PVEC kept = PAIR(only)(PAIR_BITS(heads[feature].mask, t), acc[t]);       \
                 total = PAIR(fma)(kept, kept, total);                                          \
                 acc[t] = zero;                                                                 \
             }                                                                                  \
@@ -110,10 +116,11 @@
     }                                                                                          \
     static double PAIR(norm_##TAG)(const REAL *x, const int *idx, const long long *ends,       \
                                    const uint16_t *place, const uint16_t *row, ptrdiff_t n,    \
-                                   const uint64_t *mask, const double *d, ptrdiff_t stride)    \
+                                   const fastm4n_pair_head *heads, const double *d,            \
+                                   ptrdiff_t stride)                                           \
     {                                                                                          \
         double total;                                                                          \
-        PAIR_TILES(PAIR(norm_tiles_##TAG), x, idx, ends, place, row, n, mask, d, stride,       \
+        PAIR_TILES(PAIR(norm_tiles_##TAG), x, idx, ends, place, row, n, heads, d, stride,      \
                    &total)                                                                     \
         return total;                                                                          \
     }

@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f64_for, loops_for, padded
 
-from fastm4n.base.checks import check_number, check_scores
+from fastm4n.base.checks import NoFiniteScore, check_number, check_scores
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference._chain_batches import checked_rules, checked_spans
 
@@ -688,7 +688,7 @@ def _scores(unary, LabelAutomaton automaton, scores, allowed, Py_ssize_t stride)
 
 
 def _no_path():
-    return ValueError(
+    return NoFiniteScore(
         "no labelling has a finite score: the automaton, allowed and the scores of -inf leave "
         "none.")
 

@@ -51,6 +51,13 @@ cdef class ScoredTransitions:
     cdef void spread(self, const double* pair, double* matrix) noexcept nogil
     cdef void gather(self, const double* matrix, double* pair) noexcept nogil
 
+cdef class MetTransitions(ScoredTransitions):
+    # places in order, and their numbers
+    cdef int[::1] ordered, numbers
+
+    cdef void fill(self) noexcept nogil
+    cdef void admit(self, const unsigned short* labels, Py_ssize_t T) noexcept nogil
+
 cdef class ChainScratch:
     cdef readonly Py_ssize_t stride
     cdef readonly ScoredTransitions scored

@@ -7,7 +7,7 @@ import numpy as np
 
 from libc.math cimport INFINITY, exp, isfinite, log, sqrt
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from fastm4n._simd._loops cimport (
     chain_f32_for,
@@ -23,7 +23,7 @@ from fastm4n.inference._games cimport MaxMinScratch
 from fastm4n.inference._simplex cimport centre, zero_one_game
 
 from fastm4n.base.arrays import sums_of
-from fastm4n.base.checks import check_scores, refuse_where
+from fastm4n.base.checks import NoFiniteScore, check_scores, refuse_where
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.inference._forest import common_scores
 
@@ -290,7 +290,8 @@ cdef void insert(
 SPARSE, WHOLE_ROW = 8.0, 1.0 / 16.0
 # numbers of a matrix from which on lists may be faster
 MANY_TRANSITIONS = 1 << 14
-# numbers of a matrix, and positions of a chain, from which on a matrix is looked through for zeros
+# numbers of a matrix, and positions of a chain, from which on a matrix is looked through for zeros;
+# of such matrices max-margin fits list what has a weight (benchmarks/many_labels.py)
 LOOKED_THROUGH, LOOKED_LENGTH = 1 << 16, 8
 
 
@@ -316,7 +317,7 @@ cdef class ScoredTransitions:
                 places[0] < 0 or places[self.n - 1] >= n_labels * self.stride
                 or targets.max() >= n_labels or not np.all(np.diff(places) > 0)):
             raise ValueError("places do not fit the transitions, or are not in order.")
-        self.size = scored_size(self.n)
+        self.size = size_of(self.n)
         matrix = n_labels * self.stride
         self.is_sparse = matrix >= MANY_TRANSITIONS and SPARSE * self.n <= matrix
         # a number more, so that there is one
@@ -360,7 +361,9 @@ cdef class ScoredTransitions:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < self.out.first[source + 1] and self.out.other[low] == target else -1
+        if low < self.out.first[source + 1] and self.out.other[low] == target:
+            return self.out.at[low]
+        return -1
 
     cdef double score(
         self, const int* labels, Py_ssize_t T, const double* pair) noexcept nogil:
@@ -388,9 +391,73 @@ cdef class ScoredTransitions:
         memset(pair + self.n, 0, (self.size - self.n) * sizeof(double))
 
 
+cdef class MetTransitions(ScoredTransitions):
+    """Transitions that have scores as soon as a labelling has them.
+
+    Their numbers are in the order of their coming, so that vectors of scores only get longer.
+
+    Parameters
+    ----------
+    places : ndarray of int
+        source * stride + target of the first ones.
+    n_labels : int
+    """
+
+    def __init__(self, places, Py_ssize_t n_labels):
+        order = np.argsort(places)
+        ScoredTransitions.__init__(
+            self, places[order], n_labels, n_labels * padded(n_labels, loops_for(n_labels)))
+        # what is not written to takes no memory
+        self.ordered, self.numbers = np.zeros((2, self.places.shape[0]), dtype=np.intc)
+        np.asarray(self.places)[: self.n] = places
+        np.asarray(self.ordered)[: self.n] = places[order]
+        np.asarray(self.numbers)[: self.n] = order
+        self.fill()
+
+    cdef void fill(self) noexcept nogil:
+        """The lists of all transitions that have come."""
+        cdef Py_ssize_t e
+        sparse_chain_for(self.n_labels).fill(
+            &self.ordered[0], self.n, self.n_labels, self.stride, WHOLE_ROW * self.n_labels, 0,
+            &self.into, &self.out)
+        for e in range(self.n):
+            self.into.at[e] = self.numbers[self.into.at[e]]
+            self.out.at[e] = self.numbers[self.out.at[e]]
+        self.size = size_of(self.n)
+        self.is_sparse = SPARSE * self.n <= self.n_labels * self.stride
+
+    cdef void admit(self, const unsigned short* labels, Py_ssize_t T) noexcept nogil:
+        """Let the transitions of a labelling have scores."""
+        cdef Py_ssize_t t, low, high, middle, n = self.n
+        cdef int place
+        for t in range(1, T):
+            place = <int> (labels[t - 1] * self.stride + labels[t])
+            low, high = 0, n
+            while low < high:
+                middle = (low + high) // 2
+                if self.ordered[middle] < place:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < n and self.ordered[low] == place:
+                continue
+            memmove(&self.ordered[low + 1], &self.ordered[low], (n - low) * sizeof(int))
+            memmove(&self.numbers[low + 1], &self.numbers[low], (n - low) * sizeof(int))
+            self.ordered[low] = self.places[n] = place
+            self.numbers[low] = <int> n
+            n += 1
+        if n > self.n:
+            self.n = n
+            self.fill()
+
+
+cdef inline Py_ssize_t size_of(Py_ssize_t n) noexcept nogil:
+    return max(8, (n + 7) // 8 * 8)
+
+
 def scored_size(Py_ssize_t n):
     """Numbers that the scores of n transitions take, at least a vector."""
-    return max(8, (n + 7) // 8 * 8)
+    return size_of(n)
 
 
 cdef class ChainScratch:
@@ -422,11 +489,14 @@ cdef class ChainScratch:
         most, many = 0, 0
         if scored is not None:
             self.matrix, self.sums = np.zeros(matrix), np.zeros(matrix)
-        if scored is not None and scored.is_sparse:
+        if type(scored) is MetTransitions:
+            most, many = size_of(<Py_ssize_t> (matrix / SPARSE)), n_labels
+        elif scored is not None and scored.is_sparse:
             most, many = scored.size, max(scored.into.n_many, scored.out.n_many)
+        if scored is not None and most:
             self.columns = np.zeros(1 + many * self.stride)
             self.other, self.turned = np.zeros(most), np.zeros(2 * 64 * n_labels)
-        elif scored is None and matrix >= LOOKED_THROUGH and max_length >= LOOKED_LENGTH:
+        if scored is None and matrix >= LOOKED_THROUGH and max_length >= LOOKED_LENGTH:
             most, many = int(matrix / SPARSE), n_labels
             self.found = ScoredTransitions(np.zeros(0, dtype=np.intc), n_labels, most)
         if most:
@@ -1462,7 +1532,7 @@ class _Batch:
 
     def no_path(self, b):
         which = "" if self.single else f" of sequence {b}"
-        return ValueError(
+        return NoFiniteScore(
             f"no labelling{which} has a finite score: the scores of -inf, allowed and fixed "
             "leave no path."
         )
@@ -1795,7 +1865,7 @@ def sum_product(unary, pairwise, *, lengths=None, edges="full", allowed=None, fi
         raise batch.no_path(done)
     if not np.isfinite(log_z).all():
         where = int(np.flatnonzero(~np.isfinite(log_z))[0])
-        raise ValueError(
+        raise NoFiniteScore(
             f"the scores{'' if batch.single else f' of sequence {where}'} are too large: their sum "
             "over positions overflows float64. Divide them by a temperature."
         )

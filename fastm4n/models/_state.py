@@ -314,15 +314,16 @@ def _add_arrays(estimator, attributes, arrays, given):
     sizes = {"d": attributes["n_features_in_"]} if "n_features_in_" in attributes else {}
     for key, array in arrays.items():
         dims, kinds = wanted[key] if key in wanted else optional[key]
-        may_be_sparse = key == "X_fit_" or key == "coef_" and isinstance(estimator, SequenceTagger)
-        if sparse.issparse(array) and not may_be_sparse:
-            raise ValueError(f"{key} is sparse")
+        numbers = array
+        if sparse.issparse(array):
+            if key != "X_fit_" and not (key == "coef_" and isinstance(estimator, SequenceTagger)):
+                raise ValueError(f"{key} is sparse")
+            numbers = array.data
         if array.dtype.kind not in kinds:
             raise ValueError(f"{key} is of dtype {array.dtype}")
         shape = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape, strict=True))
         if array.ndim != len(dims) or array.shape != shape:
             raise ValueError(f"{key} has shape {array.shape}, which does not fit the others")
-        numbers = array.data if sparse.issparse(array) else array
         if array.dtype.kind == "f" and not is_windows(numbers) and not np.isfinite(numbers).all():
             raise ValueError(f"{key} is not finite")
         if kinds == "O" and not all(type(value) is str for value in array):
@@ -350,7 +351,9 @@ def _add_arrays(estimator, attributes, arrays, given):
         attributes.update({key: given[key] for key in estimator._fitted_values})
         estimator._check_fitted(attributes)
         if "cost_matrix_" in attributes:
-            attributes["_cost_held"] = as_kept(attributes.pop("cost_matrix_"))
+            costs = attributes.pop("cost_matrix_")
+            attributes["_cost_held"] = tuple(given["cost_matrix_"]) if (
+                "cost_matrix_" in given) else as_kept(costs)
         if sparse.issparse(attributes.get("coef_")) or _PAIRS.keys() <= attributes.keys():
             held = _taken_by_pairs(attributes)
             if given.get("is_spread") is True:

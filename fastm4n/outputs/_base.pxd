@@ -18,6 +18,13 @@ cdef class Layout:
     cdef readonly Py_ssize_t n_blocks, n_labels, stride, pair_step
     cdef readonly Py_ssize_t n_parts_of_all, n_numbers, max_parts, max_size
     cdef readonly object pairs
+    # whether a fit may list the transitions that labellings have, as they come
+    cdef readonly bint may_list
+    # places of the transitions that have scores, how many, and -1 where all have; numbers behind
+    # the rows of every block where transitions are listed, and -1 elsewhere
+    cdef const int[::1] pair_places
+    cdef readonly Py_ssize_t n_pairs
+    cdef Py_ssize_t n_listed
     # numbers of every block where all have one part and nothing behind it; 0 otherwise
     cdef Py_ssize_t uniform
     cdef const Py_ssize_t[::1] starts, offsets
@@ -35,6 +42,8 @@ cdef class Layout:
 
     cdef inline Py_ssize_t size(self, Py_ssize_t b) noexcept nogil:
         """Numbers of block b."""
+        if self.n_listed >= 0:
+            return self.behind(b) + self.n_listed
         return self.uniform if self.uniform else self.offsets[b + 1] - self.offsets[b]
 
     cdef inline Py_ssize_t row(self, Py_ssize_t b) noexcept nogil:
@@ -71,7 +80,7 @@ cdef class Outputs:
     cdef readonly bint has_marginals, has_steady_marginals, has_tangent
     cdef readonly bint has_entropy, has_projection, has_max_min, has_max_min_step
     cdef readonly bint has_relaxation, has_signs, has_tempered_game
-    cdef readonly bint has_mirror_prox, is_free
+    cdef readonly bint has_mirror_prox, is_free, is_listing
     cdef const label_t[::1] y
     # what the costs of each part are multiplied by, and where that begins; NULL for one
     cdef readonly object part_weights
@@ -112,6 +121,7 @@ cdef class Outputs:
         self, Py_ssize_t b, const unsigned char[:, ::1] allowed, double height,
         double* v) noexcept nogil
 
+    cdef void admit(self, Py_ssize_t b, const label_t* labels) noexcept nogil
     cdef double repeats(self, Py_ssize_t b) noexcept nogil
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil

@@ -63,6 +63,9 @@ cdef class Layout:
         Most parts and most scores of a block.
     """
 
+    def __cinit__(self):
+        self.n_pairs = self.n_listed = -1
+
     def __init__(self, n_parts, Py_ssize_t n_labels, Py_ssize_t stride, n_more=None,
                  Py_ssize_t pair_step=0, pairs=None):
         cdef const Py_ssize_t[::1] parts = np.ascontiguousarray(n_parts, dtype=np.intp)
@@ -75,6 +78,8 @@ cdef class Layout:
                 raise ValueError(f"n_more has {more.shape[0]} entries for {n} blocks.")
         starts, offsets = np.zeros((2, n + 1), dtype=np.intp)
         self.pairs = pairs
+        if pairs is not None:
+            self.pair_places, self.n_pairs = pairs, pairs.size
         self.n_blocks, self.n_labels, self.stride, self.pair_step = n, n_labels, stride, pair_step
         self.max_parts = self.max_size = 1
         for b in range(n):
@@ -241,6 +246,8 @@ cdef class Outputs:
         Whether `game` gives scratch for mirror prox, the iterative max-min oracle.
     has_signs : bool
         Whether what phi has behind the rows of the parts may be negative.
+    is_listing : bool
+        Whether blocks get more numbers with the labellings that `admit` is given.
     is_free : bool
         Whether parts have any labels, all alike: closed forms of the losses at zero scores hold.
     """
@@ -385,6 +392,11 @@ cdef class Outputs:
     def oracle_cost(self):
         """Multiply-adds of `best`, about."""
         return float(self.layout.max_size)
+
+    @property
+    def marginals_cost(self):
+        """Multiply-adds of `sum_product`, about."""
+        return self.oracle_cost
 
     def largest_cost(self):
         """The largest possible cost of each block, or None."""
@@ -543,6 +555,9 @@ cdef class Outputs:
     cdef double repeats(self, Py_ssize_t b) noexcept nogil:
         """How often at most a score behind the rows of the parts counts in an output."""
         return (1.0 + self.layout.n_parts(b)) ** 2
+
+    cdef void admit(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
+        """Make numbers for what an output has behind the rows of its parts."""
 
     cdef double more_score(
         self, Py_ssize_t b, const label_t* labels, const double* more) noexcept nogil:

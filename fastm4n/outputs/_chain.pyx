@@ -7,9 +7,12 @@ from libc.string cimport memcpy
 
 from fastm4n.inference.automaton cimport AutomatonScratch, LabelAutomaton
 from fastm4n.inference.chain cimport (
+    LOOKED_THROUGH,
+    SPARSE,
     ChainMaxMin,
     ChainScratch,
     ChainTangent,
+    MetTransitions,
     ScoredTransitions,
     TemperedChain,
 )
@@ -40,6 +43,8 @@ cdef class ChainWorkspace(Workspace):
         cdef Layout layout = outputs.layout
         cdef ChainScratch of_all
         super().__init__(size, layout.max_parts)
+        if outputs.is_listing:
+            self.point = np.zeros(size)
         self.chain = of_all = ChainScratch(layout.n_labels, layout.max_parts, outputs.scored)
         if outputs.scored is not None and (with_marginals or tempered):
             of_all = ChainScratch(layout.n_labels, layout.max_parts)
@@ -73,6 +78,8 @@ cdef class ChainOutputs(Outputs):
 
     cdef Py_ssize_t stride, pair_step
     cdef ScoredTransitions scored
+    # transitions of the true labels, where others may be listed
+    cdef object first_places
 
     def __init__(self, y, lengths, cost, per_edge=False, cost_scale="sum", pairs=None,
                  part_weights=None):
@@ -103,7 +110,62 @@ cdef class ChainOutputs(Outputs):
     def oracle_cost(self):
         mean_length = self.layout.n_parts_of_all / max(1, self.layout.n_blocks)
         of_all = float(self.layout.n_labels * self.stride)
+        if self.layout.may_list:
+            return mean_length * SPARSE * self.first_places.size
         return mean_length * (of_all if self.scored is None else min(of_all, self.scored.cost()))
+
+    @property
+    def marginals_cost(self):
+        if self.layout.may_list:
+            return self.layout.n_labels * self.stride * (
+                self.layout.n_parts_of_all / max(1, self.layout.n_blocks))
+        return self.oracle_cost
+
+    def allow_lists(self):
+        """Let a fit list transitions, where few of many can have weights in its first passes."""
+        matrix = self.layout.n_labels * self.stride
+        if (self.scored is not None or self.pair_step or matrix < LOOKED_THROUGH
+                or self.layout.max_parts == 1):
+            return
+        y, inside = np.asarray(self.y, dtype=np.intp), np.ones(len(self.y), dtype=bool)
+        inside[np.asarray(self.layout.starts)[:-1]] = False
+        self.first_places = np.unique((y[:-1] * self.stride + y[1:])[inside[1:]])
+        self.layout.may_list = 2.0 * SPARSE * self.first_places.size <= matrix
+
+    def begin_lists(self):
+        """Have scores of the transitions of true labels alone, until others come by `admit`."""
+        self.list_places(self.first_places)
+
+    def list_places(self, places):
+        """Have scores of these transitions, numbered in this order."""
+        self.scored = MetTransitions(places, self.layout.n_labels)
+        self.is_listing, self.layout.pair_places = True, self.scored.places
+        self.count_places()
+
+    def end_lists(self):
+        """Have scores of all transitions again."""
+        self.scored, self.is_listing = None, False
+        self.layout.n_pairs = self.layout.n_listed = -1
+
+    cdef void count_places(self) noexcept nogil:
+        self.layout.n_pairs, self.layout.n_listed = self.scored.n, self.scored.size
+
+    cdef void admit(self, Py_ssize_t b, const label_t* labels) noexcept nogil:
+        if self.is_listing:
+            (<MetTransitions> self.scored).admit(labels, self.layout.n_parts(b))
+            self.count_places()
+
+    def state(self):
+        if not self.is_listing:
+            return {}
+        places = np.full(self.layout.n_labels * self.stride, -1, dtype=np.intc)
+        places[: self.scored.n] = self.scored.pairs()
+        return {"places": places}
+
+    def restore(self, state):
+        if self.is_listing:
+            places = state["places"]
+            self.list_places(places[places >= 0])
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return ChainWorkspace(size, self, with_marginals)

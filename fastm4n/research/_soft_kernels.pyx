@@ -1076,6 +1076,9 @@ cdef class SoftFeatures(FeatureMap):
 
     # ------------------------------------------------------------------------- weights
 
+    def holds_weights(self):
+        return True
+
     def weight_norm(self):
         """||w||^2 + ||u||^2."""
         u = self.private_weights()

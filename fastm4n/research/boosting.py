@@ -303,7 +303,7 @@ def _batch(estimator, problem, alpha=None):
         raise ValueError(
             f"{type(problem.loss.outputs).__name__} has no tangents of marginals: use single "
             "labels, chains of order 1 without constraints or graphs without cycles.")
-    if features.weight_norm() is None or not features.has_plain_state():
+    if not features.holds_weights() or not features.has_plain_state():
         raise ValueError(
             "the plain L2 penalty is needed: kernel='linear' and penalty='l2'.")
     if getattr(problem, "free_intercept", None) is not None:

@@ -114,6 +114,8 @@ class Options:
         Whether a later fit goes on from the dual point, which must then be returned.
     is_warm : bool, default=False
         Whether the fit starts from the state of an earlier one.
+    share : float, default=0
+        Share of the objective reached that ends the fit as well, as a gap.
     """
 
     alpha: float
@@ -127,6 +129,7 @@ class Options:
     solver: Any
     keep_dual: bool
     is_warm: bool = False
+    share: float = 0.0
 
     @property
     def auto(self) -> bool:
@@ -185,6 +188,8 @@ class Solver(NamesParameters, BaseEstimator):
     # whether a regularisation path can be made of its passes, and rounds over partitions
     follows_paths: bool = False
     solves_parts: bool = False
+    # whether dual points can be combinations of outputs, and nothing else
+    has_atoms: bool = False
     # whether it needs all data in memory, and the outputs that it is for: classes, or None for
     # all, and their estimators in words
     is_whole: bool = False

@@ -87,10 +87,10 @@ def certificate_terms(engine, mu, n_jobs=1, concave=None, only_needed=False):
     n, features = engine.surrogate.n_blocks, engine.features
     sizes = [n] * 5
     if only_needed:
-        sizes[3] = n if features.weight_norm() is None else 0
+        sizes[3] = n if not features.holds_weights() else 0
         sizes[4] = n if features.has_offset else 0
     terms = [np.empty(size) for size in sizes]
-    engine.settle()
+    engine.settle(n_jobs)
     terms[2][:] = engine.concave if concave is None else concave
     cost = n * (50 * engine.surrogate.max_size + features.visit_cost)
     largest = in_threads(engine.certify_range, n, cost, n_jobs, mu, *terms)
@@ -385,7 +385,7 @@ class Certifier:
     @property
     def by_dual(self):
         """Whether the result is a dual point and its w(mu)."""
-        return self.engine.averaging or self.engine.features.weight_norm() is None
+        return self.engine.averaging or not self.engine.features.holds_weights()
 
     def certify(self):
         """Current point and its certificate. Gaps of all blocks are refreshed."""
@@ -409,7 +409,7 @@ class Certifier:
         first, certificate = raw, self._offered(point, raw, tol)
         # the returned w is certified without the rounding of updates: of kernels dual points are
         # returned, and atoms are scaled
-        has_rounding = engine.features.weight_norm() is None or engine.sets is not None
+        has_rounding = not engine.features.holds_weights() or engine.sets is not None
         allowed = 0 if has_rounding else FRESH_PASSES
         done = certificate.gap <= tol
         if (done or is_last) and self.updated_passes > allowed and not engine.averaging:
@@ -442,11 +442,11 @@ class Certifier:
     def _fresh(self, point):
         """Build w afresh, without the rounding that updates leave: the point, its certificate."""
         engine, best = self.engine, self.best
-        engine.settle()
+        engine.settle(self.n_jobs)
         if best is not None and not self.by_dual:
             self.keep()
         if self.acceleration is None:
-            engine.rebuild_weights(point)
+            engine.rebuild_weights(point, self.n_jobs)
         elif not self.by_dual:
             self.acceleration.rebuild()
         self.updated_passes = 0

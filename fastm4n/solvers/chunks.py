@@ -261,7 +261,7 @@ class ChunkedEngine:
 
     # ------------------------------------------------------------------- certificates
 
-    def settle(self):
+    def settle(self, n_jobs=1):
         """Nothing is put off here."""
 
     def certify_range(self, start, stop, mu, loss, gap, concave, inner, shift):
@@ -286,7 +286,7 @@ class ChunkedEngine:
         """sum_b p_b g_b with each g_b as it was when its block was last looked at."""
         return float(np.sum(self.weights * self.gaps))
 
-    def rebuild_weights(self, mu):
+    def rebuild_weights(self, mu, n_jobs=1):
         """Recompute w = w(mu). After an interrupt w is unchanged."""
         before = self.features.state()
         self.features.clear()

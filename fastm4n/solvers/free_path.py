@@ -239,7 +239,7 @@ class FreePathFollower(PathFollower):
     def _penalty(self):
         """Omega(w) without the intercepts, and the part proportional to w."""
         features, problem = self.features, self.problem
-        if features.weight_norm() is None:
+        if not features.holds_weights():
             engine = BlockCoordinateEngine(
                 problem.loss, features, problem.weights, self.alpha, 0)
             norm = certify(engine, self.mu, self.options.n_jobs, only_primal=True).norm

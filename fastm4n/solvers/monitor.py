@@ -124,11 +124,15 @@ class Monitor:
     max_iter, verbose, callback
         As in the estimators.
     checkpoint : FitCheckpoint, default=None
+    share : float, default=0
+        As in `Options`.
 
     Attributes
     ----------
-    interrupted : bool
-        Whether Ctrl-C has ended the run.
+    interrupted, is_told_to_end : bool
+        Whether Ctrl-C has ended the run, and whether the callback has.
+    aim : float
+        The gap that ends the fit, by the last certificate: at least tol.
     passes : callable
         The passes so far, with a share of the one under way.
     """
@@ -142,14 +146,18 @@ class Monitor:
     columns: dict[str, list[Any]]
     progress: Progress
     is_told_to_end: bool
+    share: float
+    aim: float
     spoken: float
     passes: Callable[[], float]
 
     def __init__(
         self, tol: float, max_iter: int, verbose: int = 0,
         callback: Callable[[dict[str, Any]], Any] | None = None, checkpoint: Any = None,
+        share: float = 0.0,
     ) -> None:
         self.tol, self.max_iter, self.checkpoint = tol, max_iter, checkpoint
+        self.share, self.aim = share, tol
         self.callback, self.interrupted = callback, False
         self.start = time.perf_counter()
         self.columns = {key: [] for key in HISTORY_KEYS}
@@ -161,13 +169,15 @@ class Monitor:
     @classmethod
     def of(cls, options: Any, checkpoint: Any = None) -> Monitor:
         """The monitor of a fit with these options."""
-        return cls(options.gap, options.max_iter, options.verbose, options.callback, checkpoint)
+        return cls(
+            options.gap, options.max_iter, options.verbose, options.callback, checkpoint,
+            options.share)
 
     def report(
         self, n_passes: int, certificate: Any, policy: str, oracle_calls: int,
         oracle_error: float = 0.0, cache_hits: int = 0,
     ) -> bool:
-        """Append a row to the history, and return whether the callback ends the fit."""
+        """Append a row to the history, and return whether callback or share end the fit."""
         values = (
             n_passes, certificate.primal, certificate.dual, certificate.gap,
             self.seconds, oracle_calls, oracle_error, cache_hits, policy,
@@ -177,8 +187,9 @@ class Monitor:
             self.columns[key].append(value)
         self.progress.update(row)
         self.spoken = time.perf_counter()
-        ends = self.callback is not None and bool(self.callback(row))
-        return ends or self.is_told_to_end
+        self.is_told_to_end |= self.callback is not None and bool(self.callback(row))
+        self.aim = max(self.tol, self.share * certificate.primal)
+        return self.is_told_to_end or certificate.gap <= self.aim > self.tol
 
     def listen(self) -> None:
         """Say a word if there was none for some seconds; compiled loops call it.

@@ -201,7 +201,7 @@ class PathFollower:
         features = self.engine.features
         self.penalised = features.has_penalty()
         # rounded weights may be out of bounds, and z is not stored
-        self.rounded = rounded and features.weight_norm() is not None and not self.penalised
+        self.rounded = rounded and features.holds_weights() and not self.penalised
         self.points = []
         self.at_rest = None
         self.converged = True
@@ -328,7 +328,7 @@ class PathFollower:
         rounding, which gives an arbitrary w under a small alpha.
         """
         engine = self.engine
-        holds_weights = engine.features.weight_norm() is not None
+        holds_weights = engine.features.holds_weights()
         norm, share = point.norm, CANCELLED**2 if holds_weights else CANCELLED_SQUARE
         if self.penalised:
             norm = sum(float(np.sum(z * z)) for z, _ in engine.features.live().values())
@@ -546,7 +546,7 @@ class PathFollower:
     def _fall_back_to_zero(self):
         """Replace weights that are worse by w = 0. The dual value stays."""
         engine, certificate = self.engine, self.driver.certificate
-        if engine.features.weight_norm() is not None:
+        if engine.features.holds_weights():
             # mu stays, and the next run begins with the w of it
             engine.features.clear()
             engine.holds_average = True
@@ -575,7 +575,7 @@ class PathFollower:
         else:
             features = engine.features
             l1 = 0.0
-            if features.weight_norm() is None:
+            if not features.holds_weights():
                 norm = certify(engine, engine.mu, self.driver.certifier.n_jobs).norm
                 conjugate = 0.5 * norm
             else:

@@ -465,7 +465,7 @@ class _Fit:
         """Certify and report. Returns whether the objective rose, and whether the fit ends."""
         rose, found = self.look(), self.certificate()
         schedule, engine = self.driver.schedule, self.engine
-        schedule.checked(self.n_passes)
+        schedule.checked(self.n_passes, found.gap)
         stopped = self.monitor.report(
             self.n_passes, found, schedule.name, engine.oracle_calls,
             cache_hits=engine.cache_hits)

@@ -31,6 +31,7 @@ from scipy import linalg, sparse
 
 from fastm4n.base.arrays import checked, flat, formed, items_of, listed, part
 from fastm4n.base.checks import check_number
+from fastm4n.base.memory import fits
 from fastm4n.features._pairs import ThresholdFeatures
 from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_work, unpack
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
@@ -126,7 +127,7 @@ class QuasiNewton(Solver):
         if features.has_offset:
             return self.refused(
                 "needs scores of its own weights alone, and there are those of an earlier fit")
-        if features.weight_norm() is None:
+        if not features.holds_weights():
             return self.refused(f"needs weights, and {said('kernel')} has none")
         if not features.has_plain_state():
             return self.refused(
@@ -145,7 +146,11 @@ class QuasiNewton(Solver):
                 type(problem.features) is ThresholdFeatures):
             return np.inf
         pairs = PAIR_COST * FEWEST * n_weights(problem.features)
-        return PASSES * (pass_work(problem) + min(pass_work(problem), pairs))
+        outputs = problem.loss.outputs
+        if outputs.layout.may_list and not fits(8 * outputs.layout.n_numbers):
+            return np.inf
+        more = problem.weights.size * (outputs.marginals_cost - outputs.oracle_cost)
+        return PASSES * (pass_work(problem) + more + min(pass_work(problem), pairs))
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,

@@ -809,6 +809,8 @@ class Task:
     def _refuse_large(self, outputs):
         """Refuse dual points that memory cannot hold, whatever the solver."""
         layout = outputs.layout
+        if layout.may_list:
+            return  # the fit holds combinations of outputs
         n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
             layout.stride or layout.counts())).sum())
         if self.surrogate.name == "log" and not outputs.has_entropy:

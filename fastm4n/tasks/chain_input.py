@@ -123,7 +123,7 @@ def as_labels(y, X, lengths, first=0, partial=False):
                 f"y[{first + b}] has {y_lengths[b]} labels, but X[{first + b}] has "
                 f"{X.lengths[b]} positions."
             )
-    for place, label in enumerate(labels):
+    for place, label in enumerate([] if are_known(labels) else labels):
         if label is None or type(label) is set or label != label:
             if partial and label is None:
                 continue
@@ -140,13 +140,21 @@ def as_labels(y, X, lengths, first=0, partial=False):
     return labels
 
 
+def are_known(labels):
+    """Whether all are labels, by the distinct ones. False as well where some cannot be hashed."""
+    try:
+        return not any(label is None or label != label for label in set(labels))
+    except TypeError:
+        return False
+
+
 def opened(labels):
     """The positions whose labels are not known, with the set of those that may be.
 
     None may be any. A set of one label is that label, and replaced in `labels`.
     """
     found = {}
-    for t, label in enumerate(labels):
+    for t, label in enumerate([] if are_known(labels) else labels):
         if label is None or type(label) is set:
             if label is not None and len(label) == 1:
                 labels[t] = next(iter(label))
@@ -268,7 +276,7 @@ def encode(labels, names, examples="sequences"):
         )
     where = {label: i for i, label in enumerate(names)}
     try:
-        codes = np.fromiter((where[label] for label in labels), np.intc, len(labels))
+        codes = np.fromiter(map(where.__getitem__, labels), np.intc, len(labels))
     except KeyError:
         unknown = distinct(labels).difference(names)
         raise unknown_label(min(unknown, key=repr), names) from None

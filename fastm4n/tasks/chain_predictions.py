@@ -8,6 +8,7 @@ from scipy import sparse
 
 from fastm4n.automata import Automaton
 from fastm4n.base.arrays import sums_of
+from fastm4n.base.checks import NoFiniteScore
 from fastm4n.base.memory import zeros
 from fastm4n.base.schemes import RULES, Span, SpanRules, Tags
 from fastm4n.base.threads import PARALLEL_COST, in_threads, n_threads
@@ -173,24 +174,20 @@ class ChainDecoder(Decoder):
         classes = self.fitted.classes_
         labellings = [classes[np.zeros((1, 0), dtype=np.intp)] for _ in self.X.lengths]
         scores = [np.zeros(1) for _ in labellings]
-        find = self._finder(k) if self.places.size else None
-        for b, place in enumerate(self.places):
+        for b, (place, *given) in enumerate(self.chains()):
             try:
                 with np.errstate(over="ignore"):
-                    found, scores[place] = find(b)
-            except ValueError:
+                    found, scores[place] = self._k_best(k, *given)
+            except NoFiniteScore:
                 raise self._without_value(b) from None
             if not np.isfinite(scores[place]).all():
                 raise self._without_value(b)
             labellings[place] = classes[found]
         return labellings, scores
 
-    def _finder(self, k):
-        """A function that gives the k best paths of a sequence, and their scores."""
-        forbidden = self.forbidden
-        work = np.zeros(self.features.size)
-        return lambda b: viterbi_kbest(
-            *decoding.chain_all_scores(self.features, forbidden, work, b), k)
+    def _k_best(self, k, unary, pairwise):
+        """The k best paths of a sequence, and their scores."""
+        return viterbi_kbest(unary, pairwise, k)
 
     def log_probabilities(self, codes, temperature):
         """Logarithms of the probabilities of labellings, given as numbers, -1 for others."""
@@ -232,9 +229,7 @@ class ChainDecoder(Decoder):
         for place, *given in self.chains():
             try:
                 yield place, function(place, self._distribution(temperature, *given))
-            except ValueError as error:
-                if not str(error).startswith(("no labelling", "the scores are too large")):
-                    raise
+            except NoFiniteScore:
                 raise self._without_value(int(np.searchsorted(self.places, place))) from None
 
     def _distribution(self, temperature, unary, pairwise):
@@ -474,14 +469,8 @@ class AutomatonDecoder(ChainDecoder):
                 self.features, outputs, OutputsGame(outputs), work, RISK_TOL, start, stop, nodes,
                 values))
 
-    def _finder(self, k):
-        found = self.chains()
-
-        def find(b):
-            _, unary, within, more, masks = next(found)
-            return paths.k_best(unary, within, k, more, allowed=masks)
-
-        return find
+    def _k_best(self, k, unary, within, more, masks):
+        return paths.k_best(unary, within, k, more, allowed=masks)
 
     def chains(self):
         """Number, unary scores, automaton, its scores and masks of each sequence, one by one."""
@@ -539,7 +528,7 @@ class _Path(NamedTuple):
             own &= self.masks
         try:
             return min(0.0, paths.maximise(*self[:3], allowed=own)[1] - log_partition)
-        except ValueError:  # it is not accepted
+        except NoFiniteScore:  # it is not accepted
             return -np.inf
 
     def entropy(self):

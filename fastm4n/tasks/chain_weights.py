@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from fastm4n.base.checks import NamesParameters, check_flag, check_number, is_flag
+from fastm4n.features._linear import pair_starts
 from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 from fastm4n.tasks._decoding import is_same_view
@@ -121,13 +122,13 @@ class WeightsOfPairs(NamedTuple):
     n_ngrams: int
 
     @classmethod
-    def of(cls, counts, labels, weights, behind, n_labels, n_ngrams):
+    def of(cls, starts, labels, weights, behind, n_labels, n_ngrams):
         """Pairs that lie feature by feature.
 
         Parameters
         ----------
-        counts : int array of shape (n_features,)
-            Pairs of each feature.
+        starts : int array of shape (n_features + 1,)
+            Where the pairs of each feature start, and how many there are.
         labels, weights : ndarray of shape (n_pairs,)
         behind : ndarray of shape (n_rows, stride)
             Rows of intercept, ends, transitions and n-grams.
@@ -137,9 +138,7 @@ class WeightsOfPairs(NamedTuple):
         rows = np.zeros((first + behind.shape[0], behind.shape[1]))
         rows.reshape(-1)[: labels.size] = weights
         rows[first:] = behind
-        starts = np.zeros(counts.size + 1, dtype=np.int32)
-        np.cumsum(counts, out=starts[1:])
-        pairs = starts, labels.astype(np.uint16, copy=False)
+        pairs = starts.astype(np.int32, copy=False), labels.astype(np.uint16, copy=False)
         return cls(rows, pairs, None, None, n_labels, n_ngrams)
 
     @classmethod
@@ -147,8 +146,8 @@ class WeightsOfPairs(NamedTuple):
         """Of rows of d features and those behind them, without weights of zero."""
         features, labels = np.nonzero(packed[:d, :n_labels])
         return cls.of(
-            np.bincount(features, minlength=d), labels, packed[features, labels], packed[d:],
-            n_labels, n_ngrams)
+            np.searchsorted(features, np.arange(d + 1)), labels, packed[features, labels],
+            packed[d:], n_labels, n_ngrams)
 
     def transitions(self):
         """Weights of transitions, where they do not depend on features."""
@@ -162,8 +161,8 @@ class WeightsOfPairs(NamedTuple):
             labels.size, self.rows.shape[1])
         kept = np.flatnonzero(weights)
         return self.of(
-            np.diff(np.searchsorted(kept, starts)), labels[kept], weights[kept],
-            self.rows[behind:], self.n_labels, self.n_ngrams)
+            np.searchsorted(kept, starts), labels[kept], weights[kept], self.rows[behind:],
+            self.n_labels, self.n_ngrams)
 
     def used(self):
         """The features that have pairs, at least one feature, and the weights of these alone."""
@@ -194,7 +193,9 @@ class WeightsOfPairs(NamedTuple):
 
         Parameters
         ----------
-        counts, labels, weights : ndarray
+        counts : int array of shape (n_features,)
+            Pairs of each feature.
+        labels, weights : ndarray
             As in `of`.
         ends : list of ndarray of shape (n_labels,)
             Intercept, start and end.
@@ -202,10 +203,8 @@ class WeightsOfPairs(NamedTuple):
             Transitions, and n-grams if there are any.
         """
         R, (transitions, *ngrams) = ends[0].size, behind
-        # sums of larger counts would not fit into 64 bits
         if labels.size != weights.size or max(counts.size, labels.size) >= 2**31 or (
-                counts.max(initial=0) > labels.size
-                or counts.sum(dtype=np.int64) != labels.size):
+                counts.max(initial=0) > labels.size):
             raise ValueError("the weights of pairs do not fit the features")
         if labels.size and labels.max() >= R:
             raise ValueError("pairs have labels that there are not")
@@ -215,14 +214,9 @@ class WeightsOfPairs(NamedTuple):
         rows[3 : 3 + R, :R] = transitions
         if n_ngrams:
             rows[3 + R :].reshape(-1)[:n_ngrams] = ngrams[0]
-        made = cls.of(counts, labels, weights, rows, R, n_ngrams)
-        # the labels of a feature ascend
-        rises = labels[1:] > labels[:-1]
-        starts = made.pairs[0][1:-1]
-        rises[starts[(starts > 0) & (starts < labels.size)] - 1] = True
-        if not rises.all():
-            raise ValueError("a pair is there twice")
-        return made
+        labels = labels.astype(np.uint16, copy=False)
+        starts = pair_starts(counts.astype(np.int32, copy=False), labels)
+        return cls.of(starts, labels, weights, rows, R, n_ngrams)
 
     def fitted(self):
         """Fitted weights of all labels."""

@@ -19,6 +19,7 @@ from fastm4n.outputs import AutomatonOutputs, ChainOutputs, Layout, row_stride
 from fastm4n.penalties._complexities import Sample
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.solvers.base import State
+from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates._batches import scores_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, Task, quarters, rows_in_common
@@ -542,7 +543,8 @@ class SequenceTask(Task):
             of_tokens=of_tokens,
             opened=opened(labels) if pieces.may_be_partial else {},
             X=X, labels=labels, weights=weights[kept], kept=kept, positions=positions,
-            offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior)
+            offsets=offsets, lengths=lengths, allowed=pieces.allowed, prior=pieces.prior,
+            is_alone=pieces.road == "memory" and not self.warm_start)
 
     def of_tokens(self, pieces, X, labels, weights):
         """Factors of the costs of all positions or None, and weights of all sequences.
@@ -644,6 +646,10 @@ class SequenceTask(Task):
         # the weights that a fit goes on from may be of any transitions
         outputs = within.outputs(
             codes, cost, blocks, held.get("used") if prior is None else None)
+        if one_alpha and piece.is_alone and resolved is None and known is None and (
+                type(outputs) is ChainOutputs and self.surrogate.name == "max_margin"
+                and as_solver(self.solver).has_atoms):
+            outputs.allow_lists()
         loss = self.loss(outputs)
         features = ChainFeatures(
             values, X.offsets[blocks.examples], outputs.layout, float(self.fit_intercept),

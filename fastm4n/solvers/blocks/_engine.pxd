@@ -33,11 +33,13 @@ cdef struct AtomSet:
 
 
 cdef class ActiveSets:
+    cdef ActiveSets owner
     cdef AtomSet* sets
     cdef readonly Py_ssize_t n_blocks
     cdef readonly int limit
     cdef readonly bint keeps_unused
-    cdef long long clock
+    # the time that atoms are noted as used at
+    cdef long long now
     cdef char* candidate
     cdef int candidate_length
     cdef bint candidate_is_labelling
@@ -59,6 +61,7 @@ cdef class ActiveSets:
         double* to) noexcept nogil
     cdef void combine(self, Surrogate surrogate, Py_ssize_t b, double* to) noexcept nogil
     cdef double height(self, Py_ssize_t b) noexcept nogil
+    cdef void normalise(self, Py_ssize_t b) noexcept nogil
     cdef void scale(self, Py_ssize_t b, double factor) noexcept nogil
     cdef void remove(self, Py_ssize_t b, int which) noexcept nogil
     cdef void remove_unused(self, Py_ssize_t b) noexcept nogil
@@ -114,13 +117,20 @@ cdef class EngineState:
     cdef inline const double* dual(
             self, Surrogate surrogate, Workspace work, Py_ssize_t b,
             const double[::1] mu) except? NULL nogil:
-        """mu_b, or the point of block b where the surrogate tells it: then in work.point."""
+        """mu_b, in work.point if it is computed on demand."""
         if not self.is_told:
             return &mu[surrogate.offset(b)]
-        surrogate.point(b, work, &work.point[0])
+        if self.is_active:
+            self.sets.combine(surrogate, b, &work.point[0])
+        elif surrogate.has_points:
+            surrogate.point(b, work, &work.point[0])
+        else:
+            surrogate.truth(b, &work.point[0])
         return &work.point[0]
 
-    cdef int gather(self) except -1
+    cdef int gather(self, n_jobs=*) except -1
+    cdef int add_part(
+        self, const double[::1] mu, Py_ssize_t part, bint in_parts) except -1
     cdef int draw_to_truth(self, double shrink) except -1
 
 cpdef enum Sampling:
@@ -144,7 +154,9 @@ cdef struct Visit:
     Py_ssize_t block
     # whether there are coefficients to update w with
     bint has_moved
-    # whether the oracle was asked, and how far apart its bounds are
+    # whether a stored atom was enough; whether the oracle was asked, and how far apart its bounds
+    # are
+    bint is_hit
     bint asked
     double error
     # p_b ||Phi_b d||^2 of directions that were looked at, and how many
@@ -167,14 +179,17 @@ cdef class BlockCoordinateEngine(EngineState):
         double current, Visit* told) except -1.0 nogil
     cdef void note(self, const Visit* told, bint sampling_by_gap) noexcept nogil
     cdef int visit(
-        self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b, Step step,
-        bint sampling_by_gap) except -1 nogil
-    cdef int move(
-        self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b, Step step,
-        Visit* told) except -1 nogil
-    cdef int visit_atoms(
         self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
         Py_ssize_t b, Step step, bint sampling_by_gap) except -1 nogil
+    cdef int move(
+        self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
+        Py_ssize_t b, Step step, Visit* told) except -1 nogil
+    cdef int move_point(
+        self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b, Step step,
+        Visit* told) except -1 nogil
+    cdef int move_atoms(
+        self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
+        Py_ssize_t b, Step step, Visit* told) except -1 nogil
     cdef double natural_step(
         self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
         const double* mu, double current, Visit* told) except? -1.0 nogil

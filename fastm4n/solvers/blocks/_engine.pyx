@@ -17,6 +17,7 @@ from fastm4n.outputs._base cimport Workspace, label_t
 from fastm4n.surrogates._base cimport Surrogate
 
 from fastm4n.base.arrays import checked, flat, formed, part
+from fastm4n.base.threads import in_threads
 
 
 # The atoms that each block's dual point is a convex combination of.
@@ -48,27 +49,34 @@ cdef class ActiveSets:
         atom as well.
     keeps_unused : bool
         Whether atoms of weight zero stay, up to the limit.
+    owner : ActiveSets, default=None
+        Whose sets these are, with scratch of their own: those of another thread.
     """
 
     def __cinit__(self, Py_ssize_t n_blocks, Py_ssize_t max_parts, Py_ssize_t max_size, int limit,
-                  bint keeps_unused):
+                  bint keeps_unused, ActiveSets owner=None):
+        self.owner = owner
         self.n_blocks = n_blocks
         self.limit = limit
         self.keeps_unused = keeps_unused
         self.dense = np.zeros(max_size)
-        self.sets = <AtomSet*> calloc(max(1, n_blocks), sizeof(AtomSet))
+        if owner is None:
+            self.sets = <AtomSet*> calloc(max(1, n_blocks), sizeof(AtomSet))
+        else:
+            self.sets = owner.sets
         self.candidate = <char*> malloc(max(8, 2 * max_parts, ENTRY * max_size))
         if self.sets == NULL or self.candidate == NULL:
             raise MemoryError("no memory for active sets")
 
     def __dealloc__(self):
         cdef Py_ssize_t b
-        if self.sets != NULL:
-            for b in range(self.n_blocks):
-                free(self.sets[b].atoms)
-                free(self.sets[b].content)
-        free(self.sets)
         free(self.candidate)
+        if self.sets == NULL or self.owner is not None:
+            return
+        for b in range(self.n_blocks):
+            free(self.sets[b].atoms)
+            free(self.sets[b].content)
+        free(self.sets)
 
     # ------------------------------------------------------------------------- content
 
@@ -157,7 +165,7 @@ cdef class ActiveSets:
         atom.height = height
         atom.score = 0.0
         atom.hash = hash
-        atom.used = self.clock
+        atom.used = self.now
         atom.start = held.content_size
         atom.length = length
         atom.is_labelling = self.candidate_is_labelling
@@ -317,7 +325,7 @@ cdef class ActiveSets:
         """Begin at the dual point mu, of which heights[b] <= h_b(mu_b).
 
         phi(y_b) is the first atom of each set. Another point is an atom itself. If an output is a
-        single label, its labels are.
+        single label, its labels are. An empty mu is phi(y).
         """
         cdef Py_ssize_t b, j, k, offset
         cdef label_t* labels = self.labels()
@@ -330,8 +338,8 @@ cdef class ActiveSets:
                 self.sets[b].content_size = 0
                 surrogate.truth(b, &self.dense[0])
                 # a soft target is a point like others
-                at_truth = surrogate.outputs.soft == NULL and memcmp(
-                    &self.dense[0], &mu[offset], k * sizeof(double)) == 0
+                at_truth = surrogate.outputs.soft == NULL and (not mu.shape[0] or memcmp(
+                    &self.dense[0], &mu[offset], k * sizeof(double)) == 0)
                 one_part = surrogate.outputs.layout.max_parts == 1
                 if surrogate.has_labellings and one_part and not at_truth:
                     for j in range(k):
@@ -361,18 +369,14 @@ cdef class ActiveSets:
                 i = self.find_or_add(surrogate, b, 0.0)
                 self.sets[b].atoms[i].weight += 1.0 - factor
 
-    def normalise(self):
-        """Make the weights of each set sum to one again, after many roundings."""
-        cdef Py_ssize_t b
+    cdef void normalise(self, Py_ssize_t b) noexcept nogil:
+        """Make the weights of b sum to one again, after many roundings."""
         cdef int i
-        cdef double total
-        with nogil:
-            for b in range(self.n_blocks):
-                total = 0.0
-                for i in range(self.sets[b].count):
-                    total += self.sets[b].atoms[i].weight
-                if total > 0.0:
-                    self.scale(b, 1.0 / total)
+        cdef double total = 0.0
+        for i in range(self.sets[b].count):
+            total += self.sets[b].atoms[i].weight
+        if total > 0.0:
+            self.scale(b, 1.0 / total)
 
     def counts(self):
         """Numbers of atoms with weight, and without, of each block."""
@@ -424,7 +428,6 @@ cdef class ActiveSets:
             "counts": np.asarray(counts), "hits": np.asarray(hits), "weight": np.asarray(weight),
             "height": np.asarray(height), "used": np.asarray(used), "length": np.asarray(length),
             "is_labelling": np.asarray(is_labelling), "content": np.asarray(content),
-            "clock": np.array([self.clock]),
             "limits": np.array([self.limit, self.keeps_unused], dtype=np.int64),
         }
 
@@ -440,7 +443,6 @@ cdef class ActiveSets:
         cdef const int[::1] length = state["length"]
         cdef const unsigned char[::1] is_labelling = state["is_labelling"]
         cdef const unsigned char[::1] content = state["content"]
-        self.clock = int(state["clock"][0])
         self._check(surrogate, state)
         # a limit that has come down holds for a set from when the next atom is added to it
         self.limit = max(limit, np.max(counts, initial=0))
@@ -563,8 +565,9 @@ cdef class EngineState:
         Memory for the dual point, flat and writable, such as a memory map. It is set to phi(y). By
         default the engine takes its own.
     is_told : bool
-        Whether the dual point is computed by the surrogate (which has `has_points`) on demand
-        instead of stored. The dual point is then that of the passes, and nothing else moves it.
+        Whether the dual point is computed on demand instead of stored: by the surrogate, which has
+        `has_points`, or of atoms, where outputs are listing. The dual point is then that of the
+        passes, and nothing else moves it.
 
     Attributes
     ----------
@@ -586,7 +589,7 @@ cdef class EngineState:
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.alpha = alpha
         size = 0 if n == 0 else surrogate.offset(n - 1) + surrogate.size(n - 1)
-        if is_told and not surrogate.has_points:
+        if is_told and not (surrogate.has_points or surrogate.outputs.is_listing):
             raise ValueError(f"{type(surrogate).__name__} does not tell dual points.")
         self.is_told = is_told
         if is_told:
@@ -632,13 +635,26 @@ cdef class EngineState:
         """
         self.drop_active_sets()
         surrogate = self.surrogate
-        self.sets = ActiveSets(
-            surrogate.n_blocks, surrogate.outputs.layout.max_parts, surrogate.max_size, limit,
-            False)
+        self.sets = self.room_for_sets(limit, False)
         self.sets.start(surrogate, self.mu_, self.t)
         self.is_active = True
         if keeps_unused:
             self.set_cache(limit, cache_F, cache_nu)
+
+    def room_for_sets(self, int limit, bint keeps_unused, ActiveSets owner=None):
+        """`ActiveSets` of the blocks, without atoms, or another's."""
+        surrogate = self.surrogate
+        return ActiveSets(
+            surrogate.n_blocks, surrogate.outputs.layout.max_parts, surrogate.max_size, limit,
+            keeps_unused, owner)
+
+    def sets_of_threads(self, Py_ssize_t n_threads):
+        """The sets for each of so many threads that visit different blocks. None without sets."""
+        sets = self.sets
+        if sets is None:
+            return [None] * n_threads
+        return [sets] + [
+            self.room_for_sets(sets.limit, sets.keeps_unused, sets) for _ in range(1, n_threads)]
 
     def set_cache(self, int limit, double cache_F, double cache_nu):
         """Keep atoms without weight as well from now on, up to `limit` atoms a block."""
@@ -690,21 +706,27 @@ cdef class EngineState:
         self.curvature = curvature
         self.holds_average = True
 
-    cdef int gather(self) except -1:
+    cdef int gather(self, n_jobs=1) except -1:
         """mu and t of the combinations of atoms."""
+        cdef Py_ssize_t n = self.gaps.shape[0]
+        if self.is_active:
+            in_threads(self.gather_range, n, 50 * n * self.surrogate.max_size, n_jobs)
+        return 0
+
+    def gather_range(self, Py_ssize_t start, Py_ssize_t stop):
+        """`gather` of the blocks start ... stop - 1. Safe from several threads at once."""
         cdef Surrogate surrogate = self.surrogate
         cdef ActiveSets sets = self.sets
-        cdef Workspace work = self.work
-        cdef Py_ssize_t b, offset
-        if not self.is_active:
-            return 0
-        sets.normalise()
+        cdef Workspace work = surrogate.workspace(self.features.size)
+        cdef Py_ssize_t b
         with nogil:
-            for b in range(self.gaps.shape[0]):
-                offset = surrogate.offset(b)
-                sets.combine(surrogate, b, &self.mu_[offset])
+            for b in range(start, stop):
+                sets.normalise(b)
+                if not self.is_told:
+                    sets.combine(surrogate, b, &self.mu_[surrogate.offset(b)])
                 self.t[b] = sets.height(b)
-                surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
+                surrogate.concave(
+                    b, self.dual(surrogate, work, b, self.mu_), work, &self.t[b])
         return 0
 
     # --------------------------------------------------------------------- certificate
@@ -774,9 +796,9 @@ cdef class EngineState:
                 look_at(b)
                 surrogate.concave(b, &mu[surrogate.offset(b)], work, &concave[b])
 
-    def settle(self):
+    def settle(self, n_jobs=1):
         """Make mu, t and w ready to be looked at: by several threads, if need be."""
-        self.gather()
+        self.gather(n_jobs)
         self.features.settle()
 
     def set_gaps(self, const double[::1] gap, const double[::1] loss):
@@ -1002,39 +1024,49 @@ cdef class EngineState:
             limit, keeps_unused = of_sets["limits"].tolist()
             if limit < 1:
                 raise ValueError("sets have no room for an atom.")
-            sets = ActiveSets(
-                self.surrogate.n_blocks, self.surrogate.outputs.layout.max_parts,
-                self.surrogate.max_size, limit, keeps_unused)
+            sets = self.room_for_sets(limit, keeps_unused)
             sets.restore(self.surrogate, of_sets)
             self.sets, self.is_active = sets, True
 
-    def rebuild_weights(self, const double[::1] mu):
+    def rebuild_weights(self, const double[::1] mu, n_jobs=1):
         """w = w(mu), afresh: without the rounding that many updates leave.
 
         If interrupted, it restores w.
         """
         before = self.features.state()
         try:
-            self.build_weights(mu)
+            self.build_weights(mu, n_jobs)
         except BaseException:
             self.features.restore(before)
             raise
 
-    def build_weights(self, const double[::1] mu):
+    def build_weights(self, const double[::1] mu, n_jobs=1):
         """w = w(mu), incomplete if a feature map is interrupted."""
         self.features.clear()
         self.features.collect()
-        self.add_weights(mu)
+        self.add_weights(mu, n_jobs)
         self.features.settle()
 
-    def add_weights(self, const double[::1] mu):
+    def add_weights(self, const double[::1] mu, n_jobs=1):
         """w += w(mu): what the blocks of this engine make of it."""
+        # each thread goes through all blocks: not where the dual point is computed for that
+        cdef Py_ssize_t n_parts = 1 if self.is_told else self.features.n_parts()
+        cost = self.gaps.shape[0] * self.features.visit_cost
+        in_threads(self.add_parts, n_parts, cost, n_jobs, mu, n_parts > 1)
+
+    def add_parts(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] mu, bint in_parts):
+        """`add_weights` in the parts start ... stop - 1 of w, or in all of it."""
+        for number in range(start, stop):
+            self.add_part(mu, number, in_parts)
+
+    cdef int add_part(
+            self, const double[::1] mu, Py_ssize_t number, bint in_parts) except -1:
         cdef Py_ssize_t b, j, k
         cdef bint moved
         cdef const double* dual
-        cdef Workspace work = self.work
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
+        cdef Workspace work = surrogate.workspace(features.size) if in_parts else self.work
         with nogil:
             for b in range(self.gaps.shape[0]):
                 k = surrogate.size(b)
@@ -1049,7 +1081,10 @@ cdef class EngineState:
                 if not features.ready(b):
                     with gil:
                         features.fetch(b, range(b + 1, self.gaps.shape[0]))
-                features.update(b, work.step)
+                if in_parts:
+                    features.update_part(b, work.step, number)
+                else:
+                    features.update(b, work.step)
 
     def norm_bound(self, const double[::1] mu):
         """Upper bound of ||w(mu)|| by the triangle inequality over the entries of mu."""
@@ -1179,42 +1214,51 @@ cdef class BlockCoordinateEngine(EngineState):
         self.gained += told.gained
         self.curvatures += told.curvature
         self.n_curvatures += told.n_curvatures
+        self.cache_hits += told.is_hit
         if told.asked:
             self.oracle_calls += 1
             self.oracle_error += told.error
             if sampling_by_gap:
                 self.set_gap(told.block, self.gaps[told.block])
 
-    cdef int visit(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
-                   Step step, bint sampling_by_gap) except -1 nogil:
+    cdef int visit(self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
+                   Py_ssize_t b, Step step, bint sampling_by_gap) except -1 nogil:
         """One block: scores, oracle, gap, step, update of w.
 
-        surrogate, features and work are the engine's own: a nogil function may borrow
+        surrogate, features, work and sets are the engine's own: a nogil function may borrow
         objects, but not fetch them.
         """
         cdef Visit told
-        self.move(surrogate, features, work, b, step, &told)
+        self.move(surrogate, features, work, sets, b, step, &told)
         self.note(&told, sampling_by_gap)
         if told.has_moved:
             features.update(b, work.step)
         return 0
 
-    cdef int move(self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
-                  Step step, Visit* told) except -1 nogil:
+    cdef int move(self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
+                  Py_ssize_t b, Step step, Visit* told) except -1 nogil:
         """Complete visit of block b except the update of w. work.step contains its coefficients.
 
-        It writes only data of the block and `told`. Different blocks with different workspaces are
-        safe from several threads at once.
+        It writes only data of the block and `told`. Different blocks with different workspaces and
+        `sets_of_threads` are safe from several threads at once.
         """
+        memset(told, 0, sizeof(Visit))
+        told.block = b
+        features.scores(b, work.scores)
+        if self.is_active:
+            return self.move_atoms(surrogate, features, work, sets, b, step, told)
+        return self.move_point(surrogate, features, work, b, step, told)
+
+    cdef int move_point(
+            self, Surrogate surrogate, FeatureMap features, Workspace work, Py_ssize_t b,
+            Step step, Visit* told) except -1 nogil:
+        """`move` of a block whose dual point is stored, or told by the surrogate."""
         cdef Py_ssize_t j, rows, k = surrogate.size(b), offset = surrogate.offset(b)
         cdef double lower, upper, current, gap, curvature, gamma, numerator, value, moved
         cdef long long done, since
         cdef const double* mu
         cdef const fastm4n_loops* loops = features.loops
-        memset(told, 0, sizeof(Visit))
-        told.block = b
         told.lift = -self.t[b]
-        features.scores(b, work.scores)
         mu = self.dual(surrogate, work, b, self.mu_)
         current = self.t[b] + loops.dot(&work.scores[0], mu, k)
         work.current = current
@@ -1287,10 +1331,10 @@ cdef class BlockCoordinateEngine(EngineState):
         told.has_moved = True
         return 0
 
-    cdef int visit_atoms(
+    cdef int move_atoms(
             self, Surrogate surrogate, FeatureMap features, Workspace work, ActiveSets sets,
-            Py_ssize_t b, Step step, bint sampling_by_gap) except -1 nogil:
-        """One block whose dual point is a combination of atoms.
+            Py_ssize_t b, Step step, Visit* told) except -1 nogil:
+        """`move` of a block whose dual point is a combination of atoms.
 
         Algorithms 3 (pairwise steps), 4 (away steps) and 5 (cache) of Osokin et al. (2016) in the
         lifted polytope: corners are atoms with their heights.  A pairwise step that would use up
@@ -1306,12 +1350,8 @@ cdef class BlockCoordinateEngine(EngineState):
         cdef bint hit = False
         cdef Step taken = step
         cdef const fastm4n_loops* loops = features.loops
-        cdef Visit told
-        memset(&told, 0, sizeof(Visit))
-        told.block = b
-        features.scores(b, work.scores)
         sets.score(surrogate, b, &work.scores[0])
-        sets.clock += 1
+        sets.now = self.n_visits + 1
         current, chosen = sets.current, sets.best
         value = held.atoms[chosen].score
         tiny = ROUNDING * (fabs(value) + fabs(current))
@@ -1320,9 +1360,8 @@ cdef class BlockCoordinateEngine(EngineState):
                 self.cache_F * self.gaps[b],
                 self.cache_nu * self.refreshed_gap / (self.weights[b] * self.gaps.shape[0]))
         if hit:
-            self.cache_hits += 1
+            told.is_hit = True
             held.hits += 1
-            self.note(&told, sampling_by_gap)
         else:
             held.hits = 0
             work.current = current
@@ -1335,19 +1374,24 @@ cdef class BlockCoordinateEngine(EngineState):
                 surrogate.oracle(b, work, &lower, &upper)
                 sets.offer_vector(&work.atom[0], k)
                 height = lower - loops.dot(&work.scores[0], &work.atom[0], k)
-            numerator = self.met(surrogate, work, b, lower, upper, current, &told)
-            self.note(&told, sampling_by_gap)
+            numerator = self.met(surrogate, work, b, lower, upper, current, told)
             if numerator == 0.0:
                 return 0
             if lower > value:
                 chosen = sets.find_or_add(surrogate, b, height)
+                if surrogate.outputs.is_listing:
+                    # a new atom may have more numbers
+                    surrogate.outputs.admit(b, sets.labels())
+                    for j in range(k, surrogate.size(b)):
+                        work.scores[j] = 0.0
+                    k = surrogate.size(b)
                 if sets.pruned:
                     sets.score(surrogate, b, &work.scores[0])
                     current = sets.current
                 value = lower
             if value - current <= tiny:
                 return 0
-        held.atoms[chosen].used = sets.clock
+        held.atoms[chosen].used = sets.now
         worst = sets.worst
         if worst == chosen:
             # mu_b is at the best atom already, up to rounding
@@ -1369,8 +1413,8 @@ cdef class BlockCoordinateEngine(EngineState):
                 most = held.atoms[worst].weight / (1.0 - held.atoms[worst].weight)
             sets.add_atom(surrogate, b, worst, -1.0, direction)
             norm = features.direction_norm(b, work.step, k)
-            self.curvatures += self.weights[b] * norm
-            self.n_curvatures += 1
+            told.curvature += self.weights[b] * norm
+            told.n_curvatures += 1
             norm *= curvature
             gamma = most if most * norm <= numerator else numerator / norm
             gain = gamma * (numerator - 0.5 * gamma * norm)
@@ -1384,8 +1428,8 @@ cdef class BlockCoordinateEngine(EngineState):
             numerator = value - current
             norm = features.direction_norm(b, work.atom, k)
             if taken == LINE_SEARCH:
-                self.curvatures += self.weights[b] * norm
-                self.n_curvatures += 1
+                told.curvature += self.weights[b] * norm
+                told.n_curvatures += 1
             norm *= curvature
             factor = 1.0 if norm <= numerator else numerator / norm
             if factor * (numerator - 0.5 * factor * norm) >= gain:
@@ -1399,6 +1443,7 @@ cdef class BlockCoordinateEngine(EngineState):
         if not features.ready(b):
             with gil:
                 self.fetch(b)
+        told.lift = -sets.height(b)
         if taken == PAIRWISE:
             held.atoms[worst].weight -= gamma
             held.atoms[chosen].weight += gamma
@@ -1411,13 +1456,14 @@ cdef class BlockCoordinateEngine(EngineState):
         if gamma == most and taken != LINE_SEARCH:
             # a drop step
             held.atoms[worst].weight = 0.0
+        told.lift += sets.height(b)
         if not sets.keeps_unused:
             sets.remove_unused(b)
-        self.gained += self.weights[b] * gain
+        told.gained = self.weights[b] * gain
         factor = -curvature * gamma
         for j in range(k):
             work.step[j] = factor * direction[j]
-        features.update(b, work.step)
+        told.has_moved = True
         return 0
 
     cdef double natural_step(self, Surrogate surrogate, FeatureMap features, Workspace work,
@@ -1511,10 +1557,7 @@ cdef class BlockCoordinateEngine(EngineState):
                     features.prefetch(ahead)
                     if not self.is_active and not self.is_told:
                         fastm4n_prefetch(&self.mu_[surrogate.offset(ahead)])
-                if self.is_active:
-                    self.visit_atoms(surrogate, features, work, sets, b, step, False)
-                else:
-                    self.visit(surrogate, features, work, b, step, False)
+                self.visit(surrogate, features, work, sets, b, step, False)
                 look_at(i)
         return 0
 
@@ -1546,10 +1589,7 @@ cdef class BlockCoordinateEngine(EngineState):
                         continue
                 else:
                     break
-                if self.is_active:
-                    self.visit_atoms(surrogate, features, work, sets, b, step, sampling == GAP)
-                else:
-                    self.visit(surrogate, features, work, b, step, sampling == GAP)
+                self.visit(surrogate, features, work, sets, b, step, sampling == GAP)
                 look_at(turn)
             # steps that are put off end with the pass, so that to look at w there changes nothing
             features.settle()

@@ -303,10 +303,7 @@ cdef class WorkingSets:
                 if engine.weights[b] * engine.gaps[b] < least:
                     met += engine.weights[b] * engine.gaps[b]
                     continue
-                if engine.is_active:
-                    engine.visit_atoms(surrogate, features, work, sets, b, step, False)
-                else:
-                    engine.visit(surrogate, features, work, b, step, False)
+                engine.visit(surrogate, features, work, sets, b, step, False)
                 met += engine.weights[b] * engine.gaps[b]
             if sweep == 0:
                 first = met

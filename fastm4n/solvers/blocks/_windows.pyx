@@ -31,7 +31,8 @@ from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.base.interrupts cimport look
 from fastm4n.features._base cimport FeatureMap, set_thread_number
 from fastm4n.outputs._base cimport Workspace
-from fastm4n.solvers.blocks._engine cimport PREFETCH, BlockCoordinateEngine, Sampling, Step, Visit
+from fastm4n.solvers.blocks._engine cimport (
+    PREFETCH, ActiveSets, BlockCoordinateEngine, Sampling, Step, Visit)
 from fastm4n.surrogates._base cimport Surrogate
 
 
@@ -73,8 +74,10 @@ cdef double FIRST_REST = 0.2
 cdef Py_ssize_t MOST_REST = 10
 # the share of a pass that one thread begins, and seconds by which all are judged
 cdef double SOLO = 0.05, JUDGED = 0.02
-# looks, a window apart, at which they have been slow since the first
+# looks, a window apart, at which they have been slow since the first, or seconds: windows that
+# wait for a thread without a processor take long
 cdef Py_ssize_t SLOW = 200
+cdef double MOST_SLOW = 0.1
 # what a window that is measured takes beside one that is not, about
 cdef double MEASURING = 1.5
 
@@ -108,7 +111,7 @@ cdef class Windows:
     # of any window
     cdef Py_ssize_t widest
     cdef Py_ssize_t n_alone
-    cdef object pool, workspaces, told_memory
+    cdef object pool, workspaces, sets, told_memory
     cdef double[:, ::1] steps
     cdef double[::1] pulls, shared, gains
     cdef Py_ssize_t[::1] blocks, turns
@@ -155,10 +158,11 @@ cdef class Windows:
     def pay(engine):
         """Whether passes over the blocks of this engine are made in windows.
 
-        Not where w is not held, as of kernels, where dual points are combinations of atoms or are
-        averaged, and where a pass is short.  It does not depend on the number of threads.
+        Not where w is not held, as of kernels, where dual points are averaged, and where a pass is
+        short.  It does not depend on the number of threads.
         """
-        if engine.averaging or engine.features.weight_norm() is None:
+        if engine.averaging or engine.surrogate.outputs.is_listing or (
+                not engine.features.holds_weights()):
             return False
         return engine.surrogate.n_blocks * cost_of_visit(engine) >= LEAST_PASS
 
@@ -203,8 +207,6 @@ cdef class Windows:
         """As `BlockCoordinateEngine.run_pass`, in windows."""
         cdef BlockCoordinateEngine engine = self.engine
         cdef Py_ssize_t n = engine.gaps.shape[0], before
-        if engine.is_active:
-            return engine.run_pass(sampling, step)
         if self.has_passed and self.width * self.visit_cost < self.least_work:
             self.n_alone += 1
             if self.n_alone % AGAIN:
@@ -212,6 +214,7 @@ cdef class Windows:
             self.set_width(FIRST)
         if self.workspaces is None:
             self.allocate()
+        self.sets = engine.sets_of_threads(self.n_threads)
         self.sampling, self.step = sampling, step
         self.n_left, self.n_windows = n, 0
         self.has_passed = True
@@ -265,6 +268,7 @@ cdef class Windows:
                 except KeyboardInterrupt:
                     is_interrupted = True
             if self.is_torn:
+                self.engine.settle()
                 self.engine.rebuild_weights(self.engine.mu)
             for future in waiting:
                 future.result()
@@ -275,6 +279,7 @@ cdef class Windows:
     def take_part(self, Py_ssize_t number):
         """The part of one thread in a pass. Number 0 leads."""
         cdef Workspace work = self.workspaces[number]
+        cdef ActiveSets sets = self.sets[number]
         cdef BlockCoordinateEngine engine = self.engine
         cdef Surrogate surrogate = engine.surrogate
         cdef FeatureMap features = engine.features
@@ -283,7 +288,7 @@ cdef class Windows:
         set_thread_number(number)
         try:
             with nogil:
-                self.pass_of(engine, surrogate, features, work, number)
+                self.pass_of(engine, surrogate, features, work, sets, number)
             done = True
         finally:
             set_thread_number(0)
@@ -303,15 +308,16 @@ cdef class Windows:
             self.began, self.work, self.n_slow = now, 0.0, 0
             return False
         self.n_slow += 1
-        if self.n_slow < SLOW:
+        if self.n_slow < SLOW and now - self.began < MOST_SLOW:
             return False
         self.n_slow = 0
         self.is_dismissal = self.is_doubted = True
         fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed)
         return True
 
-    cdef int pass_of(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
-                     Workspace work, Py_ssize_t number) except -1 nogil:
+    cdef int pass_of(
+            self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
+            Workspace work, ActiveSets sets, Py_ssize_t number) except -1 nogil:
         cdef Py_ssize_t count
         cdef bint is_measured
         while True:
@@ -334,7 +340,7 @@ cdef class Windows:
                 return 0
             if number == 0:
                 self.is_torn = True
-            self.ask(engine, surrogate, features, work)
+            self.ask(engine, surrogate, features, work, sets)
             if fastm4n_meet(&self.arrived, &self.round, self.n_running, &self.failed) < 0:
                 return 0
             self.update(features, number, count)
@@ -422,7 +428,7 @@ cdef class Windows:
             self.turns[j] = i
 
     cdef int ask(self, BlockCoordinateEngine engine, Surrogate surrogate, FeatureMap features,
-                 Workspace work) except -1 nogil:
+                 Workspace work, ActiveSets sets) except -1 nogil:
         """Steps of the blocks that this thread takes, w being left as it is."""
         cdef Py_ssize_t at, i, j, k, start, stop, b, ahead
         cdef double began = 0.0
@@ -439,11 +445,11 @@ cdef class Windows:
                 if at + PREFETCH < self.count:
                     ahead = self.blocks[self.turns[at + PREFETCH]]
                     features.prefetch(ahead)
-                    if not engine.is_told:
+                    if not engine.is_told and not engine.is_active:
                         fastm4n_prefetch(&engine.mu_[surrogate.offset(ahead)])
                 if is_timed:
                     began = fastm4n_seconds()
-                engine.move(surrogate, features, work, b, self.step, &self.told[i])
+                engine.move(surrogate, features, work, sets, b, self.step, &self.told[i])
                 if is_timed:
                     self.seconds[b] = <float> (fastm4n_seconds() - began)
                 if self.told[i].has_moved:

@@ -47,9 +47,10 @@ def solve(
         + \alpha \Omega(w), \qquad v_b = w^\top \Phi(x_b),
 
     with :math:`\Omega(w) = \tfrac{1}{2} \|w\|^2`, or the penalty of the feature map, through its
-    dual, one block at a time.  The gap of all blocks is refreshed every 10 passes. It is also
-    refreshed as soon as the gaps met during a pass, reduced as at the last refresh, add up to at
-    most `tol`. Only a refreshed gap stops the solver.  Gap sampling begins with a sweep over all
+    dual, one block at a time.  The gap of all blocks is refreshed after 10 passes at most. It is
+    refreshed earlier if the gaps met during a pass, reduced as at the last refresh, add up to at
+    most `tol`, or if it is below `tol` when it falls on as between the last two refreshes. Only a
+    refreshed gap stops the solver.  Gap sampling begins with a sweep over all
     blocks in random order, and makes another whenever its gaps have halved.
 
     Parameters
@@ -127,11 +128,11 @@ def begin(
     """An engine at the dual point of `start`, and at its average unless proximal points left it.
 
     The surrogate tells the dual point if nobody asks for it. This takes one more sum-product a
-    visit, and saves two thirds of the memory.
+    visit, and saves two thirds of the memory. Outputs that are listing have atoms alone.
     """
-    is_told = (
+    is_told = surrogate.outputs.is_listing or (
         not keep_dual and start is None and surrogate.has_points and cache is None
-        and step == "line_search" and features.weight_norm() is not None)
+        and step == "line_search" and features.holds_weights())
     engine = BlockCoordinateEngine(
         surrogate, features, weights, alpha, seed, step_kind(step, surrogate) == Step.FIXED,
         is_told=is_told)
@@ -160,9 +161,11 @@ def solve_engine(engine, monitor, *, is_warm, **options):
         Of `Driver`.
     """
     def on_check(driver, certificate, oracle_error):
-        return monitor.report(
+        stopped = monitor.report(
             driver.n_passes, certificate, driver.schedule.name, engine.oracle_calls, oracle_error,
             engine.cache_hits)
+        driver.aim = monitor.aim
+        return stopped
 
     driver, checkpoint = Driver(engine, on_check=on_check, **options), monitor.checkpoint
     monitor.resume(driver)
@@ -217,6 +220,8 @@ class Driver:
         Whether a run has begun and not ended. After `restore` the next `run` continues it.
     n_passes : int
         Passes of the last run.
+    aim : float
+        A larger gap at which `on_check` ends the run.
     """
 
     # what checkpoints say has written them
@@ -240,7 +245,7 @@ class Driver:
         if schedule.is_whole and LabelSweeps.serves(engine):
             self.sweeps = LabelSweeps(engine)
         self.on_check, self.on_pass, self.on_end = on_check, None, None
-        self.is_running, self.n_passes, self._calls_before = False, 0, 0
+        self.is_running, self.n_passes, self._calls_before, self.aim = False, 0, 0, 0.0
 
     @property
     def acceleration(self):
@@ -283,9 +288,9 @@ class Driver:
                 is_last = self.n_passes == max_iter
                 if not certified:
                     done = stale <= tol
-                elif is_last or schedule.is_check_due(self.n_passes, stale, tol):
+                elif is_last or schedule.is_check_due(
+                        self.n_passes, stale, max(tol, self.aim)):
                     done = self.check(tol, is_last)
-                    schedule.checked(self.n_passes)
                 # Newton steps are few: a fit that is stopped in them goes on from before the first;
                 # and the last certificate is not made again: a warm oracle would tell another bound
                 if not (done or is_last or schedule.is_newton) and self.on_pass is not None:
@@ -334,6 +339,8 @@ class Driver:
             # gaps met during a pass are those before the steps: how much is left of them
             most = 1.0 if self.acceleration is None else np.inf
             schedule.fresh_share = min(most, first.gap / stale)
+        if self.n_passes > 0:
+            schedule.checked(self.n_passes, raw.gap)
         if self.acceleration is not None:
             self.acceleration.told(raw.gap)
         if schedule.told(raw.gap) and self.acceleration is not None:
@@ -346,7 +353,7 @@ class Driver:
         if not (gap <= tol or is_last or stopped):
             certifier.keep()
             if schedule.momentum.changes(
-                    self.n_passes, raw, gap, tol, self.acceleration is not None):
+                    self.n_passes, raw, gap, max(tol, self.aim), self.acceleration is not None):
                 self._change_momentum()
         return gap <= tol or stopped
 
@@ -386,7 +393,7 @@ class Driver:
         kappa = self.schedule.momentum.kappa()
         if kappa > 0.0:
             certifier.acceleration = Acceleration(
-                engine, kappa, centre, certifier.n_jobs, self.schedule.is_whole)
+                engine, kappa, centre, certifier.n_jobs, self.schedule.momentum.is_quick)
 
     def _begin_newton(self):
         """Make Newton steps on w from here on."""
@@ -409,7 +416,9 @@ class Driver:
         but that kernel maps do the steps that they have put off.
         """
         certifier = self.certifier
-        numbers = self.n_passes, certifier.updated_passes, self.is_running, certifier.zero_known
+        numbers = (
+            self.n_passes, certifier.updated_passes, self.is_running, certifier.zero_known,
+            self.aim)
         state = {
             "run": np.array(numbers, dtype=np.float64), **flat("engine", self.engine.state()),
             **flat("schedule", self.schedule.state())}
@@ -423,7 +432,7 @@ class Driver:
         """Bring back what `state` gave, to a driver of the same problem and options."""
         certifier = self.certifier
         self.engine.restore(part("engine", state))
-        passes, updated, running, zero_known = state["run"].tolist()
+        passes, updated, running, zero_known, self.aim = state["run"].tolist()
         self.n_passes, certifier.updated_passes = int(passes), int(updated)
         self.is_running, certifier.zero_known = bool(running), bool(zero_known)
         acceleration = part("acceleration", state)

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 ORACLES = ("exact", "mirror_prox")
 
 # factors of these for few and long outputs (benchmarks/long_sequences.py), and for columns out of
-# scale (benchmarks/scales.py)
-COARSE, ILL_CONDITIONED = 2.0, 4.0
+# scale (benchmarks/scales.py); the first for passes that list transitions, which are much cheaper
+# than marginals of all of them (benchmarks/many_labels.py)
+COARSE, ILL_CONDITIONED, COARSE_LISTS = 2.0, 4.0, 12.0
 # least mean number of parts of long outputs, and most examples in units of it, under the log
 # surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
@@ -176,6 +177,11 @@ class BlockFrankWolfe(Solver):
     follows_paths = True
     solves_parts = True
 
+    @property
+    def has_atoms(self):
+        """Whether dual points can be combinations of outputs."""
+        return self.step in ("line_search", "pairwise", "away")
+
     def __init__(
         self, *, step: Literal["line_search", "pairwise", "away", "exact", "fixed"] = "line_search",
         sampling: Literal["gap", "uniform", "permutation"] = "gap", accelerate: bool = True,
@@ -251,20 +257,26 @@ class BlockFrankWolfe(Solver):
         if is_out_of_scale(problem, options.alpha):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
-            factor = COARSE
+            factor = COARSE_LISTS if problem.loss.outputs.layout.may_list else COARSE
         return factor * block_work(problem)
 
     def solve(
         self, problem: Any, options: Options, start: State | None, monitor: Monitor,
     ) -> Solution:
         """As in `Solver`. max_iter counts passes of as many visits as there are examples."""
-        of_blocks = self.options()
-        engine = begin(
-            problem.loss, problem.features, problem.weights, options.alpha, start, options.seed,
-            step=self.step, cache=self.cache, keep_dual=options.keep_dual)
-        return solve_engine(
-            engine, monitor, is_warm=start is not None, n_jobs=options.n_jobs, auto=options.auto,
-            keep_best=True, keep_dual=options.keep_dual, **of_blocks)
+        of_blocks, outputs = self.options(), problem.loss.outputs
+        if outputs.layout.may_list:
+            outputs.begin_lists()
+        try:
+            engine = begin(
+                problem.loss, problem.features, problem.weights, options.alpha, start,
+                options.seed, step=self.step, cache=self.cache, keep_dual=options.keep_dual)
+            return solve_engine(
+                engine, monitor, is_warm=start is not None, n_jobs=options.n_jobs,
+                auto=options.auto, keep_best=True, keep_dual=options.keep_dual, **of_blocks)
+        finally:
+            if outputs.layout.may_list:
+                outputs.end_lists()
 
     def options(self) -> dict[str, Any]:
         """Arguments of `solve` and `Driver`."""

@@ -42,9 +42,9 @@ MOST_INNER_PASSES = 30
 LESS, WELL_SOLVED = 0.7, 15
 # latest passes in the average (benchmarks/momentum.py)
 AVERAGED = 10
-# kappa / alpha for exact steps over many weights, and passes in their average. One pass solves an
-# inner problem well enough (benchmarks/crammer_singer.py)
-WHOLE_RATIO, WHOLE_AVERAGED = 1.5, 2
+# kappa / alpha for exact steps over many weights, and passes in the average where one pass solves
+# an inner problem well enough (benchmarks/crammer_singer.py, benchmarks/crfsuite_tutorial.py)
+WHOLE_RATIO, QUICK_AVERAGED = 1.5, 2
 # factor of the gap between certificates above which there are more passes between moves
 ENOUGH = 0.9
 # share of the last certified gap at which the inner problem is solved and the centre moves
@@ -104,7 +104,7 @@ def _swap(one, other):
 # of the state of accelerated passes
 NUMBERS = (
     "alpha", "kappa", "momentum", "inner", "n_passes", "last_gap", "is_solved", "since_move",
-    "last_dual", "wait", "since_look", "is_whole")
+    "last_dual", "wait", "since_look", "is_quick")
 
 
 class Acceleration:
@@ -122,9 +122,10 @@ class Acceleration:
         First y, a state of the feature map; w(mu) by default.
     n_jobs : int
         Threads that work on weights.
-    is_whole : bool
-        Whether passes are exact steps of blocks that share few features. The centre then moves
-        after each pass, and w is soon better than an average of many.
+    is_quick : bool
+        Whether one pass solves an inner problem well, as of exact steps, or of the log surrogate,
+        of blocks that share few features. The centre then moves after each pass, and w is soon
+        better than an average of many.
     """
 
 
@@ -132,13 +133,13 @@ class Acceleration:
     last_gap, last_dual = np.inf, -np.inf
     # wait and since_look count certificates
     inner = n_passes = since_move = wait = since_look = 0
-    is_solved = is_moving = is_whole = False
+    is_solved = is_moving = is_quick = False
 
-    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_whole=False):
+    def __init__(self, engine, kappa, centre=None, n_jobs=1, is_quick=False):
         self.engine = engine
         self.n_jobs = n_jobs
         self.alpha = engine.alpha
-        self.is_whole = is_whole
+        self.is_quick = is_quick
         self.inner = self._first_inner()
         state = engine.features.state()
         self.names, of_mu = list(state), list(state.values())
@@ -146,7 +147,7 @@ class Acceleration:
         self._begin(kappa, of_mu)
 
     def _first_inner(self):
-        return 1 if self.is_whole else INNER_PASSES
+        return 1 if self.is_quick else INNER_PASSES
 
     def _begin(self, kappa, of_mu):
         """Make passes under this kappa from here on, with the average as the centre.
@@ -213,7 +214,7 @@ class Acceleration:
         self.n_passes += 1
         self.since_move += 1
         self.is_moving = True
-        weight = 1.0 / min(self.n_passes, WHOLE_AVERAGED if self.is_whole else AVERAGED)
+        weight = 1.0 / min(self.n_passes, QUICK_AVERAGED if self.is_quick else AVERAGED)
 
         def average(mean, w):
             mean += weight * (w - mean)
@@ -295,9 +296,9 @@ class Acceleration:
     def rebuild(self):
         """Build w afresh from mu and the centre, without the rounding that updates leave."""
         engine = self.engine
-        engine.settle()
-        engine.rebuild_weights(engine.mu)
-        self.put(self._mixed(self._now(), self.centre))
+        engine.settle(self.n_jobs)
+        engine.rebuild_weights(engine.mu, self.n_jobs)
+        self.put(self._mixed(self._held(), self.centre))
 
     @contextmanager
     def at_result(self, afresh=False):
@@ -307,7 +308,7 @@ class Acceleration:
         back at its point afterwards.
         """
         engine = self.engine
-        if engine.features.weight_norm() is not None:
+        if engine.features.holds_weights():
             with self._holding(self.mean):
                 yield self._apart()
             return
@@ -341,8 +342,9 @@ class Acceleration:
 
     def is_dual_ahead(self, certificate):
         """Whether the dual stands while the average falls behind: w(mu) is worth a certificate."""
-        if self.is_whole:
-            return False  # the dual stands as it is nearly solved for
+        if self.is_quick or self.n_passes < AVERAGED:
+            # the dual stands as it is nearly solved for, or w(mu) is far away after few passes
+            return False
         rise, self.last_dual = certificate.dual - self.last_dual, certificate.dual
         self.since_look += 1
         return rise < RISEN * certificate.gap and self.since_look > self.wait
@@ -361,7 +363,7 @@ class Acceleration:
 
     def average(self):
         """A copy of the average, as a state of the feature map."""
-        return self._state([array.copy() for array in self.mean])
+        return self._state(self._made(np.copyto, self.mean))
 
     def _apart(self):
         """The numbers `apart` of `certify`, for the average w and z = w(mu) before prox.
@@ -389,7 +391,7 @@ class Acceleration:
 
     def finish(self):
         """Leave the feature map at the average, or w(mu), and the engine without kappa."""
-        if self.engine.features.weight_norm() is None:
+        if not self.engine.features.holds_weights():
             self.put(self._of_mu(self._now()))
         else:
             self.put(self.mean)

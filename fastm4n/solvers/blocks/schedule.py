@@ -106,10 +106,16 @@ def is_roomy(engine):
     surrogate, features = engine.surrogate, engine.features
     if not surrogate.has_block_step or surrogate.outputs.layout.max_parts != 1:
         return False
-    if features.weight_norm() is None or features.has_penalty():
+    if not features.holds_weights() or features.has_penalty():
         return False
+    return has_many_weights(engine)
+
+
+def has_many_weights(engine):
+    """Whether there are several weights for each block, so that blocks share few of them."""
+    features = engine.features
     n_weights = features.n_labels * sum(len(array) for array in features.held().values())
-    return n_weights >= ROOMY * surrogate.n_blocks
+    return n_weights >= ROOMY * engine.surrogate.n_blocks
 
 
 class AutoPolicy:
@@ -148,7 +154,7 @@ class AutoPolicy:
         layout = surrogate.outputs.layout
         # where blocks have a Gram matrix a visit costs as much as all labels of a few of them, and
         # a step that is best for its block wastes none
-        is_kernel = surrogate.has_block_step and engine.features.weight_norm() is None
+        is_kernel = surrogate.has_block_step and not engine.features.holds_weights()
         is_exact = is_kernel or is_roomy(engine)
         self.is_simple = layout.max_parts == 1
         # mixtures of single labels: what steps between atoms gain, a change to them loses, as
@@ -334,6 +340,11 @@ class MomentumChoice:
         Required for momentum over kernels.
     is_whole : bool
         Whether steps are of whole blocks that share few features.
+
+    Attributes
+    ----------
+    is_quick : bool
+        Whether one pass solves an inner problem well enough.
     """
 
     def __init__(self, engine, accelerate, keep_best, is_whole):
@@ -342,12 +353,13 @@ class MomentumChoice:
         is_smooth = engine.surrogate.is_smooth
         if not accelerate or engine.averaging:
             pass
-        elif engine.features.weight_norm() is None:
+        elif not engine.features.holds_weights():
             self.regime = "kernel" if keep_best else None
         else:
             self.overhead = cost_of_vectors(engine)
             self.regime = (
                 "smooth" if is_smooth else "expensive" if self.overhead > LITTLE else "eager")
+        self.is_quick = is_whole or self.regime == "smooth" and has_many_weights(engine)
         self.has_accelerated = False
         self.last_dual, self.changed_at, self.gap_then = -np.inf, 0, np.inf
         self.begin()
@@ -431,7 +443,7 @@ class MomentumChoice:
 
 
 # of the state of a schedule
-OF_SCHEDULE = "fresh_share", "last_check", "at_refresh", "is_sweep"
+OF_SCHEDULE = "fresh_share", "last_check", "last_gap", "rate", "at_refresh", "is_sweep"
 OF_MOMENTUM = (
     "changed_at", "gap_then", "last_dual", "before", "stale", "is_settled", "has_accelerated")
 
@@ -466,16 +478,20 @@ class Schedule:
         self.fixed = step_kind(step, engine.surrogate)
         self.is_whole = self.fixed == Step.BLOCK and is_roomy(engine)
         self.name = step if cache is None else f"{step}+cache"
-        if cache is not None or self.fixed in (Step.PAIRWISE, Step.AWAY):
+        needs_atoms = self.fixed in (Step.PAIRWISE, Step.AWAY) or (
+            engine.surrogate.outputs.is_listing and not auto)
+        if cache is not None or needs_atoms:
             most = min(cache or MOST_ATOMS, np.iinfo(np.intc).max)
             engine.use_active_sets(most, cache is not None, cache_F, cache_nu)
         self.momentum = MomentumChoice(engine, accelerate, keep_best, self.is_whole)
         self.has_newton = (
             auto and keep_best and accelerate and not self.is_whole and newton_pays(engine))
         self.is_newton, self.fresh_share = False, 1.0
-        # passes at the last certificate, the stale gap when all gaps were last looked at, and
-        # whether the next pass is a sweep
-        self.last_check, self.at_refresh, self.is_sweep = 0, 0.0, False
+        # passes at the last certificate, its gap, and the decrease of the gap's logarithm a pass
+        # before it
+        self.last_check, self.last_gap, self.rate = 0, np.inf, 0.0
+        # the stale gap when all gaps were last looked at, and whether the next pass is a sweep
+        self.at_refresh, self.is_sweep = 0.0, False
 
     @property
     def kind(self):
@@ -483,7 +499,7 @@ class Schedule:
 
     def begin(self):
         """A run begins."""
-        self.last_check = 0
+        self.last_check, self.last_gap, self.rate = 0, np.inf, 0.0
         self.momentum.begin()
 
     def begin_passes(self, sweep_first):
@@ -532,8 +548,17 @@ class Schedule:
         # after a certificate that fell short the next early one waits, or slow fits
         # would make one every pass
         since = n_passes - self.last_check
-        early = stale * self.fresh_share <= tol and since >= min(GAP_EVERY, 1 + n_passes // 20)
-        return n_passes % GAP_EVERY == 0 or early and not self.engine.averaging
+        early = since > n_passes // 20 and (
+            stale * self.fresh_share <= tol or self._is_foreseen(since, tol))
+        return since >= GAP_EVERY or early and not self.engine.averaging
+
+    def _is_foreseen(self, since, tol):
+        """Whether the certified gap is at most tol by now, if it falls as it did.
+
+        The gaps met under momentum are those of other problems and say less.
+        """
+        return since > 1 and self.rate > 0.0 and (
+            self.last_gap * math.exp(-self.rate * since) <= tol)
 
     def told(self, gap):
         """Note a certified gap; returns whether the step changes."""
@@ -543,9 +568,11 @@ class Schedule:
         self.policy.told(gap)
         return self.policy.name != before and not self.policy.keeps_atoms
 
-    def checked(self, n_passes):
-        """A certificate has refreshed all gaps."""
-        self.last_check = n_passes
+    def checked(self, n_passes, gap):
+        """A certificate has refreshed all gaps, and they add up to this."""
+        since, before = n_passes - self.last_check, self.last_gap
+        self.rate = math.log(before / gap) / since if 0.0 < gap < before < np.inf else 0.0
+        self.last_check, self.last_gap = n_passes, gap
         self.at_refresh, self.is_sweep = self.engine.stale_gap(), False
 
     def state(self):
