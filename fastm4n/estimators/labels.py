@@ -69,6 +69,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -88,6 +89,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
+        self.classes = classes
 
     # ------------------------------------------------------------------- validation
 
@@ -294,6 +296,9 @@ OutOfCore, default="auto"
     callback : callable, default=None
         Function that is called after each certificate with its row of `history_`, a dict. If it
         returns something true, the fit ends.
+    classes : array-like, default=None
+        All labels, of which y may lack some, as in folds of a cross-validation. Others are an
+        error. By default the labels of y.
 
     Attributes
     ----------
@@ -545,12 +550,15 @@ OutOfCore, default="auto"
         form: Literal["auto", "thresholds", "classes"] = "auto", **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, fit_intercept=fit_intercept, **parameters)
+        # `levels` declares them
+        del self.classes
         self.levels = levels
         self.form = form
 
-    # the parameters of the base, and what is another here
+    # the parameters of the base, and what is another here: levels declare the labels
     __init__.__signature__ = extended(
-        _SimplexClassifier.__init__, fit_intercept=10.0, cost="absolute", levels=None, form="auto")
+        _SimplexClassifier.__init__, without="classes", fit_intercept=10.0, cost="absolute",
+        levels=None, form="auto")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

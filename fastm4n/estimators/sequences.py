@@ -256,6 +256,9 @@ OutOfCore, default="auto"
     callback : callable, default=None
         Function that is called after each certificate with its row of `history_`, a dict. If it
         returns something true, the fit ends.
+    classes : array-like, default=None
+        All labels, of which y may lack some, as in folds of a cross-validation. Others are an
+        error. By default the labels of y.
 
     Attributes
     ----------
@@ -397,6 +400,7 @@ OutOfCore, default="auto"
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -418,6 +422,7 @@ OutOfCore, default="auto"
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
+        self.classes = classes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

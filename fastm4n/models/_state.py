@@ -44,7 +44,7 @@ _IMPORTS = {"surrogate": "; import fastm4n.research before, if it is from there"
 
 # factors in parameters: the class and its arguments, which are attributes
 FACTORS = {
-    "CountFactor": (CountFactor, ("nodes", "least", "most", "negated")),
+    "CountFactor": (CountFactor, ("nodes", "least", "most", "negated", "label")),
     "FactorTables": (FactorTables, ("scopes", "offsets", "tables", "parameter")),
 }
 
@@ -529,9 +529,11 @@ def _decoded(key, value, arrays):
         return Automaton(**given)
     if kind == "factor" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, names = FACTORS.get(inner[0], (None, ()))
-        if cls is None or type(inner[1]) is not dict or inner[1].keys() != set(names):
+        # files of older releases count label 1
+        known = {*names}, {*names} - {"label"}
+        if cls is None or type(inner[1]) is not dict or set(inner[1]) not in known:
             raise ValueError(f"there is no factor {inner!r:.80}")
-        return cls(**{name: _decoded(key, inner[1][name], arrays) for name in names})
+        return cls(**{name: _decoded(key, inner[1][name], arrays) for name in inner[1]})
     if kind == "dict" and type(inner) is list:
         pairs = [(_decoded(key, name, None), _decoded(key, part, arrays)) for name, part in inner]
         return dict(pairs)

@@ -180,7 +180,7 @@ class BlockFrankWolfe(Solver):
     solves_parts = True
 
     @property
-    def has_atoms(self):
+    def has_atoms(self) -> bool:
         """Whether dual points can be combinations of outputs."""
         return self.step in ("line_search", "pairwise", "away")
 
