@@ -4,6 +4,8 @@ from fastm4n.base.types import FloatArray
 from fastm4n.features._base import Penalty, WeightMap
 
 AT_ONCE: int
+NO_CUTS: Any
+NO_SPLITS: Any
 MOST_COUNTED: int
 
 def pair_starts(counts: Any, labels: Any) -> Any: ...

@@ -21,6 +21,8 @@ cdef extern from "../features/pair_loops.h" nogil:
     const fastm4n_pairs* fastm4n_select_pairs(int width, Py_ssize_t stride)
 
 
+# before `cut`
+NO_CUTS, NO_SPLITS = np.zeros(0, dtype=np.intp), np.zeros((0, 0), dtype=np.intc)
 # values of X of which features are counted: a sample of so many cuts into parts of equal work
 MOST_COUNTED = 1 << 20
 
@@ -109,6 +111,7 @@ cdef class LinearMap(WeightMap):
         cdef const float[::1] view32
         cdef const int[::1] view_indices
         cdef const long long[::1] view_long
+        self.cuts, self.splits = NO_CUTS, NO_SPLITS
         self.is_sparse = sparse.issparse(X)
         if self.is_sparse:
             data, self.indptr = X.data, np.ascontiguousarray(X.indptr, dtype=np.int64)

@@ -340,7 +340,7 @@ class Driver:
             most = 1.0 if self.acceleration is None else np.inf
             schedule.fresh_share = min(most, first.gap / stale)
         if self.n_passes > 0:
-            schedule.checked(self.n_passes, raw.gap)
+            schedule.checked(self.n_passes, certifier.certificate.gap)
         if self.acceleration is not None:
             self.acceleration.told(raw.gap)
         if schedule.told(raw.gap) and self.acceleration is not None:

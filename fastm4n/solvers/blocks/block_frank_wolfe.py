@@ -167,7 +167,8 @@ class BlockFrankWolfe(Solver):
     >>> from sklearn.model_selection import GridSearchCV
     >>> from fastm4n import BlockFrankWolfe, MulticlassClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = MulticlassClassifier(alpha=0.01, solver=BlockFrankWolfe(), random_state=0)
+    >>> clf = MulticlassClassifier(
+    ...     "max_margin", alpha=0.01, solver=BlockFrankWolfe(), random_state=0)
     >>> search = GridSearchCV(clf, {"solver__step": ["line_search", "exact"]}).fit(X, y)
     >>> search.best_params_
     {'solver__step': 'line_search'}
