@@ -292,9 +292,9 @@ def moved_cuts(n, n_moved):
     return run
 
 
-CHAIN, CUT, FOREST, RELAX, PERM, ROOF, EXACT = (
+CHAIN, CUT, FOREST, RELAX, PERM, ROOF, EXACT, SEARCH = (
     f"inference.{name}" for name in (
-        "chain", "cut", "_forest", "_relaxations", "permutation", "roof", "_elimination"))
+        "chain", "cut", "_forest", "_relaxations", "permutation", "roof", "_elimination", "graph"))
 OUTPUTS, GRAPH, LOSS = "outputs._base", "outputs._graph", "surrogates._base"
 POSITIONS, KERNEL = "features._positions", "features._kernel"
 KERNELS, INPUT, COMPLETIONS = "tasks.kernels", "tasks.chain_input", "tasks.completions"
@@ -313,6 +313,10 @@ PROX = ("30 rankings of 5 items, mirror prox", partial(
 SINKHORN = ("sinkhorn, 30 items, scores of 30", partial(sinkhorns, 20, 30, 30.0))
 LP = ("best labellings of 12 x 12, 4 labels", partial(labellings, "lp", 2, 12, 12, 4, 0.7))
 TRW = ("marginals of 12 x 12, 3 labels", partial(sum_products, "trw", 2, 12, 12, 3, 1.0))
+ROUGH = ("roof duality and moves of 40 x 40, 2 labels", partial(
+    labellings, "roof", 2, 40, 40, 2, 2.0))
+TABLES = ("best labellings of 15 x 15, 2 labels", partial(
+    labellings, "exact", 2, 15, 15, 2, 1.0))
 ROOFS = ("roof duality of 30 x 30", partial(roofs, 10, 30, 30, 2, 0.7))
 GRAPH_FIT = ("8 grids 8 x 8, 4 labels, max_margin", partial(
     graph_fit, "max_margin", 8, (8, 8), 4, alpha=0.03, inference="lp"))
@@ -340,6 +344,12 @@ CONSTANTS = [
     (CUT, "SHARE", "edges / push", *MOVED),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),
+    (SEARCH, "FORESTS", "moves", "expansions of 50 x 50, 5 labels", partial(
+        labellings, "expansion", 2, 50, 50, 5, 0.7)),
+    (SEARCH, "ROUNDS", "rounds", *ROUGH),
+    (SEARCH, "LEAST_GAIN", "share", *ROUGH),
+    (SEARCH, "FEW", "nodes", "best labellings of 24 x 24, 2 labels", partial(
+        labellings, "auto", 2, 24, 24, 2, 1.0)),
     (RELAX, "LOCAL_ROUNDS", "rounds", *LP),
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *TRW),
     (RELAX, "DAMPED_AFTER", "sweeps", *TRW),
@@ -372,6 +382,9 @@ CONSTANTS = [
         permanent, np.random.default_rng(0).random((20, 15, 15)))),
     (ROOF, "MOST_ROUNDS", "rounds", *ROOFS),
     (ROOF, "MOST_SWEEPS", "sweeps", *ROOFS),
+    (EXACT, "LINE", "entries", *TABLES),
+    (EXACT, "FEW_LEFT", "nodes", *TABLES),
+    (EXACT, "MOST_SEARCHED", "nodes", *TABLES),
     (EXACT, "STATES_PER_ENTRY", "states", "best labellings of 3 x 5", partial(
         labellings, "exact", 60, 3, 5, 2, 0.7)),
     (OUTPUTS, "SEED_AFTER", "calls", *GRAPH_GAMES),

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         regularization_path,
     )
     from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+    from fastm4n.solvers.cutting_planes import CuttingPlanes
     from fastm4n.solvers.interior_point import InteriorPoint
     from fastm4n.solvers.monitor import checkpointing
     from fastm4n.solvers.newton import LabelNewton
@@ -83,9 +84,10 @@ if find_spec("fastm4n.solvers.blocks._engine") is None:
 # written out, as type checkers read it: the names below and two more
 __all__ = [
     "BlockFrankWolfe", "CalibratedClassifier", "CalibratedTagger", "ConformalClassifier",
-    "ConformalOrdinalClassifier", "ConformalTagger", "CountFactor", "FactorTables", "GraphTagger",
-    "Graphs", "InteriorPoint", "LabelNewton", "LabelRanker", "Matcher", "MultiLabelClassifier",
-    "MulticlassClassifier", "OrdinalClassifier", "OutOfCore", "PathInterrupted",
+    "ConformalOrdinalClassifier", "ConformalTagger", "CountFactor", "CuttingPlanes", "FactorTables",
+    "GraphTagger", "Graphs", "InteriorPoint", "LabelNewton", "LabelRanker", "Matcher",
+    "MultiLabelClassifier", "MulticlassClassifier", "OrdinalClassifier", "OutOfCore",
+    "PathInterrupted",
     "QuasiNewton", "RegularizationPath", "RegularizationPathCV", "SequenceScaler", "SequenceTagger",
     "SequenceVectorizer", "Sequences", "Transitions", "__version__", "checkpointing",
     "get_include", "load_model", "regularization_path", "save_model",
@@ -99,7 +101,8 @@ __getattr__, __dir__ = attach(
         "BlockFrankWolfe": "solvers.blocks.block_frank_wolfe",
         "CalibratedClassifier": "calibration", "CalibratedTagger": "calibration",
         "ConformalClassifier": "calibration", "ConformalOrdinalClassifier": "calibration",
-        "ConformalTagger": "calibration", "CountFactor": "factors", "FactorTables": "factors",
+        "ConformalTagger": "calibration", "CountFactor": "factors",
+        "CuttingPlanes": "solvers.cutting_planes", "FactorTables": "factors",
         "GraphTagger": "estimators", "Graphs": "data", "InteriorPoint": "solvers.interior_point",
         "LabelNewton": "solvers.newton", "LabelRanker": "estimators",
         "Matcher": "estimators", "MultiLabelClassifier": "estimators",

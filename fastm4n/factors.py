@@ -244,18 +244,20 @@ def _as_table(t, table):
 
 
 class CountFactor:
-    """A constraint on the number of nodes with label 1, among nodes with labels 0 and 1.
+    """A constraint on the number of nodes that have a label.
 
     Use `exactly_one`, `at_most_one`, `at_least_one` and `budget` for common cases.
 
     Parameters
     ----------
     nodes : array-like of int of shape (n_nodes,)
-        Distinct nodes.
+        Distinct nodes, which may have any number of labels.
     least, most : int
-        Fewest and most nodes of label 1.
+        Fewest and most nodes of the label.
     negated : array-like of bool of shape (n_nodes,), default=None
-        Nodes that count if they have label 0 instead. None by default.
+        Nodes that count if they have another label instead. None by default.
+    label : int, default=1
+        Number of the counted label. Of two labels, 1 is the one that is on.
 
     Examples
     --------
@@ -266,17 +268,29 @@ class CountFactor:
     (4.0, [1, 0, 1])
     >>> CountFactor.exactly_one([4, 7]).is_satisfied([1, 1])
     False
+
+    At most one of three nodes has label 2, of three labels:
+
+    >>> factor = CountFactor.at_most_one([0, 1, 2], label=2)
+    >>> value, labels = factor.maximise([[0.0, 0.5, 2.0], [0.0, 0.5, 1.0], [0.25, 0.0, 1.0]])
+    >>> value, labels.tolist()
+    (2.75, [2, 1, 0])
     """
 
     nodes: IntArray
     least: int
     most: int
     negated: BoolArray
+    # of older pickles, too
+    label: int = 1
 
     def __init__(
         self, nodes: ArrayLike, least: int, most: int, negated: ArrayLike | None = None,
+        label: int = 1,
     ) -> None:
         self.nodes = _as_nodes("nodes", nodes)
+        check_number("label", label, low=0, strict=False, integer=True)
+        self.label = int(label)
         check_number("least", least, low=0, strict=False, integer=True)
         check_number("most", most, low=0, strict=False, integer=True)
         n = self.nodes.size
@@ -284,65 +298,92 @@ class CountFactor:
         if self.least > self.most:
             raise ValueError(
                 f"a factor of {n} nodes cannot have at least {least} and at most {most} nodes of "
-                "label 1.")
+                f"label {label}.")
         negated = np.zeros(n, dtype=bool) if negated is None else np.asarray(negated)
         if negated.shape != (n,) or negated.dtype != bool:
             raise ValueError(f"negated must be a boolean array of shape ({n},).")
         self.negated = negated.astype(np.uint8)
 
     @classmethod
-    def exactly_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """XOR: one node, and no other, has label 1.
+    def exactly_one(
+        cls, nodes: ArrayLike, negated: ArrayLike | None = None, label: int = 1,
+    ) -> CountFactor:
+        """XOR: one node, and no other, has the label.
 
         Parameters
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Nodes that count if they have label 0.
+            Nodes that count if they have another label.
+        label : int, default=1
         """
-        return cls(nodes, 1, 1, negated)
+        return cls(nodes, 1, 1, negated, label)
 
     @classmethod
-    def at_most_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """One node or none has label 1.
+    def at_most_one(
+        cls, nodes: ArrayLike, negated: ArrayLike | None = None, label: int = 1,
+    ) -> CountFactor:
+        """One node or none has the label.
 
         Parameters
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Nodes that count if they have label 0.
+            Nodes that count if they have another label.
+        label : int, default=1
         """
-        return cls(nodes, 0, 1, negated)
+        return cls(nodes, 0, 1, negated, label)
 
     @classmethod
-    def at_least_one(cls, nodes: ArrayLike, negated: ArrayLike | None = None) -> CountFactor:
-        """OR: some node has label 1.
+    def at_least_one(
+        cls, nodes: ArrayLike, negated: ArrayLike | None = None, label: int = 1,
+    ) -> CountFactor:
+        """OR: some node has the label.
 
         Parameters
         ----------
         nodes : array-like of int
         negated : array-like of bool, default=None
-            Nodes that count if they have label 0.
+            Nodes that count if they have another label.
+        label : int, default=1
         """
-        return cls(nodes, 1, len(nodes), negated)
+        return cls(nodes, 1, len(nodes), negated, label)
 
     @classmethod
-    def budget(cls, nodes: ArrayLike, most: int, negated: ArrayLike | None = None) -> CountFactor:
-        """At most `most` nodes have label 1.
+    def budget(
+        cls, nodes: ArrayLike, most: int, negated: ArrayLike | None = None, label: int = 1,
+    ) -> CountFactor:
+        """At most `most` nodes have the label.
 
         Parameters
         ----------
         nodes : array-like of int
         most : int
         negated : array-like of bool, default=None
-            Nodes that count if they have label 0.
+            Nodes that count if they have another label.
+        label : int, default=1
         """
-        return cls(nodes, 0, most, negated)
+        return cls(nodes, 0, most, negated, label)
 
     def __repr__(self) -> str:
         return (
             f"CountFactor(nodes={self.nodes.tolist()}, least={self.least}, most={self.most}"
-            + (f", negated={self.negated.astype(bool).tolist()})" if self.negated.any() else ")"))
+            + (f", negated={self.negated.astype(bool).tolist()}" if self.negated.any() else "")
+            + (f", label={self.label})" if self.label != 1 else ")"))
+
+    def counts(self, labels: ArrayLike) -> Any:
+        """Count the nodes that count in labellings of the factor's nodes.
+
+        Parameters
+        ----------
+        labels : array-like of int of shape (..., n_nodes)
+            Labels of the nodes in their order.
+
+        Returns
+        -------
+        counts : int or ndarray of int of shape (...)
+        """
+        return ((np.asarray(labels) == self.label) != self.negated.astype(bool)).sum(axis=-1)
 
     def is_satisfied(self, labels: ArrayLike) -> bool:
         """Whether a labelling of the factor's nodes is allowed.
@@ -350,30 +391,38 @@ class CountFactor:
         Parameters
         ----------
         labels : array-like of int of shape (n_nodes,)
-            Labels, 0 or 1, of the nodes in their order.
+            Labels of the nodes in their order.
         """
-        count = int(np.sum(np.asarray(labels) != self.negated))
-        return self.least <= count <= self.most
+        return bool(self.least <= self.counts(labels) <= self.most)
 
     def maximise(self, scores: ArrayLike) -> tuple[float, IntArray]:
         """Find the best allowed labels in closed form, in O(n_nodes log n_nodes).
 
         Parameters
         ----------
-        scores : array-like of shape (n_nodes, 2)
-            Scores of the labels 0 and 1 of the factor's nodes.
+        scores : array-like of shape (n_nodes, n_labels)
+            Scores of the labels of the factor's nodes.
 
         Returns
         -------
         value : float
         labels : ndarray of int of shape (n_nodes,)
         """
-        scores = _as_scores("scores", scores, (self.nodes.size, 2))
+        scores = _as_scores("scores", scores, (self.nodes.size, max(2, self.label + 1)))
         # the package of inference imports this module
         from fastm4n.inference._simplex import maximise_count
 
-        return maximise_count(
-            np.ascontiguousarray(scores[:, :2]), self.negated, self.least, self.most)
+        # the best of the other labels stands for all of them
+        others = scores.copy()
+        others[:, self.label] = -np.inf
+        best = np.argmax(others, axis=1) if self.nodes.size else np.zeros(0, dtype=np.intp)
+        if self.label == 0:
+            # where all others are -inf
+            best = np.maximum(best, 1)
+        pair = np.column_stack([others[np.arange(best.size), best], scores[:, self.label]])
+        value, on = maximise_count(
+            np.ascontiguousarray(pair), self.negated, self.least, self.most)
+        return value, np.where(on == 1, self.label, best)
 
     def score(self, labels: ArrayLike) -> float:
         """Compute 0 if a labelling of the graph is allowed, otherwise -inf.
@@ -385,13 +434,20 @@ class CountFactor:
         """
         return 0.0 if self.is_satisfied(np.asarray(labels)[self.nodes]) else -np.inf
 
-    def table(self) -> FloatArray:
-        """The factor as a table: 0 for allowed labels, otherwise -inf."""
+    def table(self, sizes: ArrayLike | None = None) -> FloatArray:
+        """The factor as a table: 0 for allowed labels, otherwise -inf.
+
+        Parameters
+        ----------
+        sizes : array-like of int of shape (n_nodes,), default=None
+            Number of labels of each node. By default as many as `label` needs, at least two.
+        """
         n = self.nodes.size
-        counts = np.indices((2,) * n).reshape(n, 2 ** n)
-        counts = (counts != self.negated[:, np.newaxis]).sum(axis=0)
+        shape = (max(2, self.label + 1),) * n if sizes is None else tuple(
+            np.asarray(sizes).tolist())
+        counts = self.counts(np.moveaxis(np.indices(shape), 0, -1))
         allowed = (counts >= self.least) & (counts <= self.most)
-        return np.where(allowed, 0.0, -np.inf).reshape((2,) * n)
+        return np.where(allowed, 0.0, -np.inf)
 
 
 def as_factors(factors: Factors, n_nodes: int, name: str = "factors") -> tuple[CountFactor]:
@@ -473,15 +529,15 @@ def graph_factors(
             except ValueError as error:
                 raise ValueError(f"factors[{number}]: {error}") from None
             continue
-        wrong = np.flatnonzero(sizes[factor.nodes] != 2)
+        wrong = np.flatnonzero(sizes[factor.nodes] <= factor.label)
         if wrong.size:
             node = factor.nodes[wrong[0]]
             raise ValueError(
-                f"factors[{number}] counts node {node}, which has {sizes[node]} labels instead of "
-                "0 and 1.")
+                f"factors[{number}] counts label {factor.label} of node {node}, which has the "
+                f"labels 0 ... {sizes[node] - 1}: leave the node out.")
         if rank is None:
             rank = _ranks(len(sizes), edges)
-        for scope, table in _count_functions(factor, len(all_sizes), rank):
+        for scope, table in _count_functions(factor, sizes, len(all_sizes), rank):
             for variable, size in zip(scope, table.shape, strict=True):
                 if variable == len(all_sizes):
                     all_sizes.append(size)
@@ -505,7 +561,7 @@ def factor_scores(factors: Factors, labels: ArrayLike) -> FloatArray:
     total = np.zeros(len(labels))
     for factor in factors:
         if isinstance(factor, CountFactor):
-            counts = (labels[:, factor.nodes] != factor.negated).sum(axis=1)
+            counts = factor.counts(labels[:, factor.nodes])
             total[(counts < factor.least) | (counts > factor.most)] = -np.inf
             continue
         for f in range(len(factor)):
@@ -573,24 +629,25 @@ def _ranks(n_nodes, edges):
     return rank
 
 
-def _count_functions(factor, next_variable, rank):
+def _count_functions(factor, sizes, next_variable, rank):
     """Pairs (variables, table) that are equivalent to a `CountFactor`, in the order of `rank`.
 
-    New variables are counted from next_variable.
+    New variables are counted from next_variable. `sizes` are the numbers of labels of all nodes.
     """
-    n = factor.nodes.size
-    if 2 ** n <= _DIRECT:
-        return [(factor.nodes, factor.table())] if n else []
+    n, sizes = factor.nodes.size, sizes[factor.nodes]
+    if np.prod(sizes, dtype=np.float64) <= _DIRECT:
+        return [(factor.nodes, factor.table(sizes))] if n else []
     # larger counts are equivalent
     top = factor.most + 1 if factor.most < n else factor.least
-    if 2.0 * n * top * top > _MOST_COUNTED:
+    if float(sizes.sum()) * top * top > _MOST_COUNTED:
         raise TooLarge(
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
             f"{_MOST_COUNTED} entries. Use fewer nodes or a smaller count.")
     functions, before, states = [], None, 1
     order = np.argsort(rank[factor.nodes])
     for t, node in enumerate(factor.nodes[order]):
-        counts = np.add.outer(np.arange(states), np.arange(2) != factor.negated[order[t]])
+        counted = (np.arange(sizes[order[t]]) == factor.label) != bool(factor.negated[order[t]])
+        counts = np.add.outer(np.arange(states), counted)
         counts = np.minimum(counts, top)
         if t == n - 1:
             allowed = (counts >= factor.least) & (counts <= factor.most)

@@ -235,13 +235,15 @@ def span_report(
     return SpanReport(types, total)
 
 
-def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
-    """Share of the tokens with the right label.
+def token_accuracy(y_true: Labellings, y_pred: Labellings, *, ignore_label: Any = None) -> float:
+    """Share of the tokens, or of the nodes of graphs, with the right label.
 
     Parameters
     ----------
     y_true : list of label sequences, or Sequences
     y_pred : list of label sequences, or Sequences
+    ignore_label : label, default=None
+        Mark of tokens in `y_true` that do not count, for example -1 or 255.
 
     Returns
     -------
@@ -254,21 +256,25 @@ def token_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
     0.75
     """
     right = total = 0
-    for annotated, predicted in _pairs(y_true, y_pred):
-        right += sum(a == p for a, p in zip(annotated, predicted, strict=True))
-        total += len(annotated)
+    for pairs in _counted(y_true, y_pred, ignore_label):
+        right += sum(a == p for a, p in pairs)
+        total += len(pairs)
     if not total:
         raise ValueError("y_true and y_pred hold no labels.")
     return right / total
 
 
-def sequence_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
-    """Share of the sequences with the right labels throughout.
+def sequence_accuracy(
+    y_true: Labellings, y_pred: Labellings, *, ignore_label: Any = None,
+) -> float:
+    """Share of the sequences, or of the graphs, with the right labels throughout.
 
     Parameters
     ----------
     y_true : list of label sequences, or Sequences
     y_pred : list of label sequences, or Sequences
+    ignore_label : label, default=None
+        Mark of tokens in `y_true` that do not count, for example -1 or 255.
 
     Returns
     -------
@@ -282,8 +288,8 @@ def sequence_accuracy(y_true: Labellings, y_pred: Labellings) -> float:
     0.5
     """
     right = total = 0
-    for annotated, predicted in _pairs(y_true, y_pred):
-        right += annotated == predicted
+    for pairs in _counted(y_true, y_pred, ignore_label):
+        right += all(a == p for a, p in pairs)
         total += 1
     if not total:
         raise ValueError("y_true and y_pred hold no sequences.")
@@ -450,6 +456,14 @@ def _average(scores, sample_weight):
     weights = as_weights(sample_weight, len(scores), "ranking")
     # scaled: the sum of weights might overflow
     return float(np.average(scores, weights=weights / weights.max()))
+
+
+def _counted(y_true, y_pred, ignore_label):
+    """Pairs of the true and the predicted labels that count, by sequence."""
+    for annotated, predicted in _pairs(y_true, y_pred):
+        yield [
+            (a, p) for a, p in zip(annotated, predicted, strict=True)
+            if ignore_label is None or a != ignore_label]
 
 
 def _pairs(y_true, y_pred):

@@ -48,7 +48,9 @@ def fit_by(road, model, X, y, weights=None, *, folder=None):
     if road == "folder":
         return model.fit(*stored(model, X, y, folder), weights)
     if "calls" in road:
-        classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
+        classes = None
+        if model._task != "multilabel":
+            classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
         for part, labels, of_part in cut(X, y, weights):
             model.partial_fit(part, labels, classes, of_part)
         return model

@@ -484,7 +484,8 @@ class LabelSets(Vectors):
         return {**super().fitted(model), "edge_coef_": model.edge_coef_}
 
     def answers(self, i):
-        return list(itertools.product((0, 1), repeat=self.model.classes_.size))
+        # unknown labels are off, which costs and scores nothing
+        return list(itertools.product(*[(0,) if label < 0 else (0, 1) for label in self.y[i]]))
 
     def listed(self, i):
         factor = self.model.constraints
@@ -492,7 +493,7 @@ class LabelSets(Vectors):
                 if factor is None or factor.is_satisfied(one)]
 
     def true(self, i):
-        return self.y[i]
+        return np.maximum(self.y[i], 0)
 
     def scores(self, i, outputs, w):
         outputs = np.array(outputs)
@@ -502,7 +503,11 @@ class LabelSets(Vectors):
         return found
 
     def costs(self, i, outputs, answers):
-        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
+        cost = self.model.cost_matrix_
+        if cost.ndim == 2:
+            return self.part_costs(i, outputs, answers, cost)
+        one, other = np.array(outputs)[:, np.newaxis], np.array(answers)[np.newaxis]
+        return cost[np.arange(len(cost)), one, other].sum(axis=-1)
 
 
 class Rankings(Vectors):

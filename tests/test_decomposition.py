@@ -1,6 +1,7 @@
 """The local polytope: bounds and points against linear programs, and fits over it."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fastm4n.inference.graph import marginals, maximise
 from fastm4n.losses import block_losses
 from fastm4n.outputs._graph import DecompositionOutputs
 from fastm4n.solvers import solve
+from fastm4n.solvers.blocks._sweeps import Batch
 from fastm4n.surrogates import make_surrogate
 
 
@@ -515,6 +517,28 @@ def test_log_bounds_the_likelihood(shape, rng):
     assert -1e-7 <= primal - dual <= solution.certificate.gap + 1e-7
 
 
+def test_heights_of_marginals_that_are_inexact(rng):
+    """A dual value is that of the marginals, however far they are from the optimum."""
+    problem = Problem(rng, "grid")
+    outputs = problem.outputs()
+    features, loss = problem.features(outputs), make_surrogate("log", outputs)
+    features.restore({
+        name: 3.0 * rng.normal(size=array.shape) for name, array in features.state().items()})
+    batch = Batch(loss, features, np.full(problem.m, 1 / problem.m))
+    shares = spanning_forests(problem.n, problem.links)[1]
+    exact, _ = batch.evaluate()
+    fresh = problem.outputs()
+    batch = Batch(make_surrogate("log", fresh), features, np.full(problem.m, 1 / problem.m))
+    losses, heights = batch.evaluate(1e6)
+    nodes, tables = problem.points(SimpleNamespace(mu=batch.mu), fresh)
+    for b, height in enumerate(heights):
+        point = np.concatenate([nodes[b].ravel(), tables[b].ravel()])
+        entropy = mean_entropy(point, problem.n, problem.links, shares, problem.k)
+        assert height == pytest.approx(entropy, abs=1e-9)
+    # they were inexact
+    assert np.max(losses - exact) > 1e-3 and np.all(losses >= exact - 1e-9)
+
+
 def test_log_from_messages_of_larger_scores(rng):
     """Their rounding is not in the bound."""
     edges = complete(4)
@@ -537,6 +561,57 @@ def test_log_needs_tables_of_edges(rng):
         problem.fit("log")
     with pytest.raises(ValueError, match="share scores by type"):
         Problem(rng, by_type=True).fit("log")
+
+
+def max_min_optima(n, edges, k, all_scores, costs, weights):
+    """max_L <scores, mu> + sum_i weights_i min_j (costs' p_i)_j of several graphs, by HiGHS."""
+    A, b = polytope(n, edges, k)
+    # one more number for each node, below the expected costs of all answers
+    below = np.zeros((n * k, A.shape[1] + n))
+    for i in range(n):
+        below[i * k : (i + 1) * k, i * k : (i + 1) * k] = -costs.T
+        below[i * k : (i + 1) * k, A.shape[1] + i] = 1.0
+    A = np.hstack([A.toarray(), np.zeros((A.shape[0], n))])
+    bounds = [(0, None)] * (A.shape[1] - n) + [(None, None)] * n
+    return np.array([
+        -linprog(
+            -np.append(scores, weights), A_ub=below, b_ub=np.zeros(n * k), A_eq=A, b_eq=b,
+            bounds=bounds).fun
+        for scores in all_scores])
+
+
+@pytest.mark.parametrize("shape", ["triangle", "complete", "grid", "cycle"])
+@pytest.mark.parametrize("cost", ["zero_one", "absolute", "any"])
+@pytest.mark.parametrize("strength", [0.1, 1.0, 10.0])
+def test_max_min_bounds_meet_at_the_optimum(shape, cost, strength, rng):
+    n, edges, k = SHAPES[shape]
+    count, E = 12, len(edges)
+    costs = {
+        "zero_one": 1.0 - np.eye(k),
+        "absolute": np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float),
+        "any": rng.uniform(size=(k, k)) * (1.0 - np.eye(k))}[cost]
+    y = rng.integers(k, size=(count, n))
+    weights = rng.uniform(0.5, 2.0, size=(count, n)) * (rng.uniform(size=(count, n)) < 0.8)
+    outputs = DecompositionOutputs(
+        y.ravel(), np.full(count, n), np.tile(edges, (count, 1)), np.full(count, E), costs,
+        part_weights=weights.ravel())
+    loss = make_surrogate("max_min", outputs)
+    nodes = strength * rng.normal(size=(count, n, k))
+    tables = strength * rng.normal(size=(count, E, k, k))
+    stride = outputs.layout.stride
+    flat = np.concatenate([
+        np.pad(nodes, ((0, 0), (0, 0), (0, stride - k))).reshape(count, -1),
+        np.pad(tables, ((0, 0), (0, 0), (0, 0), (0, stride - k))).reshape(count, -1)], axis=1)
+    found = block_losses(loss, flat.ravel(), tol=1e-6 * strength)
+    optima = [
+        max_min_optima(n, edges, k, [np.append(a, b)], costs, w)[0]
+        for a, b, w in zip(nodes, tables, weights, strict=True)]
+    of_truth = nodes[np.arange(count)[:, None], np.arange(n), y].sum(axis=1) + tables[
+        np.arange(count)[:, None], np.arange(E), y[:, edges[:, 0]], y[:, edges[:, 1]]].sum(axis=1)
+    losses = np.array(optima) - of_truth
+    slack = 1e-9 * (1.0 + np.abs(optima))
+    assert np.all(found.value <= losses + slack) and np.all(found.upper >= losses - slack)
+    np.testing.assert_allclose(found.upper, losses, atol=1e-4 * (1.0 + strength))
 
 
 def test_max_min_is_certified(rng):

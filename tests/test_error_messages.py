@@ -58,6 +58,9 @@ CASES = {
     "complex features of nodes": (
         lambda: Graphs.from_list([(np.zeros((2, 1), dtype=complex), [(0, 1)])]),
         "are complex. Make two columns of real and imaginary parts."),
+    "a cost that is a function": (
+        lambda: GraphTagger(cost=lambda y, other: 1.0).fit([(X, [(0, 1)])], [[0, 1, 2]]),
+        "give the matrix whose entry [i, j] is the cost of predicting the j-th of the 3 classes"),
     "features that are words": (
         lambda: Graphs.from_list([(np.array([["a"], ["b"]]), [(0, 1)])]), "must be numbers: "),
     "features of another size": (

@@ -36,6 +36,66 @@ def test_counts_against_enumeration(values):
         assert_allclose(scores[range(n), labels].sum(), best, rtol=1e-12)
 
 
+@pytest.mark.parametrize("values", [None, [-np.inf, 0.0, 1.0]])
+def test_counts_of_one_of_many_labels(values):
+    """The closed form, the table and the recursion of a larger graph against enumeration."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        n, k = int(rng.integers(1, 6)), int(rng.integers(2, 5))
+        least = int(rng.integers(0, n + 1))
+        factor = CountFactor(
+            np.arange(n), least, int(rng.integers(least, n + 1)), rng.random(n) < 0.3,
+            label=int(rng.integers(k)))
+        scores = rng.normal(size=(n, k)) if values is None else rng.choice(values, size=(n, k))
+        table = factor.table([k] * n)
+        values_of = {y: sum(scores[range(n), y]) + table[y] for y in np.ndindex(table.shape)}
+        for y in values_of:
+            assert (table[y] == 0.0) == factor.is_satisfied(y)
+            counted = [(label == factor.label) != bool(no) for label, no in zip(
+                y, factor.negated, strict=True)]
+            assert factor.is_satisfied(y) == (factor.least <= sum(counted) <= factor.most)
+        best = max(values_of.values())
+        value, labels = factor.maximise(scores)
+        assert_allclose(value, best, rtol=1e-12)
+        if best > -np.inf:
+            assert factor.is_satisfied(labels)
+            assert_allclose(values_of[tuple(labels)], best, rtol=1e-12)
+            found = maximise(scores, [], [], factor)
+            assert found.exact
+            assert_allclose(found.value, best, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_counts_of_nodes_with_different_numbers_of_labels(n):
+    """Counts over chains of tables, among edges."""
+    rng = np.random.default_rng(n)
+    sizes = rng.integers(2, 5, n)
+    edges = [(i, i + 1) for i in range(n - 1)]
+    nodes = [rng.normal(size=size) for size in sizes]
+    tables = [rng.normal(size=(sizes[a], sizes[b])) for a, b in edges]
+    factor = CountFactor(np.arange(n)[::-1], 2, 3 if n > 3 else 2, label=1)
+    found = maximise(nodes, edges, tables, factor)
+    best = max(
+        sum(row[label] for row, label in zip(nodes, y, strict=True))
+        + sum(table[y[a], y[b]] for table, (a, b) in zip(tables, edges, strict=True))
+        for y in np.ndindex(*sizes) if factor.is_satisfied(y[::-1]))
+    assert found.exact
+    assert_allclose(found.value, best)
+    chances = marginals(nodes, edges, tables, factor)
+    assert_allclose([row.sum() for row in chances.nodes], 1.0)
+    count = sum(row[1] for row in chances.nodes)
+    assert factor.least <= count <= factor.most
+
+
+def test_a_budget_of_a_label_on_a_long_tree():
+    n, k = 120, 5
+    rng = np.random.default_rng(0)
+    edges = [(int(rng.integers(i)), i) for i in range(1, n)]
+    factor = CountFactor.budget(range(n), 4, label=3)
+    found = maximise(rng.normal(size=(n, k)), edges, 0.3 * np.ones(n - 1), factor)
+    assert found.exact and np.sum(found.labels == 3) <= 4
+
+
 def test_ties_of_counts():
     """Of equal nodes the first are chosen, and none that need not be."""
     scores = np.zeros((5, 2))
@@ -51,6 +111,7 @@ def test_ties_of_counts():
     (CountFactor.exactly_one([3, 1, 4], negated=np.array([True, True, True])), 3),
     (CountFactor.budget([3, 1, 4], 20), 8),
     (CountFactor([], 0, 0), 1),
+    (CountFactor.exactly_one([3, 1, 4], label=0), 3),
 ])
 def test_logic_factors(factor, count):
     labels = allowed(factor)
@@ -115,6 +176,8 @@ def test_none():
     (lambda: CountFactor([0, 1], -1, 1), "least must be an integer >= 0"),
     (lambda: CountFactor([0, 1], 0, 1.5), "most must be an integer"),
     (lambda: CountFactor([0, 1], 0, 1, [0, 1]), "negated must be a boolean"),
+    (lambda: CountFactor([0, 1], 0, 1, label=-1), "label must be an integer >= 0"),
+    (lambda: CountFactor([0, 1], 0, 1, label=2).maximise(np.zeros((2, 2))), "scores must have sh"),
     (lambda: CountFactor([0, 1], 0, 1).maximise([[0.0, 1.0]]), "scores must have shape"),
     (lambda: CountFactor([0], 0, 1).maximise([[0.0, np.nan]]), "scores must be finite"),
 ])
@@ -126,7 +189,8 @@ def test_errors(make, message):
 @pytest.mark.parametrize(("factors", "error", "message"), [
     (FactorTables([0, 1], [0, 2], [SAME]), ValueError, r"factors\[0\]: factor 0 has a table of"),
     ([([0, 2], SAME), ([0, 7], SAME)], ValueError, r"factors\[1\] has node 7, but there are 3 nodes"),
-    (CountFactor([1], 0, 1), ValueError, r"factors\[0\] counts node 1, which has 3 labels"),
+    (CountFactor([1], 0, 1, label=3), ValueError,
+     r"factors\[0\] counts label 3 of node 1, which has the labels 0 ... 2: leave the node out"),
     ([SAME], TypeError, r"factors\[0\] must be a FactorTables"),
 ])
 def test_factors_that_do_not_fit_a_graph(factors, error, message):

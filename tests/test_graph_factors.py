@@ -18,7 +18,7 @@ from graph_cases import (
     scores_of,
     with_random_factors,
 )
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.model_selection import cross_val_predict
@@ -432,13 +432,15 @@ def test_damaged_files(tmp_path):
     with np.load(tmp_path / "graphs.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
     names = [name for name in arrays if name.startswith("factors.")]
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         damaged = [
             {key: array for key, array in arrays.items() if key != name},
             {**arrays, name: np.array(3)}, {**arrays, name: np.array(["a", "b"])},
             {**arrays, name: arrays[name][:-1]}]
-        if name not in ("factors.values", "factors.most"):
+        if name == "factors.label":  # older files have none
+            del damaged[0]
+        elif name not in ("factors.values", "factors.most"):
             damaged.append({**arrays, name: arrays[name] + 10**6})
         for parts in damaged:
             np.savez(tmp_path / "damaged.npz", **parts)
@@ -463,3 +465,45 @@ def test_factors_of_dropped_nodes_take_the_best_label(finite):
         (left,), = X.drop_nodes([True, True, False, False])[0].factors
         allowed = np.argwhere(factor.table().max(axis=(0, 1)) == 0.0)
         assert (np.argwhere(left.table() == 0.0) == allowed).all()
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min", "log"])
+def test_counts_of_one_of_three_labels(surrogate, tmp_path):
+    """In fits, predictions, files of graphs, folders and partial labels."""
+    rng = np.random.default_rng(0)
+    graphs, y = [], []
+    for _ in range(8):
+        labels = rng.integers(2, size=4)
+        labels[rng.integers(4)] = 2
+        graphs.append((np.eye(3)[labels] + rng.normal(0, 0.6, (4, 3)), [[0, 1], [1, 2], [2, 3]]))
+        y.append(labels)
+    one = CountFactor.exactly_one(range(4), label=2)
+    X = Graphs.from_list(graphs).with_factors([one] * 8)
+    tagger = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(X, y)
+    assert tagger.relative_gap_ <= 1e-3 and tagger.oracle_ == "few_states"
+    for decode in ("map", *(["min_risk"] if surrogate != "max_margin" else [])):
+        predicted = tagger.predict(X, decode=decode)
+        assert all(np.sum(labels == 2) == 1 for labels in predicted)
+    X.save(tmp_path / "graphs.npz")
+    found = Graphs.load(tmp_path / "graphs.npz")
+    assert repr(found.factors) == repr(X.factors) and "label=2" in repr(found.factors[0])
+    again = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(found, y)
+    assert_array_equal(again.coef_, tagger.coef_)
+    # the count of label 1 is another constraint
+    other = X.with_factors([CountFactor.budget(range(4), 4)] * 8)
+    assert other.factors[0][0].label == 2 and other.factors[0][1].label == 1
+    y[0] = [-1, *y[0][1:]]
+    assert GraphTagger(surrogate, alpha=0.05, tol=0.05, random_state=0).fit(X, y).n_iter_ > 0
+    y[1] = [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="graph 1: its true labels are forbidden by factors"):
+        GraphTagger(surrogate).fit(X, y)
+
+
+def test_files_of_older_releases_count_the_second_label(tmp_path):
+    X = Graphs.from_list([(np.eye(2), [[0, 1]])] * 2).with_factors(
+        [CountFactor.at_most_one([0, 1]), None])
+    X.save(tmp_path / "graphs.npz")
+    with np.load(tmp_path / "graphs.npz") as file:
+        arrays = {name: file[name] for name in file.files if name != "factors.label"}
+    np.savez(tmp_path / "older.npz", **arrays)
+    assert Graphs.load(tmp_path / "older.npz").factors[0][0].label == 1

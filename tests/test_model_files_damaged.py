@@ -252,7 +252,11 @@ def set_in(getter, **values):
     [
         (set_in(step, **{"class": "Popen"}), "there is no class 'Popen'"),
         (set_in(step, **{"class": "StandardScaler"}), "there is no class 'StandardScaler'"),
-        (set_in(step, **{"class": "OrdinalClassifier"}), None),
+        (set_in(step, **{"class": "OrdinalClassifier"}), "no parameter 'classes'"),
+        (lambda document: step(document).update({
+            "class": "OrdinalClassifier", "parameters": {
+                name: value for name, value in step(document)["parameters"].items()
+                if name != "classes"}}), None),
         (set_in(step, **{"class": "LabelRanker"}), "no parameter"),
         (set_in(lambda d: step(d)["parameters"], kernel="rbf"), "kernel"),
         (set_in(lambda d: step(d)["parameters"], kernel="exec"), "kernel must be"),

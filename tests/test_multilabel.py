@@ -150,6 +150,10 @@ class Binary(MultiLabelClassifier):
     def score(self, X, y, sample_weight=None):
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
 
+    @property
+    def partial_fit(self):
+        raise AttributeError("partial_fit is of the columns themselves")
+
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks([
@@ -369,7 +373,8 @@ def test_tables(data, module):
     (lambda Y: Y[:, 0], r"y has shape \(60,\), and an indicator has two dimensions.*Binarizer"),
     (lambda Y: Y + 1, r"type of the target is multiclass-multioutput\. |y\[0, .\] is 2: a multi"),
     (lambda Y: Y * 0.5, r"y\[0, .\] is 0.5: a multilabel indicator"),
-    (lambda Y: np.where(Y, np.nan, 0.0), r"Input y contains NaN\. It is at y\["),
+    (lambda Y: 2 * Y - 1, "y has -1 and no 0, and -1 stands for labels that are not known"),
+    (lambda Y: np.full(Y.shape, np.nan), "y has no known label"),
     (lambda Y: np.where(Y, np.inf, 0.0), r"Input y contains infinity .*It is at y\["),
     (lambda Y: np.where(Y, "yes", "no"), "y has entries that are no numbers, such as '.*Binar"),
     (lambda Y: np.where(Y, "1", "0"), "y has entries that are no numbers"),
@@ -377,7 +382,6 @@ def test_tables(data, module):
     (lambda Y: np.zeros((60, 0)), "y has no columns"),
     (lambda Y: Y[:-1], "X has 60, and y has 59. Give a row of zeros"),
     (lambda Y: sparse.csr_array(3 * Y), r"y\[0, .\] is 3: a multilabel indicator"),
-    (lambda Y: sparse.csr_array(Y * np.nan), r"Input y contains NaN\. It is at y\[0, "),
     (lambda Y: Y[:, :, np.newaxis], "an indicator has two dimensions"),
     (lambda Y: Y.astype(complex), "y is of dtype complex128"),
     (lambda Y: None, "requires y to be passed, but the target y is None"),

@@ -201,18 +201,21 @@ def unknown_parameter(owner, name, valid):
     return f"{text}; it has {', '.join(valid)}."
 
 
-def extended(init, **defaults):
+def extended(init, without=None, **defaults):
     """The signature of a constructor with all parameters of another one.
 
     Parameters
     ----------
     init : function
         The other constructor.
+    without : str, default=None
+        The name of a parameter to leave out.
     **defaults
         Changed defaults, and defaults of new parameters.
     """
     signature = inspect.signature(init)
     parameters = dict(signature.parameters)
+    parameters.pop(without, None)
     for name, default in defaults.items():
         known = parameters.get(name)
         parameters[name] = inspect.Parameter(

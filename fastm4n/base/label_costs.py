@@ -40,6 +40,8 @@ def line_of(costs):
 
 def name_of(costs):
     """The first name that fits a cost matrix, or None."""
+    if costs.ndim == 3:
+        return None
     for name in COSTS:
         named = named_costs(name, len(costs))
         ends = np.array_equal(costs[:1], named[:1]) and np.array_equal(costs[:, :1], named[:, :1])
@@ -60,7 +62,12 @@ def as_costs(kept):
 
 
 def mean_of(costs):
-    """The mean cost of two different labels, 1 if there are none or they cost nothing."""
+    """The mean cost of two different labels, 1 if there are none or they cost nothing.
+
+    Of several matrices, that of their mean.
+    """
+    if costs.ndim == 3:
+        costs = costs.mean(axis=0)
     n = len(costs)
     if is_windows(costs):
         line = line_of(costs)

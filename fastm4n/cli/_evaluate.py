@@ -44,6 +44,7 @@ def run(args):
         given = _predict.limits(args, estimator)
         if args.confusion and data.task not in ("classes", "ordered", "sequences", "graphs"):
             raise CommandError(f"--confusion is of labels, and this is a model of {data.task}", 2)
+        _labels.ignore(data, getattr(estimator, "ignore_label", None))
         if args.probabilities:
             _predict.check_probabilities(estimator)
         reliability, of_spans = [], {}

@@ -27,7 +27,7 @@ examples:
 import time
 from contextlib import nullcontext
 
-from fastm4n.cli import _arguments, _data, _models, _plots, _summary
+from fastm4n.cli import _arguments, _data, _labels, _models, _plots, _summary
 from fastm4n.cli._output import (
     CommandError,
     Report,
@@ -77,6 +77,7 @@ def run(args):
         _plots.check(option, path)
     report = Report(args, writes=any(path is not None for _, path in [*files, *plots]))
     data = _data.read(args)
+    _labels.ignore(data, dict(args.settings).get("ignore_label"))
     if args.plot_transitions is not None and data.task != "sequences":
         raise CommandError(f"--plot-transitions is for sequences, and {data.name} holds "
                            f"{data.task}", 2)

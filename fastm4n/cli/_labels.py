@@ -120,6 +120,20 @@ def of_model(data, classes):
         data.y = _mapped(data.y, values)
 
 
+def ignore(data, label):
+    """Make the nodes of graphs with this label unlabelled, unless it is None."""
+    import numpy as np
+
+    from fastm4n.data._sequences import Sequences
+
+    if data.task != "graphs" or data.y is None or label is None:
+        return
+    values = data.y.values
+    if values.dtype.kind not in "iuf":
+        values = values.astype(object)
+    data.y = Sequences(np.where(values == label, np.int64(-1), values), data.y.offsets)
+
+
 def unknown(data, classes):
     """A remark on labels unknown to a model, or None."""
     known = set(classes.tolist())

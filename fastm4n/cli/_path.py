@@ -39,7 +39,7 @@ import math
 import warnings
 
 from fastm4n.base._version import __version__
-from fastm4n.cli import _arguments, _data, _fit, _models, _plots, _scores, _summary
+from fastm4n.cli import _arguments, _data, _fit, _labels, _models, _plots, _scores, _summary
 from fastm4n.cli._output import (
     CommandError,
     Report,
@@ -127,6 +127,7 @@ def run(args):
     check_output("--path", args.path)
     report = Report(args, writes=any((plot, args.model, args.path, args.checkpoint)))
     data = _data.read(args)
+    _labels.ignore(data, dict(args.settings).get("ignore_label"))
     _summary.tell(report, data)
     with report.notes():
         found = (_cross_validated if args.cv else _held_out)(args, report, data)

@@ -33,8 +33,9 @@ def add(parser):
     add_data(parser, fitted=True)
     how = parser.add_argument_group("prediction")
     how.add_argument(
-        "--decode", choices=("map", "min_risk"),
-        help="highest score, or least expected cost. By default as the model was fitted")
+        "--decode", choices=("map", "min_risk", "f1"),
+        help="highest score, least expected cost, or for labels the largest expected F-measure. By "
+        "default as the model was fitted")
     add_constraint(how)
     how.add_argument(
         "--probabilities", action="store_true",

@@ -62,7 +62,7 @@ def contents(factors):
     for function in functions(factors):
         if isinstance(function, CountFactor):
             parts = (
-                np.array([function.least, function.most]), function.nodes,
+                np.array([function.least, function.most, function.label]), function.nodes,
                 function.negated.astype(np.intp))
         else:
             # 0.0 for -0.0
@@ -98,7 +98,7 @@ def left_of(factors, numbers):
             n_out = int(np.sum(~there))
             found.append(CountFactor(
                 nodes[there], max(0, function.least - n_out), function.most,
-                function.negated[there].astype(bool)))
+                function.negated[there].astype(bool), function.label))
             continue
         nodes, table = numbers[function[0]], function[1]
         out = tuple(np.flatnonzero(nodes < 0).tolist())
@@ -113,15 +113,15 @@ def packed_factors(factors, n_graphs):
         return {}
     listed = [list(functions(part)) for part in factors]
     rows = [
-        (f.nodes, f.negated, f.least, f.most, ()) if isinstance(f, CountFactor)
-        else (f[0], f[1].shape, -1, -1, f[1].ravel()) for part in listed for f in part]
-    nodes, sizes, least, most, values = zip(*rows, strict=True) if rows else [()] * 5
+        (f.nodes, f.negated, f.least, f.most, f.label, ()) if isinstance(f, CountFactor)
+        else (f[0], f[1].shape, -1, -1, -1, f[1].ravel()) for part in listed for f in part]
+    nodes, sizes, least, most, label, values = zip(*rows, strict=True) if rows else [()] * 6
     arrays = {
         "offsets": cut([len(part) for part in listed]),
         "node_offsets": cut([part.size for part in nodes]),
         "nodes": np.concatenate([*nodes, np.zeros(0)]).astype(np.int64),
         "sizes": np.concatenate([*sizes, np.zeros(0)]).astype(np.int64),
-        "least": np.array(least), "most": np.array(most),
+        "least": np.array(least), "most": np.array(most), "label": np.array(label),
         "values": np.concatenate([*values, np.zeros(0)]),
     }
     return {f"factors.{name}": array for name, array in arrays.items()}
@@ -130,14 +130,18 @@ def packed_factors(factors, n_graphs):
 def unpacked_factors(arrays):
     """The factors of each graph from the arrays of a file, or None."""
     given = {name: arrays.get(f"factors.{name}") for name in IN_FILES}
+    # files of older releases count label 1
+    labels = arrays.get("factors.label")
     missing = [name for name, array in given.items() if array is None]
     if missing:
         if len(missing) < len(given):
             raise ValueError(f"it has no array 'factors.{missing[0]}'")
         return None
     found, at = [], 0
-    for name in ("sizes", "least", "most"):
-        array = given[name]
+    if labels is None:
+        labels = np.ones(len(given["least"]), dtype=np.intp)
+    for name, array in (*((name, given[name]) for name in ("sizes", "least", "most")), (
+            "label", labels)):
         if array.ndim != 1 or array.dtype.kind not in "iu" and array.size:
             raise ValueError(f"factors.{name} must be a vector of integers")
     try:
@@ -147,7 +151,7 @@ def unpacked_factors(arrays):
         node_offsets = as_offsets(
             given["node_offsets"], len(given["nodes"]), name="node_offsets", item="factor",
             row="node", rows="nodes")
-        if len(given["most"]) != offsets[-1] or len(node_offsets) != offsets[-1] + 1 or len(
+        if {len(given["most"]), len(labels), len(node_offsets) - 1} != {offsets[-1]} or len(
                 given["sizes"]) != node_offsets[-1]:
             raise ValueError("its arrays differ in numbers of factors or nodes")
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
@@ -157,7 +161,8 @@ def unpacked_factors(arrays):
                 nodes, sizes = given["nodes"][part], given["sizes"][part]
                 least, most = int(given["least"][f]), int(given["most"][f])
                 if least >= 0:
-                    found[-1].append(CountFactor(nodes, least, most, sizes.astype(bool)))
+                    found[-1].append(CountFactor(
+                        nodes, least, most, sizes.astype(bool), int(labels[f])))
                     continue
                 size = math.prod(sizes.tolist())
                 table = given["values"][at : at + size].reshape(sizes)

@@ -38,7 +38,6 @@ from fastm4n.surrogates import as_surrogate, surrogate_name
 from fastm4n.tasks import completions
 from fastm4n.tasks.base import Memory
 from fastm4n.tasks.chain_weights import PACKED
-from fastm4n.tasks.parameters import DECODINGS
 from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
 
     def _check_solver_parameters(self):
         as_surrogate(self.surrogate)
-        check_choice("decode", self.decode, DECODINGS)
+        check_choice("decode", self.decode, self._task_class.decodings)
         if not is_number(self.alpha, low=0) and not (
                 isinstance(self.alpha, str) and self.alpha == "auto"):
             raise ValueError(f"alpha must be 'auto' or a finite number > 0, got {self.alpha!r}.")
@@ -261,7 +260,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                 problem.loss = None
             fitted = task.fitted(
                 problem, alpha, solution.mu, solution.intercepts, is_last=not keep_dual)
-        fitted.update(task.values(problem))
+        fitted.update(task.values(problem, options.gap))
         fitted.update(pieces.attributes(problem, solution, alpha, keep_dual))
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)

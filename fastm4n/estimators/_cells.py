@@ -92,7 +92,8 @@ _SINGLE = Kind(
      "matrix": {"cost": _MATRIX}},
     {**_VECTORS, **_FREE})
 KINDS = {
-    "classes": _SINGLE,
+    "classes": Kind(
+        {**_SINGLE.outputs, "declared": {"classes": [0, 1, 2, 3]}}, _SINGLE.features),
     "ordered": Kind(
         {**_SINGLE.outputs, "absolute, classes": {"cost": "absolute", "form": "classes"},
          "thresholds": {"form": "thresholds"}}, _SINGLE.features),
@@ -102,6 +103,9 @@ KINDS = {
          "exact": {"graph": "complete", "inference": "exact"},
          "lp": {"graph": "complete", "inference": "lp"},
          "min_cut": {"graph": "tree", "inference": "min_cut"},
+         "unknown": {"graph": "tree", "_unknown": True},
+         "unknown, complete": {"graph": "complete", "_unknown": True, "cost": [1.0, 0.5, 2.0]},
+         "costs": {"graph": "none", "cost": [[[0, 1.0], [0.5, 0]]] * 2 + [[[0, 2.0], [1.0, 0]]]},
          "constraints": {"graph": "complete", "constraints": CountFactor.at_most_one([0, 1, 2])}},
         {**_VECTORS, **_FREE}, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
     "rankings": Kind(
@@ -115,6 +119,7 @@ KINDS = {
         {"chain": {}, "squared": {"cost": "squared", "cost_scale": "mean"},
          "order 2": {"transitions": Transitions(order=2)},
          "constraints": {"constraints": "0* 1*"}, "class weights": {"class_weight": {1: 2.0}},
+         "declared": {"classes": [0, 1, 2, 3]},
          "weights, constraints": {"class_weight": {1: 0.5}, "constraints": "0* 1*"},
          "no transitions": {"transitions": Transitions(pairs=False)}},
         {"dense": {}, "csr": {"_csr": True}, "attributes": {"_attributes": True},
@@ -134,6 +139,7 @@ KINDS = {
          "displacement": {
              "_shape": "forest", "pairwise": "displacement", "grid_shape": (1, 2)},
          "types": {"_shape": "forest", "_types": True},
+         "declared": {"_shape": "forest", "classes": [0, 1, 2]},
          "factors": {"_shape": "triangles", "_factor": CountFactor.budget([0, 1, 2], 2)}},
         {"dense": {}, "csr": {"_csr": True}, "edges": {"_edge_features": True},
          "label features": {"label_features": True}}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.tasks.base import Call, Census
-from fastm4n.tasks.parameters import as_weights
+from fastm4n.tasks.parameters import as_weights, n_examples
 from fastm4n.tasks.pieces import ConcatenatedData, PartialFitData, PartialFitState, put_away
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ class PartialFit:
         X, y
             As in `fit`.
         classes : array-like, default=None
-            All labels of all calls. By default the labels of the first call, or the levels of
-            ordered categories, if the estimator takes levels. A `SequenceTagger` in memory takes
-            the labels of all calls.
+            All labels of all calls, if the parameter `classes` of the estimator does not declare
+            them. By default the labels of the first call, or the levels of ordered categories, if
+            the estimator takes levels. A `SequenceTagger` in memory takes the labels of all calls.
+            For label sets, the names of the columns of y.
         sample_weight : array-like, default=None
             As in `fit`.
 
@@ -86,7 +87,7 @@ class PartialFit:
         classes = task.classes_of_call(y, classes)
         X, earlier, vectorizer = task.read_more(X, before, prior)
         X, y = task.as_examples(X, y)
-        weights = as_weights(sample_weight, len(y), task.noun)
+        weights = as_weights(sample_weight, n_examples(y), task.noun)
         seen = PartialFitData(
             ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer, prior)
         if before is not None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, Union
 
 from fastm4n.penalties._penalties import L2, ElasticNet, Group
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.cutting_planes import CuttingPlanes
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -19,7 +20,8 @@ __all__ = [
 ]
 
 SolverLike: TypeAlias = Union[
-    Literal["auto"], BlockFrankWolfe, InteriorPoint, LabelNewton, OutOfCore, QuasiNewton]
+    Literal["auto"], BlockFrankWolfe, CuttingPlanes, InteriorPoint, LabelNewton, OutOfCore,
+    QuasiNewton]
 PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], L2, ElasticNet, Group]
 CostScale: TypeAlias = Literal["sum", "mean"]
 Alpha: TypeAlias = float | Literal["auto"]

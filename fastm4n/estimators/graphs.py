@@ -13,7 +13,13 @@ from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_lo
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
-from fastm4n.tasks.graph_input import as_graphs, as_node_labels, check_grid, is_unlabelled
+from fastm4n.tasks.graph_input import (
+    as_graphs,
+    as_node_labels,
+    check_grid,
+    declared_labels,
+    is_unlabelled,
+)
 from fastm4n.tasks.graph_model import PAIRWISE
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
         SurrogateLike,
         Tol,
     )
+    from fastm4n.tasks.graph_predictions import GraphScores
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
@@ -89,6 +96,13 @@ default="zero_one"
         over the local polytope: its optimum is no labelling always, and the certified gap is of
         the objective with this larger polytope. "exact" makes that an error where a graph is too
         large.
+    classes : array-like, or dict of node types to array-likes, default=None
+        All labels. The fit then has weights for labels that do not occur in y, as in folds of a
+        cross-validation, and refuses others. With types of nodes, a dict has the labels of each
+        type, and a list those of every type. By default the labels of y.
+    ignore_label : label, default=None
+        Mark of nodes without a label in y, for example 255 or -100, in addition to -1. They do
+        not count in fits and scores.
     label_features : bool, default=False
         Whether nodes have separate features for each label, label after label, in n_labels *
         n_channels columns, for example scores of several detectors at each place. All labels then
@@ -101,13 +115,13 @@ default="zero_one"
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
         `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
         for the problem with this penalty.
-    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
-default="auto"
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint or \
+OutOfCore, default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
-        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
-        memory.
+        for single labels, `QuasiNewton` for few and long outputs, `CuttingPlanes` for graphs of few
+        weights, `InteriorPoint` for rankings under "max_min". `history_` records the choice.
+        `OutOfCore` is for data that do not fit in memory.
     tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for
@@ -200,7 +214,8 @@ default="auto"
     with more than two labels are then mixtures of labellings. The integrality gap stays in
     `duality_gap_`, and a small `tol` may not be reached.
 
-    The fit leaves out nodes without a label (-1) and their edges. It completes no labels.
+    The fit leaves out nodes without a label (-1 or `ignore_label`) and their edges. It completes
+    no labels.
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
@@ -260,6 +275,7 @@ default="auto"
         cost: Cost = "zero_one", cost_scale: CostScale = "sum",
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
+        classes: ArrayLike | dict[int, ArrayLike] | None = None, ignore_label: Any = None,
         label_features: bool = False, fit_intercept: bool | float = True,
         penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: Tol = "auto",
         max_iter: int = 1000, decode: Decoding = "auto", warm_start: bool = False,
@@ -273,6 +289,8 @@ default="auto"
         self.pairwise = pairwise
         self.grid_shape = grid_shape
         self.inference = inference
+        self.classes = classes
+        self.ignore_label = ignore_label
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -316,6 +334,10 @@ default="auto"
             raise ValueError(
                 f"grid_shape is for pairwise='displacement': with pairwise={self.pairwise!r} it "
                 f"must be None, got {self.grid_shape!r:.80}.")
+        if declared_labels(self.classes, self.ignore_label) and self.pairwise == "displacement":
+            raise ValueError(
+                "classes must be None with pairwise='displacement', whose labels are all places of "
+                "the grid.")
         as_penalty(self.penalty)
 
     # -------------------------------------------------------------------------- fit
@@ -329,7 +351,7 @@ default="auto"
             Features of nodes, of shape (n_nodes, n_features), edges as pairs of nodes, and features
             of edges. Factors of `Graphs` are constraints: their tables contain 0 and -inf only.
         y : Sequences, or list of sequences of labels
-            A hashable label for each node of each graph, -1 for unlabelled nodes.
+            A hashable label for each node of each graph, -1 or `ignore_label` without a label.
         sample_weight : array-like of shape (n_graphs,), default=None
             Non-negative weights. 2 counts the graph twice, 0 leaves it out.
 
@@ -410,9 +432,9 @@ default="auto"
             Scores and constraints of several nodes, in addition to those of X. For each graph
             `FactorTables`, a `CountFactor`, a list of these and of pairs (nodes, table), or None.
             Tables have the labels of the types of the nodes, in the order of `node_classes_`.
-            Counts are of the second of two labels. The values are added to the score of a
-            labelling, and -inf forbids it. Inference is then exact, whatever `inference` is, and
-            graphs that are too large are an error.
+            Counts are of the label of number `label` in it, by default the second. The values are
+            added to the score of a labelling, and -inf forbids it. Inference is then exact,
+            whatever `inference` is, and graphs that are too large are an error.
         return_bound : bool, default=False
             Whether to return a certificate as well.
 
@@ -476,6 +498,70 @@ default="auto"
         """
         return self._decoder(X).decision()
 
+    def scores(self, X: GraphData) -> list[GraphScores]:
+        """Scores of nodes and of edges, as `fastm4n.inference.graph.maximise` takes them.
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`. The scores are those of the weights, without factors.
+
+        Returns
+        -------
+        scores : list of GraphScores
+            `nodes`, `edges` and `edge_scores` of each graph. Labels are in the order of
+            `node_classes_`, with one type of nodes that of `classes_`.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> from fastm4n.inference.graph import maximise
+        >>> X = [([[1.0], [-1.0], [2.0]], [[0, 1], [1, 2]]), ([[-1.0], [1.0]], [[0, 1]])]
+        >>> tagger = GraphTagger(random_state=0).fit(X, [["on", "off", "on"], ["off", "on"]])
+        >>> nodes, edges, edge_scores = tagger.scores(X)[0]
+        >>> nodes.shape, edges.tolist(), edge_scores.shape
+        ((3, 2), [[0, 1], [1, 2]], (2, 2, 2))
+        >>> tagger.classes_[maximise(nodes, edges, edge_scores).labels].tolist()
+        ['on', 'off', 'on']
+        """
+        return self._decoder(X).scores()
+
+    def loss_augmented(
+        self, X: GraphData, y: Labellings, return_bound: bool = False,
+    ) -> Any:
+        """Labels of the largest score plus cost: the worst labellings for "max_margin".
+
+        Parameters
+        ----------
+        X : Graphs, or list of tuples (node_features, edges[, edge_features])
+            As in `fit`. Factors restrict the labels.
+        y : Sequences, or list of sequences of labels
+            True labels, of which `cost` gives the costs. Nodes of label -1 or `ignore_label` cost
+            nothing.
+        return_bound : bool, default=False
+            Whether to return a certificate as well.
+
+        Returns
+        -------
+        labels : Sequences
+            A label for each node of each graph.
+        bound : ndarray of shape (n_graphs,)
+            Only with `return_bound`: no labelling has a larger score plus cost than the returned
+            one by more than this.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> X, y = [([[1.0], [-1.0]], [[0, 1]])], [[1, 0]]
+        >>> tagger = GraphTagger(alpha=100.0, random_state=0).fit(X, y)
+        >>> tagger.loss_augmented(X, y)[0].tolist()
+        [0, 1]
+        """
+        decoder = self._decoder(X)
+        codes, bound = decoder.loss_augmented(y)
+        labels = decoder.named(codes)
+        return (labels, bound) if return_bound else labels
+
     def score(self, X: GraphData, y: Labellings, sample_weight: ArrayLike | None = None) -> float:
         """Share of the labelled nodes that `predict` labels correctly, each with its weight.
 
@@ -484,8 +570,8 @@ default="auto"
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
             As in `fit`.
         y : Sequences, or list of sequences of labels
-            True labels. Nodes of label -1 do not count. A label that is not in `classes_` counts as
-            an error, with a warning.
+            True labels. Nodes of label -1 or `ignore_label` do not count. A label that is not in
+            `classes_` counts as an error, with a warning.
         sample_weight : array-like of shape (n_graphs,), default=None
             Weights of the graphs, for each of their nodes.
 
@@ -494,7 +580,7 @@ default="auto"
         accuracy : float
         """
         X = as_graphs(X)
-        truth = as_node_labels(y, X)
+        truth = as_node_labels(y, X, ignore_label=self.ignore_label)
         counts = ~np.fromiter(map(is_unlabelled, truth), bool, len(truth))
         if not counts.any():
             raise ValueError("y has no labelled node.")

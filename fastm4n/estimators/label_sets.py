@@ -9,16 +9,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.base.checks import check_choice
+from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._partial import PartialFit
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.tasks.label_sets import (
     AN_INDICATOR,
     KINDS,
+    UNKNOWN,
     LabelSetTask,
     check_graph,
+    explained,
     read_indicator,
 )
 from fastm4n.tasks.parameters import check_lengths
@@ -42,9 +45,10 @@ if TYPE_CHECKING:
         SurrogateLike,
     )
     from fastm4n.factors import Factors
+    from fastm4n.tasks.label_sets import LabelSetExplanation
 
 
-class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
+class MultiLabelClassifier(PartialFit, ClassifierMixin, VectorEstimator):
     """Multi-label classification by M4N, structural SVM or CRF, with a certified gap.
 
     In a set of labels, y_l is 1 for labels that are on and 0 for the others. Its score is
@@ -68,10 +72,13 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
         "auto" is 2 / n, n being the sum of the sample weights. The margins divide it by the mean
         cost of a mistake.
-    cost : "zero_one" or array of shape (2, 2), default="zero_one"
+    cost : "zero_one" or array of shape (2, 2), (n_labels,) or (n_labels, 2, 2), \
+default="zero_one"
         Costs of mistakes at one label: cost[0, 1] for predicting a label that is off, and
-        cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. "log" uses costs
-        for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+        cost[1, 0] for missing one that is on. "zero_one" is the Hamming loss. A vector has the
+        cost of both mistakes at each label, and n_labels matrices those of each label. Under
+        "max_min" they are multiples of one matrix. "log" uses costs for ``decode="min_risk"``,
+        and in the fit if it is cost-augmented.
     inference : {"auto", "forest", "min_cut", "exact", "lp"}, default="auto"
         How best sets are found. "auto" is exact where edges make no cycle, where bounds hold the
         weights of pairs at zero or more (``penalty=L2(bounds={"edge_coef": (0, None)})``, by
@@ -105,22 +112,25 @@ class MultiLabelClassifier(ClassifierMixin, VectorEstimator):
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
         `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
         for the problem with this penalty.
-    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
-default="auto"
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint or \
+OutOfCore, default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
-        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
-        memory.
+        for single labels, `QuasiNewton` for few and long outputs, `CuttingPlanes` for graphs of few
+        weights, `InteriorPoint` for rankings under "max_min". `history_` records the choice.
+        `OutOfCore` is for data that do not fit in memory.
     tol : float, default=1e-3
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1.
     max_iter : int, default=1000
         Maximum number of passes over the examples.
-    decode : {"auto", "map", "min_risk"}, default="auto"
+    decode : {"auto", "map", "min_risk", "f1"}, default="auto"
         Prediction of the set of highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
-        "log" and "map" for surrogates that learn costs.
+        "log" and "map" for surrogates that learn costs. "f1" is the set of largest expected
+        F-measure 2 |y & h| / (|y| + |h|), which is 1 if the true set y and the prediction h are
+        empty. It takes labels as independent, with their marginals under the same distribution,
+        and is exact for ``graph="none"``.
     warm_start : bool, default=False
         Whether to start from the dual point of the last fit, if it had as many samples and the same
         labels and edges. alpha may change. Keeps about n_samples x 2 (n_labels + n_edges) numbers,
@@ -152,8 +162,8 @@ default="auto"
     classes_ : ndarray of shape (n_labels,)
         The labels: the names of the columns of y if they are strings, otherwise
         0 ... n_labels - 1.
-    cost_matrix_ : ndarray of shape (2, 2)
-        Matrix of the costs.
+    cost_matrix_ : ndarray of shape (2, 2) or (n_labels, 2, 2)
+        Matrix of the costs, or one of each label.
     oracle_ : str
         What finds best sets: "labels" (one by one), "forest", "min_cut", "few_states", or of
         linear programs "roof" (roof duality) and "decomposition".
@@ -232,8 +242,7 @@ default="auto"
     _part = "label"
     _fitted_arrays = {
         "classes_": (("k",), "USiu"), "edges_": (("m", "ends"), "iu"),
-        "edge_coef_": (("m",), "f"), "cost_matrix_": (("value", "value"), "f"),
-        "intercept_": (("k",), "f"),
+        "edge_coef_": (("m",), "f"), "intercept_": (("k",), "f"),
     }
     _fitted_values = ("oracle_", "exact_", "integrality_gap_", "_kind", "_dtype")
     _task_class = LabelSetTask
@@ -247,7 +256,7 @@ default="auto"
         kernel_params: dict[str, Any] | None = None,
         fit_intercept: bool | Literal["free"] | float = 10.0,
         penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: float = 1e-3,
-        max_iter: int = 1000, decode: Decoding = "auto", warm_start: bool = False,
+        max_iter: int = 1000, decode: Decoding | Literal["f1"] = "auto", warm_start: bool = False,
         n_jobs: int | None = None, random_state: RandomState = None, verbose: int = 0,
         callback: Callable[..., Any] | None = None,
     ) -> None:
@@ -280,6 +289,11 @@ default="auto"
         tags.target_tags.single_output = tags.target_tags.one_d_labels = False
         return tags
 
+    def _arrays_of_fit(self):
+        of_labels = not isinstance(self.cost, str) and np.ndim(self.cost) != 2
+        return {**self._fitted_arrays, "cost_matrix_": (
+            ("k", "value", "value") if of_labels else ("value", "value"), "f")}
+
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
@@ -297,7 +311,7 @@ default="auto"
 
     def _check_fitted(self, attributes):
         edges, labels = attributes["edges_"], attributes["classes_"].size
-        if edges.shape[1] != 2 or attributes["cost_matrix_"].shape[0] != 2:
+        if edges.shape[1] != 2 or attributes["cost_matrix_"].shape[-1] != 2:
             raise ValueError("edges_ or cost_matrix_ is not of pairs")
         if edges.size and (edges.min() < 0 or edges.max() >= labels):
             raise ValueError("edges_ names labels that there are not")
@@ -315,7 +329,9 @@ default="auto"
             ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
             and CSR matrices.
         y : {array-like, sparse matrix} of shape (n_samples, n_labels)
-            Indicator: 1 for the labels of each sample, 0 for the others.
+            Indicator: 1 for the labels of each sample, 0 for the others, and NaN or -1 for labels
+            that are not known. The fit leaves unknown labels and their pairs out. It completes no
+            labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
@@ -367,22 +383,22 @@ default="auto"
 
     @overload
     def predict(
-        self, X: Matrix, decode: Decoding | None = None, return_bound: Literal[False] = False, *,
-        factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | Literal["f1"] | None = None,
+        return_bound: Literal[False] = False, *, factors: Factors | None = None,
     ) -> Array | CSR: ...
     @overload
     def predict(
-        self, X: Matrix, decode: Decoding | None = None, *, return_bound: Literal[True],
-        factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | Literal["f1"] | None = None, *,
+        return_bound: Literal[True], factors: Factors | None = None,
     ) -> tuple[Array | CSR, FloatArray]: ...
     @overload
     def predict(
-        self, X: Matrix, decode: Decoding | None, return_bound: bool, *,
+        self, X: Matrix, decode: Decoding | Literal["f1"] | None, return_bound: bool, *,
         factors: Factors | None = None,
     ) -> Any: ...
     def predict(
-        self, X: Matrix, decode: Decoding | None = None, return_bound: bool = False, *,
-        factors: Factors | None = None,
+        self, X: Matrix, decode: Decoding | Literal["f1"] | None = None,
+        return_bound: bool = False, *, factors: Factors | None = None,
     ) -> Any:
         """Predict label sets.
 
@@ -390,7 +406,7 @@ default="auto"
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
-        decode : {"auto", "map", "min_risk"}, default=None
+        decode : {"auto", "map", "min_risk", "f1"}, default=None
             Overrides the parameter `decode`.
         return_bound : bool, default=False
             Whether to return bounds, for ``decode="map"``.
@@ -459,14 +475,14 @@ default="auto"
         return self._decoder(X, factors=factors).marginals()
 
     def score(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> float:
-        """Subset accuracy: the share of samples whose labels `predict` gives exactly.
+        """Subset accuracy: the share of samples whose known labels `predict` gives exactly.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
         y : {array-like, sparse matrix} of shape (n_samples, n_labels)
-            True labels, an indicator.
+            True labels, an indicator. Samples without a known label do not count.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
@@ -478,4 +494,54 @@ default="auto"
         truth = read_indicator(y, self.classes_.size)[0]
         predicted = read_indicator(self.predict(X))[0]
         check_lengths(predicted, truth, AN_INDICATOR)
-        return accuracy_score(truth, predicted, sample_weight=sample_weight)
+        unknown = truth == UNKNOWN
+        counts = ~unknown.all(axis=1)
+        if not counts.all():
+            if not counts.any():
+                raise ValueError("y has no known label.")
+            if sample_weight is not None:
+                sample_weight = np.asarray(sample_weight)[counts]
+        known = ~unknown[counts]
+        return accuracy_score(
+            truth[counts] * known, predicted[counts] * known, sample_weight=sample_weight)
+
+    def explain(
+        self, feature_names: ArrayLike | None = None, n_strongest: int = 20,
+    ) -> LabelSetExplanation:
+        """The strongest weights: which features speak for which label, and which pairs.
+
+        Parameters
+        ----------
+        feature_names : array-like of str of shape (n_features,), default=None
+            Names of the features. By default those of `fit`, or numbers.
+        n_strongest : int, default=20
+            How many of each sign, of labels and of pairs.
+
+        Returns
+        -------
+        explanation : LabelSetExplanation
+            With `labels` and `pairs`, strongest first. Prints as a table.
+
+        Raises
+        ------
+        ValueError
+            For kernels other than "linear", which have no weights of features.
+
+        Examples
+        --------
+        >>> from fastm4n import MultiLabelClassifier
+        >>> X, y = [[1.0, 0.0], [0.0, 1.0]] * 3, [[1, 0, 1], [0, 1, 1]] * 3
+        >>> clf = MultiLabelClassifier(random_state=0).fit(X, y)
+        >>> found = clf.explain(["one", "two"], n_strongest=1)
+        >>> [(label, feature) for _, label, feature in found.labels]
+        [(1, 'two'), (0, 'two')]
+        >>> [(a, b) for _, a, b in found.pairs]
+        [(0, 1)]
+        """
+        check_is_fitted(self)
+        check_number("n_strongest", n_strongest, low=0, integer=True)
+        if not hasattr(self, "coef_"):
+            raise ValueError(
+                f"explain needs kernel='linear', got {self.kernel!r}: a kernel has no weights of "
+                "features.")
+        return explained(self, feature_names, n_strongest)

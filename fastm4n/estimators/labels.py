@@ -69,6 +69,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         warm_start: bool = False, n_jobs: int | None = None, random_state: RandomState = None,
         verbose: int = 0, callback: Callable[..., Any] | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         self.surrogate = surrogate
         self.alpha = alpha
@@ -88,6 +89,7 @@ class _SimplexClassifier(ClassifierMixin, PartialFit, VectorEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback
+        self.classes = classes
 
     # ------------------------------------------------------------------- validation
 
@@ -264,13 +266,13 @@ default="zero_one"
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
         `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
         for the problem with this penalty.
-    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
-default="auto"
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint or \
+OutOfCore, default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
-        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
-        memory.
+        for single labels, `QuasiNewton` for few and long outputs, `CuttingPlanes` for graphs of few
+        weights, `InteriorPoint` for rankings under "max_min". `history_` records the choice.
+        `OutOfCore` is for data that do not fit in memory.
     tol : float, default=1e-3
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1.
@@ -294,6 +296,9 @@ default="auto"
     callback : callable, default=None
         Function that is called after each certificate with its row of `history_`, a dict. If it
         returns something true, the fit ends.
+    classes : array-like, default=None
+        All labels, of which y may lack some, as in folds of a cross-validation. Others are an
+        error. By default the labels of y.
 
     Attributes
     ----------
@@ -418,13 +423,13 @@ default="absolute"
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
         `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
         for the problem with this penalty.
-    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
-default="auto"
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint or \
+OutOfCore, default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
-        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
-        memory.
+        for single labels, `QuasiNewton` for few and long outputs, `CuttingPlanes` for graphs of few
+        weights, `InteriorPoint` for rankings under "max_min". `history_` records the choice.
+        `OutOfCore` is for data that do not fit in memory.
     tol : float, default=1e-3
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1.
@@ -545,12 +550,15 @@ default="auto"
         form: Literal["auto", "thresholds", "classes"] = "auto", **parameters: Any,
     ) -> None:
         super().__init__(surrogate, cost=cost, fit_intercept=fit_intercept, **parameters)
+        # `levels` declares them
+        del self.classes
         self.levels = levels
         self.form = form
 
-    # the parameters of the base, and what is another here
+    # the parameters of the base, and what is another here: levels declare the labels
     __init__.__signature__ = extended(
-        _SimplexClassifier.__init__, fit_intercept=10.0, cost="absolute", levels=None, form="auto")
+        _SimplexClassifier.__init__, without="classes", fit_intercept=10.0, cost="absolute",
+        levels=None, form="auto")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -83,13 +83,13 @@ default="squared"
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
         `fastm4n.penalties` have options, such as bounds and groups of weights. The gap is certified
         for the problem with this penalty.
-    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint or OutOfCore, \
-default="auto"
+    solver : "auto", BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint or \
+OutOfCore, default="auto"
         The solver, with nested options such as ``solver__step``. "auto" is `BlockFrankWolfe`, with
         steps and a cache chosen by counts of the work, or a solver that is faster: `LabelNewton`
-        for single labels, `QuasiNewton` for few and long outputs, `InteriorPoint` for rankings
-        under "max_min". `history_` records the choice. `OutOfCore` is for data that do not fit in
-        memory.
+        for single labels, `QuasiNewton` for few and long outputs, `CuttingPlanes` for graphs of few
+        weights, `InteriorPoint` for rankings under "max_min". `history_` records the choice.
+        `OutOfCore` is for data that do not fit in memory.
     tol : float or "auto", default="auto"
         Relative gap (`relative_gap_`) at which the fit ends: the certified duality gap, divided by
         the objective at zero weights. At least 0 and below 1. "auto" is 1e-3 for "log" and 1e-2 for

@@ -8,11 +8,14 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from libc.math cimport INFINITY, exp, log
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_lowest_bit, loops_for
+from fastm4n.base.interrupts cimport look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport (
     add_binary_edge, add_binary_node, binary_form, edge_add, edge_score)
@@ -363,6 +366,8 @@ cdef void singles(
 
 # most entries in all tables of a plan: 8 MB for each thread
 MOST_ENTRIES = 1_000_000
+# nodes left up to which an order is found in no time (benchmarks/constants.py)
+FEW_LEFT = 50
 # most nodes left when trees are eliminated: plans of more take seconds and hardly ever fit
 MOST_CORE = 20_000
 
@@ -383,6 +388,41 @@ def _fill(neighbours, v):
     near = neighbours[v]
     missing = sum(len(near) - 1 - len(near & neighbours[u]) for u in near)
     return missing // 2
+
+
+def refuse_wide(sizes, neighbours, most_entries):
+    """Raise `TooLarge` if all orders are known to have larger tables.
+
+    In any order some variable has as many neighbours as each variable has in a graph of contracted
+    edges (Gogate and Dechter 2004).
+    """
+    near = {
+        v: {u for u in others if sizes[u] > 1}
+        for v, others in enumerate(neighbours) if sizes[v] > 1 and others}
+    least = min((sizes[v] for v in near), default=2)
+    heap = [(len(others), v) for v, others in near.items()]
+    heapify(heap)
+    while heap:
+        degree, v = heappop(heap)
+        if v not in near or degree != len(near[v]):
+            continue  # out of date
+        if least ** (degree + 1) > most_entries:
+            raise TooLarge(
+                "exact inference by elimination needs tables of more than "
+                f"{most_entries} entries: in any order, a variable has {degree} neighbours")
+        others = near.pop(v)
+        if not others:
+            continue
+        # the neighbour that has the fewest of them itself
+        to = min(others, key=lambda u: (len(near[u] & others), u))
+        for u in others:
+            near[u].discard(v)
+            if u != to:
+                near[u].add(to)
+        near[to] |= others
+        near[to].discard(to)
+        for u in others:
+            heappush(heap, (len(near[u]), u))
 
 
 def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
@@ -428,6 +468,8 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
         raise TooLarge(
             f"exact inference by elimination is for at most {MOST_CORE} nodes on cycles or between "
             f"them, there are {n_left}")
+    if n_left > FEW_LEFT:
+        refuse_wide(sizes, neighbours, most_entries)
     found = {
         v: (_fill(neighbours, v), entries(v)) for v in range(len(neighbours))
         if not eliminated[v]}
@@ -876,6 +918,226 @@ cdef void normalise(
         message[c] += log(total)
 
 
+# Best labellings alone, of tables that are many times larger.  A table is made in pieces that fit
+# into the cache.  Their maxima go into the message, and the labels that attain them into bits.
+# Messages are freed when they were added.
+
+# most nodes of which the order of least fill is searched as well (benchmarks/constants.py)
+MOST_SEARCHED = 1000
+# entries of such a piece for each label, at least (benchmarks/constants.py)
+LINE = 1024
+
+
+def level_order(sizes, scopes, most_entries):
+    """As `elimination_order`: trees first, and then by levels (Cuthill and McKee).
+
+    Best for grids and other long graphs.
+    """
+    n = len(sizes)
+    pairs = np.array(
+        [(u, v) for scope in scopes for v in scope for u in scope if u != v], dtype=np.intp)
+    links = coo_array((np.ones(len(pairs)), pairs.reshape(-1, 2).T), shape=(n, n)).tocsr()
+    starts, ends = links.indptr.tolist(), links.indices.tolist()
+    neighbours = [set(ends[starts[v]:starts[v + 1]]) for v in range(n)]
+    refuse_wide(sizes, neighbours, most_entries)
+    order, cliques, total = [], [], 0
+    leaves = [v for v, near in enumerate(neighbours) if len(near) <= 1]
+    eliminated = [False] * n
+    levels = reverse_cuthill_mckee(links, symmetric_mode=True).tolist() if n else []
+    while leaves or levels:
+        v = leaves.pop() if leaves else levels.pop()
+        if eliminated[v]:
+            continue
+        eliminated[v] = True
+        near = neighbours[v]
+        size = sizes[v]
+        for u in near:
+            size *= sizes[u]
+        total += size
+        if total > most_entries:
+            raise TooLarge(
+                f"exact inference by elimination needs tables of more than {most_entries} "
+                f"entries: variable {v} has {len(near)} neighbours when its turn comes")
+        order.append(v)
+        cliques.append(near)
+        for u in near:
+            neighbours[u] |= near
+            neighbours[u] -= {u, v}
+        if len(near) == 1:
+            leaves += [u for u in near if len(neighbours[u]) <= 1]
+    return order, cliques, total
+
+
+def shorter_order(sizes, scopes, most_entries):
+    """The better one of two orders: by levels, and of least fill where that is soon found."""
+    found = error = None
+    try:
+        *found, most_entries = level_order(sizes, scopes, most_entries)
+    except TooLarge as large:
+        error = large
+    if len(sizes) <= MOST_SEARCHED and most_entries > MOST_ENTRIES:
+        try:
+            found = elimination_order(sizes, scopes, most_entries)
+        except TooLarge:
+            pass
+    if found is None:
+        raise TooLarge(f"the graph has too many states: {error}")
+    return found
+
+
+def best_by_elimination(problem, most_entries, given=None, is_open=None):
+    """Labels of largest score, and that score: -inf where all labels are forbidden.
+
+    Nodes that are not open have the given labels.
+    """
+    sizes, functions = functions_of(problem, given, is_open)
+    order, cliques = shorter_order(sizes, [scope for scope, _ in functions], most_entries)
+    position = {v: s for s, v in enumerate(order)}
+    terms = [[] for _ in sizes]
+    value, steps = 0.0, []
+    for scope, table in functions:
+        if scope:
+            terms[min(scope, key=position.__getitem__)].append((scope, np.ravel(table)))
+    for v, clique in zip(order, cliques, strict=True):
+        # the largest function is read in its order, what it does not have being outside
+        longest = max(terms[v], key=lambda term: term[1].size, default=((), None))[0]
+        near = sorted(clique.difference(longest), key=position.__getitem__)
+        near += [u for u in longest if u != v]
+        message, chunk, choices = _best_of(v, near, sizes, terms[v])
+        terms[v] = None
+        steps.append((v, near, chunk, choices))
+        if near:
+            terms[min(near, key=position.__getitem__)].append((tuple(near), message))
+        else:
+            value += message[0]
+    labels = np.zeros(len(sizes), dtype=np.intp)
+    for v, near, chunk, choices in reversed(steps):
+        place = 0
+        for u in near:
+            place = place * sizes[u] + labels[u]
+        piece, at = divmod(place, chunk)
+        for bit, row in enumerate(choices[piece]):
+            labels[v] += ((int(row[at // 8]) >> (at % 8)) & 1) << bit
+    labels = labels[:problem.n_nodes]
+    return labels if is_open is None else np.where(is_open, labels, given), value
+
+
+def functions_of(GraphProblem p, given, is_open):
+    """Labels of the variables of a problem, and its scores as functions (scope, table) of them.
+
+    Nodes that are not open are no variables: the functions are those of their given labels.
+    """
+    cdef Py_ssize_t e, a, b
+    cdef double[:, ::1] of_edge
+    sizes = [p.n_labels] * p.n_nodes if p.n_choices is None else p.n_choices.tolist()
+    scopes = [(i,) for i in range(p.n_nodes)]
+    tables = [p.unary[i, :size] for i, size in enumerate(sizes)]
+    edges = range(p.n_edges) if is_open is None else np.flatnonzero(is_open[p.edges].any(axis=1))
+    for e in edges:
+        pair = p.held_edges[e, 0], p.held_edges[e, 1]
+        of_edge = np.empty((sizes[pair[0]], sizes[pair[1]]))
+        for a in range(of_edge.shape[0]):
+            for b in range(of_edge.shape[1]):
+                of_edge[a, b] = edge_score(&p.g, e, p.edge_scores(), a, b)
+        scopes.append(pair)
+        tables.append(np.asarray(of_edge))
+    if p.factors is not None:
+        sizes, more, of_factors, _ = graph_factors(p.factors, sizes, p.edges)
+        scopes += [tuple(int(v) for v in scope) for scope in more]
+        tables += of_factors
+    sizes = [int(size) for size in sizes]
+    if is_open is not None:
+        tables = [
+            table if is_open[list(scope)].all() else np.asarray(table)[tuple(
+                slice(None) if is_open[v] else given[v] for v in scope)]
+            for scope, table in zip(scopes, tables, strict=True)]
+        scopes = [tuple(v for v in scope if is_open[v]) for scope in scopes]
+        sizes = [size if is_open[v] else 1 for v, size in enumerate(sizes)]
+    return sizes, [
+        (scope, np.ascontiguousarray(table, dtype=np.float64))
+        for scope, table in zip(scopes, tables, strict=True)]
+
+
+def _best_of(v, near, sizes, terms):
+    """The maxima of a sum of functions over v, and the bits of its best labels.
+
+    Returns the maxima as a table of the variables `near`, the length of a piece of it, and the
+    bits, (pieces, bits of a label, bytes).
+    """
+    cdef Py_ssize_t k = sizes[v], n_terms = len(terms), n_outer = len(near), chunk = 1
+    while n_outer and chunk < LINE:
+        n_outer -= 1
+        chunk *= sizes[near[n_outer]]
+    strides = [_strides(scope, sizes)[0] for scope, _ in terms]
+    loops, starts = [], [0]
+    for steps in strides:
+        loops += _loops(near[n_outer:], sizes, steps)
+        starts.append(len(loops))
+    # a number at the end: no list is empty
+    cdef Py_ssize_t[::1] loop_sizes = np.array([size for size, _ in loops] + [0], dtype=np.intp)
+    cdef Py_ssize_t[::1] loop_strides = np.array([step for _, step in loops] + [0], dtype=np.intp)
+    cdef Py_ssize_t[::1] start = np.array(starts, dtype=np.intp)
+    cdef Py_ssize_t[::1] outer = np.array([sizes[u] for u in near[:n_outer]] + [0], dtype=np.intp)
+    cdef Py_ssize_t[::1] index = np.zeros(n_outer + 1, dtype=np.intp)
+    cdef Py_ssize_t[:, ::1] steps_of = np.array(
+        [[of.get(u, 0) for u in (*near[:n_outer], v)] for of in strides] or [[0]], dtype=np.intp)
+    cdef Py_ssize_t[::1] at = np.zeros(n_terms + 1, dtype=np.intp)
+    cdef size_t[::1] sources = np.zeros(n_terms + 1, dtype=np.uintp)
+    cdef const double[::1] source
+    cdef Py_ssize_t c, d, t, x, i, n_pieces = 1, bit, n_bits = (int(k) - 1).bit_length()
+    for t in range(n_terms):
+        source = terms[t][1]
+        sources[t] = <size_t> &source[0]
+    for d in range(n_outer):
+        n_pieces *= outer[d]
+    cdef double[::1] message = np.empty(n_pieces * chunk)
+    cdef double[::1] line = np.empty(k * chunk)
+    cdef unsigned short[::1] best = np.zeros((chunk + 7) // 8 * 8, dtype=np.uint16)
+    choices = np.zeros((n_pieces, n_bits, (chunk + 7) // 8), dtype=np.uint8)
+    cdef unsigned char[:, :, ::1] bits = choices
+    cdef double* row
+    cdef double* top
+    cdef double value
+    cdef unsigned short taken
+    with nogil:
+        for c in range(n_pieces):
+            look_at(c)
+            memset(&line[0], 0, k * chunk * sizeof(double))
+            for x in range(k):
+                for t in range(n_terms):
+                    spread(
+                        <const double*> sources[t] + at[t] + x * steps_of[t, n_outer],
+                        &loop_sizes[start[t]], &loop_strides[start[t]], start[t + 1] - start[t],
+                        &line[x * chunk])
+            top = &message[c * chunk]
+            memcpy(top, &line[0], chunk * sizeof(double))
+            memset(&best[0], 0, chunk * sizeof(unsigned short))
+            for x in range(1, k):
+                row = &line[x * chunk]
+                for i in range(chunk):
+                    # without branches, that nobody could predict
+                    value = row[i]
+                    taken = -<int> (value > top[i])
+                    best[i] = (best[i] & ~taken) | (<unsigned short> x & taken)
+                    top[i] = value if value > top[i] else top[i]
+            for bit in range(n_bits):
+                for i in range((chunk + 7) // 8):
+                    taken = 0
+                    for d in range(8):
+                        taken |= ((best[8 * i + d] >> bit) & 1) << d
+                    bits[c, bit, i] = <unsigned char> taken
+            for d in range(n_outer - 1, -1, -1):
+                index[d] += 1
+                for t in range(n_terms):
+                    at[t] += steps_of[t, d]
+                if index[d] < outer[d]:
+                    break
+                index[d] = 0
+                for t in range(n_terms):
+                    at[t] -= steps_of[t, d] * outer[d]
+    return np.asarray(message), chunk, choices
+
+
 # Exact inference on one graph with given scores: split tables or variable elimination.
 
 # states of split tables that take as long as an entry of the tables of an elimination
@@ -886,7 +1148,8 @@ STATES_PER_ENTRY = 64
 LARGEST = 1e300
 
 
-def exact_plan(n_choices, edges, scopes=(), factor_tables=(), bint finite=True):
+def exact_plan(n_choices, edges, scopes=(), factor_tables=(), bint finite=True,
+               Py_ssize_t most_entries=MOST_ENTRIES):
     """How to search all labellings: an `Elimination`, or None for a split table.
 
     Parameters
@@ -898,13 +1161,14 @@ def exact_plan(n_choices, edges, scopes=(), factor_tables=(), bint finite=True):
         As `Elimination` takes them.
     finite : bool
         Whether scores are finite, as split tables need them.
+    most_entries : int
 
     Raises `TooLarge` where neither fits.
     """
     splits = (
         finite and not len(scopes) and len(n_choices) <= MOST_NODES
         and all(size == 2 for size in n_choices))
-    most = (1 << len(n_choices)) // STATES_PER_ENTRY if splits else MOST_ENTRIES
+    most = (1 << len(n_choices)) // STATES_PER_ENTRY if splits else most_entries
     try:
         return Elimination(n_choices, edges, scopes, factor_tables, most)
     except TooLarge:
@@ -920,6 +1184,7 @@ cdef class ExactGraph:
     ----------
     problem : GraphProblem
         Its factors are None or what `graph_factors` takes.
+    most_entries : int, default=MOST_ENTRIES
 
     Raises `TooLarge` where the tables do not fit.
     """
@@ -932,7 +1197,7 @@ cdef class ExactGraph:
     cdef object given, scopes, shapes
     cdef double constant
 
-    def __init__(self, GraphProblem problem):
+    def __init__(self, GraphProblem problem, Py_ssize_t most_entries=MOST_ENTRIES):
         self.problem = problem
         sizes = problem.n_choices
         if sizes is None:
@@ -940,7 +1205,8 @@ cdef class ExactGraph:
         # split tables take differences of scores: no infinity, and none that overflows
         with np.errstate(over="ignore"):
             total = (
-                np.abs(problem.unary[:, :problem.n_labels]).sum() + np.abs(problem.more).sum())
+                np.abs(problem.unary[:, :problem.n_labels]).sum()
+                + problem.repeats * np.abs(problem.more).sum())
         finite = bool(total < LARGEST)
         scopes, tables, self.given = [], [], []
         if problem.factors is not None:
@@ -953,7 +1219,8 @@ cdef class ExactGraph:
         self.constant = sum(take_common(table.reshape(1, -1))[0] for table in tables)
         self.tables = np.concatenate([table.ravel() for table in tables] + [np.zeros(1)])
         try:
-            self.plan = exact_plan(sizes, problem.edges, scopes, starts[:len(tables)], finite)
+            self.plan = exact_plan(
+                sizes, problem.edges, scopes, starts[:len(tables)], finite, most_entries)
         except TooLarge as error:
             raise TooLarge(f"the graph has too many states: {error}") from None
         if self.plan is None:
@@ -1039,10 +1306,26 @@ def refuses_exact(problem):
     return None
 
 
-def solve_exact(problem, n_calls=1):
+def solve_exact(problem, n_calls=1, most_entries=MOST_ENTRIES):
     """Best labels, their score, and the bound on scores, which is the same."""
-    labels, value = ExactGraph(problem).maximise(n_calls)
+    labels, value = ExactGraph(problem, most_entries).maximise(n_calls)
     return labels, value, value
+
+
+def solve_large(problem, most_entries, labels=None, is_open=None):
+    """`solve_exact` of larger tables, which takes longer.
+
+    With `labels`, of the nodes that are open, the others having theirs.
+    """
+    n_open = problem.n_nodes if is_open is None else np.sum(is_open)
+    if n_open > MOST_CORE and problem.factors is None:
+        raise TooLarge(
+            f"exact inference by elimination is for at most {MOST_CORE} nodes, there are {n_open}")
+    found, value = best_by_elimination(problem, most_entries, labels, is_open)
+    if problem.factors is None:
+        # without the rounding of tables
+        value = problem.score(found) if value > -np.inf else value
+    return found, value, value
 
 
 def exact_marginals(problem, n_calls=1):

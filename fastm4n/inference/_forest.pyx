@@ -225,6 +225,11 @@ cdef class GraphProblem:
                 &self.g, e, &self.more[0], y[self.held_edges[e, 0]], y[self.held_edges[e, 1]])
         return total
 
+    @property
+    def repeats(self):
+        """How many edges each of the scores of `more` is of: all of them if they share a table."""
+        return self.n_edges if self.n_edges > 1 and self.places[0] == self.places[1] else 1
+
     def slack(self, double value):
         """How far above the score of a labelling a bound may be that proves it best."""
         cdef double terms = self.n_nodes + self.n_edges + 16.0

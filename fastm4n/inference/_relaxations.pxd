@@ -71,9 +71,21 @@ cdef double mean_entropy(
     const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
     const double* edges) noexcept nogil
 
+cdef struct game_t:
+    # costs of the answer j to label i, costs[i * stride + j], and the largest
+    const double* costs
+    Py_ssize_t stride
+    double largest
+    # what a cost at node t counts: share, times weights[t] unless they are NULL
+    double share
+    const double* weights
+    # largest sums over answers, and over labels, of 1 - cost / largest
+    double of_label, of_answer
+
 cdef class Decomposition(Sweeps):
     cdef const fastm4n_loops* loops
-    cdef bint has_room
+    # whether `labels` is where to begin
+    cdef bint has_room, has_start
     # of the last `maximise`: whether the best point found is a labelling, or p and q
     cdef readonly bint is_labelling
     cdef readonly Py_ssize_t n_sweeps, n_iterations
@@ -84,8 +96,23 @@ cdef class Decomposition(Sweeps):
     cdef double[::1] p_now, p_first, p_next, q_now, q_first, q_next
     cdef double[::1] d_now, d_first, d_next, rows, columns, lanes, ones, tables
     cdef double scale
+    # of `max_min`: the scores without an adversary, its mixtures of answers at each node, as an
+    # iterate, its start and its image, and its costs; see `_Game`
+    cdef bint is_game
+    cdef double[::1] base, nu_now, nu_first, nu_next
+    cdef game_t game
+    cdef double* nu
 
     cdef int make_room(self) except -1
+    cdef double stake(self, Py_ssize_t i) noexcept nogil
+    cdef void shift(self, const double* nu) noexcept nogil
+    cdef double adversary(self, const double* p) noexcept nogil
+    cdef double advance_game(self, double keep) noexcept nogil
+    cdef int max_min(
+        self, const graph_t* g, const double* unary, const double* more, double* messages,
+        double* nu, double* nodes, const game_t* game, double current, double slack, double tol,
+        Py_ssize_t max_sweeps, Py_ssize_t max_iterations, double* lower,
+        double* upper) except -1 nogil
     cdef const double* table(self, Py_ssize_t e) noexcept nogil
     cdef bint begin_polish(self) noexcept nogil
     cdef double advance(self, double keep, bint publish) noexcept nogil

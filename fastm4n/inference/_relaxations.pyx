@@ -4,6 +4,8 @@
 One module: both are sweeps over the same messages.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from libc.math cimport INFINITY, fabs, fmax, sqrt
@@ -740,6 +742,7 @@ cdef class Decomposition(Sweeps):
         self.lanes, self.ones = np.zeros(self.stride), np.ones(self.stride)
         if self.g.kind != TABLES:
             self.tables = np.zeros(pairs)
+        self.base, self.nu_now, self.nu_first, self.nu_next = np.zeros((4, nodes))
         return 0
 
     cdef const double* table(self, Py_ssize_t e) noexcept nogil:
@@ -762,7 +765,6 @@ cdef class Decomposition(Sweeps):
         memset(&self.p_now[0], 0, g.n_nodes * stride * sizeof(double))
         memset(&self.q_now[0], 0, n * size * sizeof(double))
         for i in range(g.n_nodes):
-            self.p_now[i * stride + self.labels[i]] = 1.0
             mean = 0.0
             for a in range(self.sizes[i]):
                 if self.unary[i * stride + a] > -INFINITY:
@@ -788,9 +790,17 @@ cdef class Decomposition(Sweeps):
                     if t[a * stride + b] > -INFINITY:
                         spread += (t[a * stride + b] - mean) ** 2
                         count += 1
-            self.q_now[
-                e * size + self.labels[g.edges[2 * e]] * stride
-                + self.labels[g.edges[2 * e + 1]]] = 1.0
+        if self.is_game:
+            # where rounding has left them
+            memcpy(&self.p_now[0], &self.p_next[0], g.n_nodes * stride * sizeof(double))
+            memcpy(&self.q_now[0], &self.q_next[0], n * size * sizeof(double))
+        else:
+            for i in range(g.n_nodes):
+                self.p_now[i * stride + self.labels[i]] = 1.0
+            for e in range(n):
+                self.q_now[
+                    e * size + self.labels[g.edges[2 * e]] * stride
+                    + self.labels[g.edges[2 * e + 1]]] = 1.0
         spread = sqrt(spread / max(1, count))
         self.scale = PRIMAL_STEP / spread if spread > 0.0 else 1.0
         memcpy(&self.p_first[0], &self.p_now[0], g.n_nodes * stride * sizeof(double))
@@ -817,9 +827,14 @@ cdef class Decomposition(Sweeps):
         cdef double* sums
         cdef const double* t
         cdef const double* d
+        if self.is_game:
+            self.shift(&self.nu_now[0])
         self.add_up(&self.d_now[0])
         for i in range(g.n_nodes):
-            step = self.scale / max(1, self.ends[i + 1] - self.ends[i])
+            x = self.ends[i + 1] - self.ends[i]
+            if self.is_game and self.stake(i) > 0.0:
+                x += self.game.of_label
+            step = self.scale / fmax(1.0, x)
             for a in range(self.sizes[i]):
                 at = i * stride + a
                 self.source[a] = self.p_now[at] + step * self.theta[at]
@@ -832,6 +847,8 @@ cdef class Decomposition(Sweeps):
                     self.p_next[at] = x
                 # the sums of messages are no longer needed
                 self.theta[at] = 2.0 * x - self.p_now[at]
+        if self.is_game:
+            length += self.advance_game(keep)
         step = 0.5 * self.scale
         memset(lanes, 0, stride * sizeof(double))
         for e in range(g.n_edges):
@@ -883,6 +900,80 @@ cdef class Decomposition(Sweeps):
                 self.p_now[at] = keep * self.theta[at] + leave * self.p_first[at]
         return length + pair_length / step
 
+    # The adversary of max-min: its answers to each node are a mixture nu_i, and
+    #
+    #     max_L <u, p> + <t, q> + sum_i s_i min_j (C' p_i)_j
+    #         = min over nu of max_L <u + s C nu, p> + <t, q>,
+    #
+    # so that every nu gives a bound, by the messages, and every point of L one from below.  One
+    # primal-dual step is one of nu as well.  Its coupling is that of s (C - largest), which is the
+    # same for mixtures, in units of the stake s largest.
+
+    cdef double stake(self, Py_ssize_t i) noexcept nogil:
+        """The largest cost that node i counts."""
+        cdef double found = self.game.share * self.game.largest
+        return found if self.game.weights == NULL else found * self.game.weights[i]
+
+    cdef void shift(self, const double* nu) noexcept nogil:
+        """unary = base + the expected costs of each label under nu."""
+        cdef Py_ssize_t i, a, j, at
+        cdef double x, factor
+        for i in range(self.g.n_nodes):
+            factor = self.stake(i)
+            factor = factor / self.game.largest if factor > 0.0 else 0.0
+            for a in range(self.sizes[i]):
+                at = i * self.g.stride + a
+                if self.unary[at] == -INFINITY:
+                    continue
+                x = 0.0
+                if factor > 0.0:
+                    for j in range(self.sizes[i]):
+                        x += self.game.costs[a * self.game.stride + j] * nu[i * self.g.stride + j]
+                self.unary[at] = self.base[at] + factor * x
+
+    cdef double adversary(self, const double* p) noexcept nogil:
+        """sum_i s_i min_j (C' p_i)_j."""
+        cdef Py_ssize_t i, a, j
+        cdef double x, least, factor, total = 0.0
+        for i in range(self.g.n_nodes):
+            factor = self.stake(i)
+            if not factor > 0.0:
+                continue
+            least = INFINITY
+            for j in range(self.sizes[i]):
+                x = 0.0
+                for a in range(self.sizes[i]):
+                    x += self.game.costs[a * self.game.stride + j] * p[i * self.g.stride + a]
+                least = least if least < x else x
+            total += factor / self.game.largest * least
+        return total
+
+    cdef double advance_game(self, double keep) noexcept nogil:
+        """The part of `advance` for nu, theta having the extrapolated p. nu_next = T(nu)."""
+        cdef Py_ssize_t i, a, j, at
+        cdef double step, x, stake, length = 0.0
+        for i in range(self.g.n_nodes):
+            stake = self.stake(i)
+            if not stake > 0.0:
+                continue
+            step = 1.0 / (self.scale * fmax(self.game.of_answer, 1e-300))
+            for j in range(self.sizes[i]):
+                at = i * self.g.stride + j
+                x = 0.0
+                for a in range(self.sizes[i]):
+                    x += self.theta[i * self.g.stride + a] * (
+                        self.game.costs[a * self.game.stride + j] / self.game.largest - 1.0)
+                self.source[j] = self.nu_now[at] - step / stake * x
+            project(&self.source[0], self.sizes[i], &self.target[0])
+            for j in range(self.sizes[i]):
+                at = i * self.g.stride + j
+                x = self.target[j] - self.nu_now[at]
+                length += stake * stake * x * x / step
+                self.nu_next[at] = self.target[j]
+                self.nu_now[at] = (
+                    keep * (self.nu_now[at] + 2.0 * x) + (1.0 - keep) * self.nu_first[at])
+        return length
+
     cdef double round_to_polytope(self) noexcept nogil:
         """p_next, q_next = a point of L near them. Return its score."""
         cdef const graph_t* g = self.g
@@ -911,7 +1002,10 @@ cdef class Decomposition(Sweeps):
             for a in range(self.sizes[i]):
                 p[a] /= x
                 if p[a] > 0.0:
-                    total += p[a] * self.unary[i * stride + a]
+                    total += p[a] * (
+                        self.base[i * stride + a] if self.is_game else self.unary[i * stride + a])
+        if self.is_game:
+            total += self.adversary(&self.p_next[0])
         for e in range(g.n_edges):
             i, j = g.edges[2 * e], g.edges[2 * e + 1]
             n_a, n_b = self.sizes[i], self.sizes[j]
@@ -952,8 +1046,13 @@ cdef class Decomposition(Sweeps):
                 memcpy(&self.p_first[0], &self.p_next[0], nodes * sizeof(double))
                 memcpy(&self.q_first[0], &self.q_next[0], pairs * sizeof(double))
                 memcpy(&self.d_first[0], &self.d_next[0], ends * sizeof(double))
+                if self.is_game:
+                    memcpy(&self.nu_now[0], &self.nu_next[0], nodes * sizeof(double))
+                    memcpy(&self.nu_first[0], &self.nu_next[0], nodes * sizeof(double))
                 since = 0
             # a sweep from here lowers the bound further
+            if self.is_game:
+                self.shift(&self.nu_next[0])
             self.add_up(&self.d_next[0])
             self.half_sweep(True, &self.d_next[0])
             look()
@@ -963,13 +1062,16 @@ cdef class Decomposition(Sweeps):
             if value < upper[0]:
                 upper[0] = value
                 memcpy(self.messages, &self.d_next[0], ends * sizeof(double))
+                if self.is_game:
+                    memcpy(self.nu, &self.nu_next[0], nodes * sizeof(double))
             look()
-            value = self.decode(&self.d_next[0], &self.trial[0])
-            if value > lower[0]:
-                lower[0] = value
-                self.is_labelling = True
-                memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
-            look()
+            if not self.is_game:
+                value = self.decode(&self.d_next[0], &self.trial[0])
+                if value > lower[0]:
+                    lower[0] = value
+                    self.is_labelling = True
+                    memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
+                look()
             value = self.round_to_polytope()
             if value > lower[0]:
                 lower[0] = value
@@ -988,15 +1090,19 @@ cdef class Decomposition(Sweeps):
 
         If self.is_labelling, the point of `lower` is self.labels, otherwise self.p and self.q. In
         both cases self.labels is the best labelling found. `messages`, (2 n_edges, stride), are the
-        start, and are replaced by those of `upper`.
+        start, and are replaced by those of `upper`. With `has_start` so are self.labels.
         """
         cdef double now, value, before = INFINITY
         cdef Py_ssize_t k
         self.begin(g, unary, more, messages)
-        lower[0] = -INFINITY
+        self.is_game = False
         self.is_labelling = True
         self.n_sweeps = self.n_iterations = 0
-        memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
+        if self.has_start:
+            lower[0] = self.score(&self.labels[0])
+        else:
+            lower[0] = -INFINITY
+            memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
         for k in range(max_sweeps):
             look()
             self.half_sweep(True, messages)
@@ -1005,7 +1111,7 @@ cdef class Decomposition(Sweeps):
             self.n_sweeps = k + 1
             look()
             value = self.decode(messages, &self.trial[0])
-            if value > lower[0] or k == 0:
+            if value > lower[0] or (k == 0 and not self.has_start):
                 lower[0] = value
                 memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
             if now - lower[0] <= fmax(tol, slack * (now - current)) or (
@@ -1022,6 +1128,75 @@ cdef class Decomposition(Sweeps):
         if not self.begin_polish():
             return 0
         return self.polish(current, slack, tol, max_iterations, lower, upper)
+
+    cdef int max_min(
+        self, const graph_t* g, const double* unary, const double* more, double* messages,
+        double* nu, double* nodes, const game_t* game, double current, double slack, double tol,
+        Py_ssize_t max_sweeps, Py_ssize_t max_iterations, double* lower,
+        double* upper) except -1 nogil:
+        """As `maximise`, of the score plus what an adversary leaves at each node.
+
+        The point of `lower` is self.p and self.q. `nu` and `nodes`, (n_nodes, stride), start the
+        adversary's mixtures and p. Rows of zeros have no start. They are replaced as `messages` are.
+        """
+        cdef Py_ssize_t i, j, e, a, b, k, stride = g.stride, size = g.stride * g.stride
+        cdef double total, now, before = INFINITY
+        self.begin(g, unary, more, messages)
+        if not self.has_room:
+            with gil:
+                self.make_room()
+        self.is_game = True
+        self.game = game[0]
+        self.nu = nu
+        memcpy(&self.base[0], unary, g.n_nodes * stride * sizeof(double))
+        self.is_labelling = False
+        self.n_sweeps = self.n_iterations = 0
+        memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
+        for i in range(g.n_nodes):
+            total = now = 0.0
+            for a in range(self.sizes[i]):
+                total += nu[i * stride + a]
+                now += nodes[i * stride + a]
+                if unary[i * stride + a] > unary[i * stride + self.labels[i]]:
+                    self.labels[i] = <label_t> a
+            for a in range(self.sizes[i]):
+                if not total > 0.0:
+                    nu[i * stride + a] = 1.0 / self.sizes[i]
+                if not now > 0.0:
+                    nodes[i * stride + a] = 1.0 if a == self.labels[i] else 0.0
+        memcpy(&self.nu_now[0], nu, g.n_nodes * stride * sizeof(double))
+        memcpy(&self.nu_first[0], nu, g.n_nodes * stride * sizeof(double))
+        self.shift(nu)
+        self.add_up(messages)
+        for k in range(max_sweeps):
+            look()
+            self.half_sweep(True, messages)
+            look()
+            now = self.half_sweep(False, messages)
+            self.n_sweeps = k + 1
+            if not before - now > STALLED * (fabs(now) + fabs(before)):
+                break
+            before = now
+        look()
+        upper[0] = self.bound(messages)
+        memcpy(&self.p_next[0], nodes, g.n_nodes * stride * sizeof(double))
+        memset(&self.q_next[0], 0, g.n_edges * size * sizeof(double))
+        for e in range(g.n_edges):
+            i, j = g.edges[2 * e], g.edges[2 * e + 1]
+            for a in range(self.sizes[i]):
+                for b in range(self.sizes[j]):
+                    self.q_next[e * size + a * stride + b] = (
+                        nodes[i * stride + a] * nodes[j * stride + b])
+        memcpy(&self.p[0], &self.p_next[0], g.n_nodes * stride * sizeof(double))
+        memcpy(&self.q[0], &self.q_next[0], g.n_edges * size * sizeof(double))
+        lower[0] = -INFINITY
+        if not self.begin_polish():
+            return 0
+        lower[0] = self.round_to_polytope()
+        if upper[0] > -INFINITY and upper[0] - lower[0] > fmax(tol, slack * (upper[0] - current)):
+            self.polish(current, slack, tol, max_iterations, lower, upper)
+        memcpy(nodes, &self.p_next[0], g.n_nodes * stride * sizeof(double))
+        return 0
 
 
 cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
@@ -1058,11 +1233,14 @@ TRW_TOL, TRW_SWEEPS = 1e-9, 500
 
 
 def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t max_iterations,
-          messages=None):
-    """Result of `decomposition.maximise_relaxation`, in rows of stride numbers."""
+          messages=None, search=None):
+    """Result of `decomposition.maximise_relaxation`, in rows of stride numbers.
+
+    A `Search` gives the labelling to begin with, and follows.
+    """
     cdef double[:, ::1] kept = np.zeros((2 * problem.n_edges + 1, problem.stride))
     cdef Decomposition scratch
-    cdef double lower, upper, value
+    cdef double lower, upper
     cdef Py_ssize_t n = problem.n_nodes, m = problem.n_edges
     if n == 0:
         return (np.zeros(0, dtype=np.intp), 0.0, 0.0, 0.0, np.zeros((0, problem.stride)),
@@ -1070,11 +1248,20 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
     if messages is not None:
         np.asarray(kept)[:-1, :messages.shape[1]] = messages
     scratch = Decomposition(n, m, problem.n_labels, problem.stride)
-    with nogil:
-        scratch.maximise(
-            &problem.g, problem.node_scores(), problem.edge_scores(), &kept[0, 0], -1e300, 0.0,
-            tol, max_sweeps, max_iterations, &lower, &upper)
-        value = scratch.score(&scratch.labels[0])
+
+    def read():
+        labels = np.array(scratch.labels[:n], dtype=np.intp)
+        return labels, problem.score(labels), scratch.bound(&kept[0, 0])
+
+    if search is not None and search.labels is not None:
+        np.asarray(scratch.labels)[:n] = search.labels
+        scratch.has_start = True
+    with nullcontext() if search is None else search.following(read):
+        with nogil:
+            scratch.maximise(
+                &problem.g, problem.node_scores(), problem.edge_scores(), &kept[0, 0], -1e300, 0.0,
+                tol, max_sweeps, max_iterations, &lower, &upper)
+    value = scratch.score(&scratch.labels[0])
     labels = np.array(scratch.labels[:n], dtype=np.intp)
     if scratch.is_labelling:
         nodes = np.zeros((n, problem.stride))
@@ -1092,9 +1279,9 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
 def refuses_size(GraphProblem problem):
     """Messages are at most four times the sum of all scores: where that overflows, say so."""
     cdef double total = 0.0
-    for sizes in (np.abs(problem.unary), np.abs(problem.more)):
+    for sizes, repeats in ((np.abs(problem.unary), 1), (np.abs(problem.more), problem.repeats)):
         with np.errstate(over="ignore"):
-            total += 4.0 * np.sum(sizes, where=sizes < np.inf)
+            total += 4.0 * repeats * np.sum(sizes, where=sizes < np.inf)
     return None if total < INFINITY else "the sum of its scores overflows"
 
 
@@ -1102,16 +1289,12 @@ def refuses_lp(GraphProblem problem):
     return refuses_size(problem) if problem.factors is None else "there are factors"
 
 
-def solve_lp(GraphProblem problem):
-    """labels, value, bound: by sweeps, and where those leave a gap to the linear program's end."""
-    labels, value, _, bound, *_, messages = relax(problem, 0.0, 100, 0)
-    tol = LP_SHARE * problem.slack(value) if value > -np.inf else 0.0
-    if bound - value > tol and bound > -np.inf:
-        other, better, _, upper, *_ = relax(problem, tol, 10, LP_ITERATIONS, messages)
-        bound = min(bound, upper)
-        if better > value:
-            labels, value = other, better
-    return labels, value, bound
+def solve_lp(GraphProblem problem, search):
+    """By sweeps, and where those leave a gap to the linear program's end."""
+    *_, messages = relax(problem, search.tol, 100, 0, None, search)
+    yield
+    slack = LP_SHARE * problem.slack(search.value) if search.value > -np.inf else 0.0
+    relax(problem, max(search.tol, slack), 10, LP_ITERATIONS, messages, search)
 
 
 def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):

@@ -1,7 +1,7 @@
 """Inference on graphs for Python: one graph or a list of them a call.
 
-A labelling y of the nodes of a graph scores sum_i node_scores[i, y_i] plus, over its edges (i, j),
-edge_scores[e, y_i, y_j]; or edge_scores[e] where y_i = y_j, for edges of one number each (Potts).
+A labelling y of the nodes of a graph scores sum_i node_scores[i, y_i] plus the sum over its edges
+(i, j) of edge_scores[e, y_i, y_j]. Edges of one number each (Potts) score it if y_i = y_j.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
+from fastm4n.factors import TooLarge
 from fastm4n.inference._elimination import (
+    MOST_ENTRIES,
     exact_marginals,
     exact_max_marginals,
     refuses_exact,
     solve_exact,
+    solve_large,
 )
 from fastm4n.inference._forest import (
     GraphProblem,
@@ -27,17 +30,21 @@ from fastm4n.inference._forest import (
     row_length,
     take_common,
 )
+from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import (
+    LP_ITERATIONS,
     refuses_lp,
     refuses_trw,
+    relax,
     solve_lp,
     trw_marginals,
 )
+from fastm4n.inference._search import Search
 from fastm4n.inference.cut import cut_best, refuses_cut
 from fastm4n.inference.roof import refuses_roof, roof_best
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -46,14 +53,23 @@ if TYPE_CHECKING:
 
 # labels are uint16 in kernels
 MOST_LABELS = 65535
+# nodes of which "auto" makes a plan of elimination before anything else (benchmarks/constants.py)
+FEW = 100
+# random forests between two rounds of expansions (benchmarks/constants.py)
+FORESTS = 30
+# most such rounds where roof duality leaves too much for tables (benchmarks/constants.py)
+ROUNDS = 10
+# share of the bound's distance that one of them is to gain, or else is the last
+# (benchmarks/constants.py)
+LEAST_GAIN = 0.005
 
 
 class Method(NamedTuple):
-    """One way to find best labellings.
+    """One way to find best labellings, or marginals.
 
-    `refuses` says why it cannot be used for a problem, or nothing where it can; `solve` gives
-    labels, their score, and a bound on the score of all labellings.  `is_exact`: bound = value,
-    whatever the scores.
+    `refuses` returns the reason why a problem cannot be solved, or None. For marginals `solve`
+    returns nodes, edges and log-partition. For labellings its second argument is a `Search`. It
+    takes steps and yields after each. `is_exact`: the results are, whatever the scores.
     """
 
     refuses: Any
@@ -94,7 +110,7 @@ class Marginals:
     Attributes
     ----------
     nodes : ndarray of shape (n_nodes, n_labels), or list of ndarray
-        Of the labels of each node; a list where node_scores is one.
+        Of the labels of each node. A list if node_scores is one.
     edges : ndarray of shape (n_edges, n_labels, n_labels) or (n_edges,), or list of ndarray
         In the form of edge_scores: of the pairs of labels of each edge, or the probability that
         its nodes have the same label.
@@ -123,20 +139,154 @@ def refuses_forest(problem: Any) -> str | None:
     return f"the graph is no forest: edge {wrong[1]} closes a cycle"
 
 
+def at_once(solve: Callable[..., Any]) -> Any:
+    """solve(problem) -> labels, value and bound, as the one step of a search."""
+    def steps(problem: Any, search: Any) -> Iterator[None]:
+        search.offer(*solve(problem)[:3])
+        yield
+    return steps
+
+
 def solve_forest(problem: Any) -> Any:
     labels, value = forest_best(problem)
     return labels, value, value
 
 
-# method(problem: GraphProblem) -> labels, value, bound; "auto" takes the first that does not refuse
-# the problem: exact ones stand before the others
+def refuses_factors(problem: Any) -> str | None:
+    return None if problem.factors is None else "there are factors"
+
+
+def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[None]:
+    """All labellings: by small tables, or by large ones."""
+    most = int(min(most, search.max_entries))
+    try:
+        found = solve_exact(problem, 1, min(MOST_ENTRIES, most))
+    except TooLarge:
+        if most <= max(MOST_ENTRIES, search.too_few):
+            raise
+        if search.labels is None and refuses_lp(problem) is None:
+            # if the time is over before the end
+            relax(problem, search.tol, 1, 0, None, search)
+        search.too_few = most
+        with search.following():
+            found = solve_large(problem, most)
+    search.offer(*found)
+    yield
+
+
+def search_soon(problem: Any, search: Any) -> Iterator[None]:
+    """`search_exact` where that takes no longer than the linear program may."""
+    return search_exact(
+        problem, search, LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride)
+
+
+def search_few(problem: Any, search: Any) -> Iterator[None]:
+    """`search_exact` where that is a matter of milliseconds."""
+    if problem.n_nodes > FEW and problem.factors is None:
+        raise TooLarge(f"the graph has more than {FEW} nodes")
+    search.offer(*solve_exact(problem, 1, min(MOST_ENTRIES, search.max_entries)))
+    yield
+
+
+def search_roof(problem: Any, search: Any) -> Iterator[None]:
+    """Nodes that roof duality leaves open get labels by elimination, or else by moves."""
+    labels, value, bound, is_open = roof_best(problem)
+    search.offer(labels, value, bound)
+    yield
+    if value > -np.inf and is_open.any():
+        try:
+            with search.following():
+                found = solve_large(problem, search.max_entries, labels, is_open)
+            search.offer(*found)
+        except TooLarge:
+            for _ in range(ROUNDS):
+                before = search.value
+                yield from search_moves(problem, search)
+                if search.value - before <= LEAST_GAIN * (search.bound - before):
+                    break
+        yield
+
+
+def refuses_expansion(problem: Any) -> str | None:
+    if not np.isfinite(problem.more).all():
+        return "scores of edges are -inf"
+    return refuses_lp(problem)
+
+
+def search_expansion(problem: Any, search: Any) -> Iterator[None]:
+    """A sweep of messages, for a bound and where to begin, and moves."""
+    relax(problem, search.tol, 1, 0, None, search)
+    yield
+    rows = np.asarray(problem.unary)[:, : problem.n_labels]
+    allowed = rows[np.arange(problem.n_nodes), search.labels] > -np.inf
+    search.labels = np.where(allowed, search.labels, np.argmax(rows, axis=1))
+    yield from search_moves(problem, search)
+
+
+def search_moves(problem: Any, search: Any) -> Iterator[None]:
+    """Expansions where scores of edges allow it, forests, and expansions."""
+    search.n_moves += 1
+    moves = Moves(problem, search.labels, search.n_moves)
+    with search.following(lambda: (moves.labels, moves.value)):
+        for n_moves in (FORESTS, 0):
+            if refuses_expansion(problem) is None:
+                expand_all(moves)
+            moves.improve(n_moves)
+    yield
+
+
+def search_lp(problem: Any, search: Any) -> Iterator[None]:
+    yield from solve_lp(problem, search)
+    yield
+    if search.value > -np.inf:
+        yield from search_moves(problem, search)
+
+
+# solve(problem: GraphProblem, search: Search)
 METHODS = {
-    "forest": Method(refuses_forest, solve_forest, is_exact=True),
-    "min_cut": Method(refuses_cut, cut_best, is_exact=True),
-    "exact": Method(refuses_exact, solve_exact, is_exact=True),
-    "roof": Method(refuses_roof, roof_best),
-    "lp": Method(refuses_lp, solve_lp),
+    "forest": Method(refuses_forest, at_once(solve_forest), is_exact=True),
+    "min_cut": Method(refuses_cut, at_once(cut_best), is_exact=True),
+    "exact": Method(lambda problem: None, search_exact, is_exact=True),
+    "roof": Method(refuses_roof, search_roof),
+    "expansion": Method(refuses_expansion, search_expansion),
+    "lp": Method(refuses_lp, search_lp),
 }
+# "auto" goes from one to the next until the labelling is known to be best: its bound is that of
+# "roof" or of "lp", and what takes longest comes last
+FEW_STATES, SOON = (
+    Method(lambda problem: None, solve, is_exact=True) for solve in (search_few, search_soon))
+ORDER = [
+    ("forest", METHODS["forest"]), ("min_cut", METHODS["min_cut"]), ("exact", FEW_STATES),
+    ("roof", METHODS["roof"]), ("expansion", METHODS["expansion"]), ("exact", SOON),
+    ("lp", METHODS["lp"]), ("exact", METHODS["exact"])]
+
+
+def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
+    """The steps of the method that is asked for, or of all that can be used until one is sure."""
+    ways = ORDER if method == "auto" else [(method, METHODS[method])]
+    reasons = {}
+    for name, way in ways:
+        # its bound is that of "lp", and it has tried all tables
+        if search.method == "roof":
+            break
+        why = way.refuses(problem)
+        if why is None:
+            before, search.method, search.is_exact = search.method, name, way.is_exact
+            try:
+                yield from way.solve(problem, search)
+            except TooLarge as error:
+                # the reason of a larger limit takes the place of that of a smaller one
+                why, search.method, search.is_exact = str(error), before, False
+            else:
+                if way.is_exact:
+                    break
+        reasons[name] = why
+    if search.method is None:
+        raise unsolvable(method, reasons, where)
+    while method == "auto" and search.ends < np.inf and search.value > -np.inf:
+        yield from search_moves(problem, search)
+
+
 # method(problem) -> nodes (n_nodes, stride), edges in the form of problem.more, log-partition
 MARGINALS = {
     "forest": Method(refuses_forest, forest_marginals, is_exact=True),
@@ -145,21 +295,23 @@ MARGINALS = {
 }
 
 
+def unsolvable(method: str, reasons: dict[str, Any], where: str) -> ValueError:
+    if method == "auto":
+        told = "; ".join(f"{name!r}: {why}" for name, why in reasons.items())
+        return ValueError(f"no method can solve this graph{where}. {told}.")
+    return ValueError(
+        f"method={method!r} cannot solve this graph{where}: {reasons[method]}. "
+        "Use method='auto'.")
+
+
 def chosen(methods: Any, method: str, problem: Any, where: str) -> Any:
     """The name of the method to use: the one asked for, or the first that can be."""
-    if method == "auto":
-        reasons = []
-        for name, way in methods.items():
-            why = way.refuses(problem)
-            if why is None:
-                return name
-            reasons.append(f"{name!r}: {why}")
-        raise ValueError(f"no method can solve this graph{where}. {'; '.join(reasons)}.")
-    why = methods[method].refuses(problem)
-    if why is not None:
-        raise ValueError(
-            f"method={method!r} cannot solve this graph{where}: {why}. Use method='auto'.")
-    return method
+    reasons = {}
+    for name in methods if method == "auto" else [method]:
+        reasons[name] = methods[name].refuses(problem)
+        if reasons[name] is None:
+            return name
+    raise unsolvable(method, reasons, where)
 
 
 # ------------------------------------------------------------------- checks of scores
@@ -185,35 +337,50 @@ def is_ragged(node_scores: ArrayLike | Sequence[ArrayLike]) -> bool:
 def make_problem(
     node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
     edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None, where: str = "",
+    shared: bool = False,
 ) -> Any:
-    """The problem of one graph, checked; `where` tells the graph of a list."""
+    """The problem of one graph, checked; `where` tells the graph of a list.
+
+    If `shared`, edges may have one place in `more`: marginals of edges would be added up there.
+    """
     unary, n_choices = _node_rows(node_scores, where)
     n, k = unary.shape
-    edges = _edges(edges, n, where)
+    edges = _edges(edges, unary.shape, where)
     stride, m = row_length(k), len(edges)
     rows = np.zeros((n, stride))
     rows[:, :k] = unary
     counts = np.full(n, k) if n_choices is None else n_choices
     pairs, scores = _edge_rows(edge_scores, edges, counts, k, where)
+    # of one for all edges: how many have it
+    repeats = m if len(scores) < m and shared else 1
+    if len(scores) < m and not shared:
+        scores = np.repeat(scores, m, axis=0)
     found = [take_common(rows[:, :k], unary > -np.inf)]
     if pairs == "tables":
-        more = np.zeros((m, k, stride))
+        more = np.zeros((len(scores), k, stride))
         more[:, :, :k] = scores
         step = k * stride
         given = scores > -np.inf
         if n_choices is not None:
             has = np.arange(k) < counts[:, np.newaxis]
             given &= has[edges[:, 0], :, np.newaxis] & has[edges[:, 1], np.newaxis]
-        found.append(take_common(more[:, :, :k], given))
+        of_edges = take_common(more[:, :, :k], given)
     else:
         more, step = scores, 1
         with np.errstate(over="ignore"):
-            found.append((0.0, np.maximum(more, 0.0).sum(), np.abs(more).sum(where=more > -np.inf)))
+            of_edges = (
+                0.0, np.maximum(more, 0.0).sum(), np.abs(more).sum(where=more > -np.inf))
+    found.append(tuple(repeats * x for x in of_edges))
+    places = step * (np.arange(m, dtype=np.intp) if repeats == 1 else np.zeros(m, dtype=np.intp))
     problem = GraphProblem(
-        rows, edges, np.ascontiguousarray(more.ravel()), step * np.arange(m, dtype=np.intp), k,
-        pairs, n_choices, factors)
+        rows, edges, np.ascontiguousarray(more.ravel()), places, k, pairs, n_choices, factors)
     problem.constant, problem.height, problem.spread = map(sum, zip(*found, strict=True))
     return problem
+
+
+def _is_one(scores):
+    """Whether one number, and no list."""
+    return not hasattr(scores, "__len__") or (isinstance(scores, np.ndarray) and scores.ndim == 0)
 
 
 def _node_rows(node_scores, where):
@@ -250,8 +417,8 @@ def _node_rows(node_scores, where):
     return unary, n_choices
 
 
-def _edges(edges, n_nodes, where):
-    edges = np.asarray(edges)
+def _edges(edges, shape, where):
+    edges, n_nodes = np.asarray(edges), shape[0]
     if edges.size == 0:
         return np.zeros((0, 2), dtype=np.intc)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
@@ -262,7 +429,8 @@ def _edges(edges, n_nodes, where):
         e, side = np.argwhere((edges < 0) | (edges >= n_nodes))[0]
         raise ValueError(
             f"edge {e}{where} is {tuple(edges[e].tolist())}: node {edges[e, side]} is outside 0 "
-            f"... {n_nodes - 1}. Edges count nodes from 0.")
+            f"... {n_nodes - 1}. Edges count nodes from 0."
+            + (_transposed(shape) if n_nodes <= edges.max() < shape[1] else ""))
     edges = np.ascontiguousarray(edges, dtype=np.intc)
     first, second = edges[:, 0], edges[:, 1]
     loops = first == second
@@ -284,16 +452,24 @@ def _edges(edges, n_nodes, where):
 def _edge_rows(edge_scores, edges, counts, k, where):
     """What edges score, "tables" or "equal", and the scores, tables all of shape (k, k)."""
     m = len(edges)
-    if isinstance(edge_scores, np.ndarray) or m == 0 or (counts == k).all():
+    if _is_one(edge_scores) or (
+            isinstance(edge_scores, np.ndarray) or m == 0 or (counts == k).all()):
         scores = as_real(f"edge_scores{where}", edge_scores)
         if scores.shape == (m, k, k):
             kind = "tables"
+        elif scores.shape == (k, k) and m > 0 and (counts == k).all():
+            kind, scores = "tables", scores[np.newaxis]
         elif scores.shape == (m,) or m == 0:
             kind, scores = "equal", scores.reshape(-1)[:m]
+        elif scores.ndim == 0:
+            kind, scores = "equal", scores.reshape(1)
         else:
+            n = len(counts)
             raise ValueError(
                 f"edge_scores{where} must have shape ({m}, {k}, {k}), a table for each edge, or "
-                f"({m},), a number for two nodes of the same label; got {scores.shape}.")
+                f"({m},), a number for two nodes of the same label, or ({k}, {k}) or () for all "
+                f"edges; got {scores.shape}."
+                + (_transposed((n, k)) if scores.shape in ((m, n, n), (n, n)) else ""))
     elif len(edge_scores) != m:
         raise ValueError(f"edge_scores{where} has {len(edge_scores)} entries for {m} edges.")
     elif all(np.ndim(table) == 0 for table in edge_scores):
@@ -311,31 +487,44 @@ def _edge_rows(edge_scores, edges, counts, k, where):
     if bad.any():
         at = tuple(int(x) for x in np.argwhere(bad)[0])
         labels = f", labels {at[1:]}" if len(at) > 1 else ""
+        edge = "all edges" if len(scores) < m else f"edge {at[0]}"
         raise ValueError(
-            f"edge_scores{where} holds {scores[at]} at edge {at[0]}{labels}; scores must be "
+            f"edge_scores{where} holds {scores[at]} at {edge}{labels}; scores must be "
             "finite, or -inf where a pair is forbidden.")
     return kind, scores
+
+
+def _transposed(shape):
+    return (
+        f" node_scores has shape {shape} and seems to be transposed: its rows are nodes, and its "
+        "columns labels. Give node_scores.T.")
 
 
 def for_each(
     solve: Callable[..., Any], node_scores: ArrayLike | Sequence[ArrayLike],
     edges: ArrayLike | Sequence[ArrayLike], edge_scores: ArrayLike | Sequence[ArrayLike],
-    factors: Factors | None,
+    factors: Factors | None, init: Any = None, shared: bool = False,
 ) -> Any:
-    """solve(problem, where) of one graph, or a list for a list of graphs."""
+    """solve(problem, where, init) of one graph, or a list for a list of graphs."""
     if not is_batch(edges):
-        return solve(make_problem(node_scores, edges, edge_scores, factors), "")
+        return solve(
+            make_problem(node_scores, edges, edge_scores, factors, "", shared), "", init)
     n = len(edges)
     factors = [None] * n if factors is None else factors
+    init = [None] * n if init is None else init
+    if _is_one(edge_scores):
+        edge_scores = [edge_scores] * n
     for name, given in (
-            ("node_scores", node_scores), ("edge_scores", edge_scores), ("factors", factors)):
+            ("node_scores", node_scores), ("edge_scores", edge_scores), ("factors", factors),
+            ("init", init)):
         if len(given) != n:
             raise ValueError(f"{name} has {len(given)} entries, but edges are those of {n} graphs.")
     found = []
     for b in range(n):
         where = f" of graph {b}"
-        found.append(solve(
-            make_problem(node_scores[b], edges[b], edge_scores[b], factors[b], where), where))
+        problem = make_problem(
+            node_scores[b], edges[b], edge_scores[b], factors[b], where, shared)
+        found.append(solve(problem, where, init[b]))
     return found
 
 
@@ -345,31 +534,51 @@ def for_each(
 def maximise(
     node_scores: ArrayLike | Sequence[ArrayLike], edges: ArrayLike | Sequence[ArrayLike],
     edge_scores: ArrayLike | Sequence[ArrayLike], factors: Factors | None = None,
-    method: str = "auto",
+    method: str = "auto", *, tol: float = 0.0, time_limit: float | None = None,
+    callback: Callable[[Labelling], Any] | None = None,
+    init: ArrayLike | Sequence[ArrayLike] | None = None, max_entries: int = 1_000_000_000,
 ) -> Labelling:
     """The labelling of largest score of a graph.
 
     Parameters
     ----------
     node_scores : array-like of shape (n_nodes, n_labels), or list of rows
-        Scores of the labels of each node; -inf forbids one. Rows may differ in length.
+        Scores of the labels of each node, -inf to forbid one. Rows may differ in length.
     edges : array-like of int of shape (n_edges, 2)
-        First and second node of each edge; no two edges join the same nodes.
-    edge_scores : array-like of shape (n_edges, n_labels, n_labels) or (n_edges,)
-        A table for each edge, label of the first node by label of the second; or a number, what
-        two nodes score that have the same label. Where the nodes have different numbers of labels
-        tables may be a list, each of the shape of its nodes.
+        First and second node of each edge. No two edges join the same nodes.
+    edge_scores : array-like of shape (n_edges, n_labels, n_labels), (n_edges,), (n_labels, \
+            n_labels) or float
+        A table for each edge, label of the first node by label of the second. Or a number for each
+        edge, the score of two nodes of the same label (Potts). One table or one number counts for
+        all edges. If nodes have different numbers of labels, tables may be a list, each of the
+        shape of its nodes.
     factors : FactorTables, CountFactor or list, default=None
-        Scores or constraints of the labels of more than two nodes; a list may hold several of
+        Scores or constraints of the labels of more than two nodes. A list may contain several of
         them, and pairs of nodes and their table.
     method : str, default="auto"
-        "forest" for graphs without cycles, by recursions; "min_cut" for two labels and edges that
-        favour the same label at both nodes, a00 + a11 >= a01 + a10; "exact" for at most 16 nodes
-        of two labels, or where the tables of variable elimination have at most 1,000,000 entries;
-        "roof" for two labels and edges of any kind: a bound by roof duality, and the best
-        labelling where edges join at most 16 of the nodes whose label that leaves open; "lp" for
-        all others, the linear program over the local polytope. "auto" takes the first method that
-        is sure to find the best labelling, or else the best bound.
+        - "forest": recursions, for graphs without cycles.
+        - "min_cut": two labels and edges that favour the same label, a00 + a11 >= a01 + a10.
+        - "exact": variable elimination, if its tables have at most `max_entries` entries.
+        - "roof": two labels and edges of any kind. Roof duality gives a bound and the labels of
+          some nodes. The others get theirs by elimination, or else by moves of random forests.
+        - "expansion": any number of labels. Expansions of single labels by minimum cuts and moves
+          of random forests, with a bound by one sweep of messages.
+        - "lp": any graph. The linear program over the local polytope, then moves as before.
+        - "auto" goes from one method to the next, those that are fast first, until the labelling is
+          known to be best.
+    tol : float, default=0.0
+        Stop when `bound - value` is at most this.
+    time_limit : float, default=None
+        Seconds after which the best labelling so far is returned. "auto" then searches until its
+        labelling is known to be best, or the time is over. For a list, seconds for each graph.
+    callback : callable, default=None
+        Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
+        A true result ends the search.
+    init : array-like of int of shape (n_nodes,), default=None
+        A labelling to begin with: the result is no worse. For graphs without factors.
+    max_entries : int, default=1_000_000_000
+        Limit of the entries of all tables of variable elimination. So many take 1 to 2 seconds and
+        100 MB. A grid of 20 x 20 nodes with two labels is within it.
 
     Returns
     -------
@@ -398,23 +607,69 @@ def maximise(
     ...                  factors=CountFactor.exactly_one([1, 2]))
     >>> found.labels.tolist(), round(found.value, 6), found.method
     ([1, 1, 0], 1.8, 'exact')
+
+    A grid of three labels, neighbours preferring the same one, for at most a second:
+
+    >>> import numpy as np
+    >>> from fastm4n.inference import grid_edges
+    >>> scores = np.random.default_rng(0).normal(size=(30 * 30, 3))
+    >>> found = maximise(scores, grid_edges((30, 30)), 0.5, method="expansion", time_limit=1.0)
+    >>> found.labels.shape, found.bound - found.value < 0.02 * found.value
+    ((900,), True)
     """
     _check_method(method, METHODS)
+    check_number("tol", tol, low=0, strict=False)
+    check_number("max_entries", max_entries, low=0, integer=True)
+    if time_limit is not None:
+        check_number("time_limit", time_limit, low=0, strict=False)
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be callable, got {callback!r}.")
 
-    def solve(problem, where):
-        name = chosen(METHODS, method, problem, where)
-        labels, value, bound = METHODS[name].solve(problem)
-        if not value > -np.inf:
-            raise _nothing_finite(where)
-        if not value < np.inf:
-            raise _too_large(where)
-        exact = METHODS[name].is_exact or bound - value <= problem.slack(value)
-        value, bound = value + problem.constant, bound + problem.constant
-        if not bound < np.inf:
-            raise _too_large(where)
-        return Labelling(labels, float(value), float(bound), bool(exact), name)
+    def solve(problem, where, init):
+        def result(search):
+            exact = search.bound - search.value <= problem.slack(search.value)
+            value, bound = search.value + problem.constant, search.bound + problem.constant
+            return Labelling(
+                search.labels, float(value), float(bound),
+                bool(exact or (search.is_exact and search.is_done)), search.method)
 
-    return for_each(solve, node_scores, edges, edge_scores, factors)
+        search = Search(
+            problem, tol, time_limit,
+            None if callback is None else lambda search: callback(result(search)), max_entries)
+        if init is not None:
+            search.offer(*_labelling(problem, init, where))
+        search.run(search_best(problem, search, method, where))
+        if not search.value > -np.inf:
+            raise _nothing_finite(where) if search.is_done else ValueError(
+                f"no labelling{where} was found in time_limit={time_limit} seconds: give more.")
+        if not search.value < np.inf or not search.bound < np.inf:
+            raise _too_large(where)
+        found = result(search)
+        if not found.bound < np.inf:
+            raise _too_large(where)
+        return found
+
+    return for_each(solve, node_scores, edges, edge_scores, factors, init, shared=True)
+
+
+def _labelling(problem, init, where):
+    """Labels to begin with, and their score."""
+    if problem.factors is not None:
+        raise ValueError(f"init{where} is for graphs without factors.")
+    labels = np.asarray(init)
+    n = problem.n_nodes
+    if labels.shape != (n,) or (n and labels.dtype.kind not in "iu"):
+        raise ValueError(
+            f"init{where} must be {n} integers, a label for each node; got shape {labels.shape} of "
+            f"{labels.dtype}.")
+    counts = np.full(n, problem.n_labels) if problem.n_choices is None else problem.n_choices
+    wrong = (labels < 0) | (labels >= counts)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(
+            f"init{where} has label {labels[i]} at node {i}: its labels are 0 ... {counts[i] - 1}.")
+    labels = labels.astype(np.intp)
+    return labels, problem.score(labels)
 
 
 def marginals(
@@ -456,7 +711,7 @@ def marginals(
     """
     _check_method(method, MARGINALS)
 
-    def solve(problem, where):
+    def solve(problem, where, init):
         name = chosen(MARGINALS, method, problem, where)
         way = MARGINALS[name]
         nodes, edge_rows, log_partition = way.solve(problem)

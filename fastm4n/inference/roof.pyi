@@ -2,7 +2,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from fastm4n.base.types import FloatArray, IntArray
+from fastm4n.base.types import BoolArray, FloatArray, IntArray
 from fastm4n.inference._forest import GraphProblem
 
 class RoofDuality(NamedTuple):
@@ -27,7 +27,9 @@ def roof_duality(
     cost: ArrayLike | None = None, weights: ArrayLike | None = None, *, decode: bool = True,
 ) -> RoofDuality: ...
 def refuses_roof(problem: GraphProblem) -> str | None: ...
-def roof_best(p: GraphProblem, repeats: int = 1, decode: bool = True) -> RoofDuality: ...
+def roof_best(
+    p: GraphProblem, repeats: int = 1, decode: bool = True,
+) -> tuple[IntArray, float, float, BoolArray]: ...
 def as_array(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> FloatArray: ...
 
 def __getattr__(name: str) -> Any: ...

@@ -1023,16 +1023,18 @@ def refuses_roof(problem):
 
 
 def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
-    """Labels, their score, and a bound of the score of all labellings, of a graph of two labels.
+    """Labels, their score, a bound of the score of all labellings, and which nodes are not settled.
 
-    Repeated `repeats` times, for timings. The last time also finds labels of the nodes that roof
-    duality leaves open, the others only with `decode`.
+    Of a graph of two labels. Some best labelling has the labels of all nodes but those. Repeated
+    `repeats` times, for timings. The last time also finds labels of the nodes that roof duality
+    leaves open, the others only with `decode`.
     """
     cdef Py_ssize_t n = p.n_nodes, i, turn
     labels = np.zeros(n, dtype=np.intp)
     cdef Py_ssize_t[::1] out = labels
+    is_open = np.zeros(n, dtype=bool)
     if n == 0:
-        return labels, 0.0, 0.0
+        return labels, 0.0, 0.0, is_open
     rows = np.asarray(p.unary)
     if np.min(rows[:, :2]) == -np.inf:
         rows = rows.copy()
@@ -1040,9 +1042,9 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
         counts = np.full(n, 2) if p.n_choices is None else np.asarray(p.n_choices)
         forbidden = (rows[:, :2] == -np.inf) & (np.arange(2) < counts[:, np.newaxis])
         if (forbidden.sum(axis=1) == counts).any():
-            return labels, -np.inf, -np.inf
+            return labels, -np.inf, -np.inf, is_open
         # more than what all edges could make of it
-        largest = 1.0 + 8.0 * np.abs(p.more).sum()
+        largest = 1.0 + 8.0 * p.repeats * np.abs(p.more).sum()
         node, label = np.nonzero(forbidden)
         rows[node, label] = rows[node, 1 - label] - largest
     cdef const double[:, ::1] unary = rows
@@ -1057,10 +1059,11 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
                 roof.decode(&p.g, found, &score)
     for i in range(n):
         out[i] = found[i]
+        is_open[i] = not roof.proven and roof.p[i] == 0.5 and roof.found[i] == MANY_JOINED
     value = p.score(labels)
     bound = value if roof.proven else max(value, roof.bound)
     spare_scratch(spare, graph)
-    return labels, value, bound
+    return labels, value, bound, is_open
 
 
 def as_array(name, values, shape):

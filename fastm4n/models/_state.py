@@ -22,6 +22,7 @@ from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.factors import CountFactor, FactorTables
 from fastm4n.penalties._penalties import _Penalty
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.cutting_planes import CuttingPlanes
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
 from fastm4n.solvers.out_of_core import OutOfCore
@@ -43,7 +44,7 @@ _IMPORTS = {"surrogate": "; import fastm4n.research before, if it is from there"
 
 # factors in parameters: the class and its arguments, which are attributes
 FACTORS = {
-    "CountFactor": (CountFactor, ("nodes", "least", "most", "negated")),
+    "CountFactor": (CountFactor, ("nodes", "least", "most", "negated", "label")),
     "FactorTables": (FactorTables, ("scopes", "offsets", "tables", "parameter")),
 }
 
@@ -69,8 +70,8 @@ _SCALARS = {
 # solvers by their names in files
 _SOLVERS = {
     "solver": BlockFrankWolfe, "label_newton": LabelNewton,
-    "quasi_newton": QuasiNewton, "interior_point": InteriorPoint,
-    "out_of_core": OutOfCore}
+    "quasi_newton": QuasiNewton, "cutting_planes": CuttingPlanes,
+    "interior_point": InteriorPoint, "out_of_core": OutOfCore}
 # arrays of weights by pairs, instead of coef_, with their dimensions and the kinds of their dtypes
 _PAIRS = {
     "pair_counts_": (("d",), "u"), "pair_labels_": (("p",), "u"), "pair_weights_": (("p",), "f")}
@@ -528,9 +529,11 @@ def _decoded(key, value, arrays):
         return Automaton(**given)
     if kind == "factor" and type(inner) is list and len(inner) == 2 and type(inner[0]) is str:
         cls, names = FACTORS.get(inner[0], (None, ()))
-        if cls is None or type(inner[1]) is not dict or inner[1].keys() != set(names):
+        # files of older releases count label 1
+        known = {*names}, {*names} - {"label"}
+        if cls is None or type(inner[1]) is not dict or set(inner[1]) not in known:
             raise ValueError(f"there is no factor {inner!r:.80}")
-        return cls(**{name: _decoded(key, inner[1][name], arrays) for name in names})
+        return cls(**{name: _decoded(key, inner[1][name], arrays) for name in inner[1]})
     if kind == "dict" and type(inner) is list:
         pairs = [(_decoded(key, name, None), _decoded(key, part, arrays)) for name, part in inner]
         return dict(pairs)

@@ -12,7 +12,9 @@ from fastm4n.inference._elimination cimport Elimination, EliminationScratch, Spl
 from fastm4n.inference._forest cimport FOREST, ForestScratch, ForestTangent, plan_forest
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
-from fastm4n.inference._relaxations cimport Decomposition, Reweighted, forests_t, mean_entropy
+from fastm4n.inference._relaxations cimport (
+    Decomposition, Reweighted, forests_t, game_t, mean_entropy,
+)
 from fastm4n.inference.cut cimport MinCut, cut_of_graph
 from fastm4n.inference.roof cimport RoofScratch
 from fastm4n.inference._simplex cimport matrix_game as game_of_node, zero_one_game
@@ -1131,6 +1133,8 @@ MAX_SWEEPS = 100
 VISIT_ITERATIONS, BEST_ITERATIONS, BOUND_ITERATIONS = 400, 200, 5000
 # most sweeps of the reweighted sum-product (benchmarks/constants.py)
 SOFT_SWEEPS = 500
+# multiply-adds of a visit for each entry of a table (benchmarks/cycles.py)
+LP_COST = 300.0
 # share of what is left to gain at which a visit ends, and that of the reweighted sum-product
 # (benchmarks/constants.py)
 VISIT_SLACK, SOFT_SLACK = 0.3, 0.1
@@ -1174,6 +1178,9 @@ cdef class DecompositionOutputs(GraphOutputs):
     """
 
     cdef double[::1] messages
+    # of max-min: the adversary's mixtures of answers, and those of labels, at all nodes
+    cdef double[::1] nu, nodes
+    cdef game_t game
     cdef Py_ssize_t max_edges
     # spanning forests of all blocks, as forests_t has them: where each block's begin among all
     cdef Py_ssize_t[::1] first_forest, forest_starts
@@ -1186,15 +1193,22 @@ cdef class DecompositionOutputs(GraphOutputs):
         self.max_edges = int(n_edges.max(initial=0))
         self.first_forest = np.zeros(0, dtype=np.intp)
         self.messages = np.zeros(2 * self.n_edges_of_all * self.layout.stride + 1)
-        self.has_relaxation = True
+        self.nu, self.nodes = np.zeros((2, self.layout.n_parts_of_all * self.layout.stride + 1))
+        costs = np.asarray(self.cost_matrix)
+        saved = 1.0 - costs / max(1e-300, costs.max())
+        self.game.costs, self.game.stride = self.costs_of(0), self.cost_stride
+        self.game.largest = costs.max()
+        self.game.of_label = saved.sum(axis=1).max()
+        self.game.of_answer = saved.sum(axis=0).max()
+        self.has_relaxation = self.has_max_min = True
         # for pairs that have them: see `workspace`
         self.has_marginals = self.has_entropy = True
 
     @property
     def oracle_cost(self):
-        """Twenty sweeps, each of two products of a table and a vector for each edge."""
+        """Sweeps of two products of a table and a vector for each edge, and primal-dual steps."""
         mean_edges = self.n_edges_of_all / max(1, self.layout.n_blocks)
-        return 40.0 * mean_edges * self.layout.n_labels * self.layout.stride
+        return LP_COST * mean_edges * self.layout.n_labels * self.layout.stride
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         if with_marginals:
@@ -1208,9 +1222,9 @@ cdef class DecompositionOutputs(GraphOutputs):
         return DecompositionWorkspace(size, self.layout, self.max_edges, with_marginals)
 
     def plan(self):
-        """Spanning forests of all blocks."""
+        """Spanning forests of all blocks, those of one where all have the same edges."""
         firsts, starts, ends, shares = [0], [0], [], []
-        for b in range(self.layout.n_blocks):
+        for b in range(min(1, self.layout.n_blocks) if self.same_edges else self.layout.n_blocks):
             forests, of_block = spanning_forests(self.layout.n_parts(b), self.edges_of(b))
             for forest in forests:
                 ends.extend(forest)
@@ -1226,7 +1240,9 @@ cdef class DecompositionOutputs(GraphOutputs):
     cdef forests_t forests(self, Py_ssize_t b) noexcept nogil:
         """The spanning forests of block b."""
         cdef forests_t found
-        cdef Py_ssize_t first = self.first_forest[b]
+        cdef Py_ssize_t first
+        b = 0 if self.same_edges else b
+        first = self.first_forest[b]
         found.n_forests = self.first_forest[b + 1] - first
         found.starts = &self.forest_starts[first]
         found.ends = &self.forest_ends[0]
@@ -1234,10 +1250,15 @@ cdef class DecompositionOutputs(GraphOutputs):
         return found
 
     def state(self):
-        return {"messages": np.array(self.messages)}
+        return {name: np.array(kept) for name, kept in self._kept().items()}
 
     def restore(self, state):
-        np.asarray(self.messages)[:] = state["messages"]
+        for name, kept in self._kept().items():
+            kept[:] = state[name]
+
+    def _kept(self):
+        kept = {"messages": self.messages, "nu": self.nu, "nodes": self.nodes}
+        return {name: np.asarray(array) for name, array in kept.items()}
 
     cdef double* messages_of(self, Py_ssize_t b) noexcept nogil:
         """Messages of block b, used only by its own visits."""
@@ -1277,6 +1298,23 @@ cdef class DecompositionOutputs(GraphOutputs):
         (<DecompositionWorkspace> work).relaxation.maximise(
             &g, unary, more, self.messages_of(b), work.current, 0.0 if certify else VISIT_SLACK,
             tol, MAX_SWEEPS, BOUND_ITERATIONS if certify else VISIT_ITERATIONS, lower, upper)
+        self.publish(b, &g, (<DecompositionWorkspace> work).relaxation, &work.atom[0])
+        return 0
+
+    cdef int max_min(
+        self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
+        """Messages and the adversary's mixtures together."""
+        cdef graph_t g = self.graph(b)
+        cdef game_t game = self.game
+        cdef Py_ssize_t first = self.layout.first_part(b) * self.layout.stride
+        cdef const double* v = &work.scores[0]
+        if (<DecompositionWorkspace> work).relaxation is None:
+            wrong_scratch()
+        game.share, game.weights = self.share(b), self.weights_of(b)
+        (<DecompositionWorkspace> work).relaxation.max_min(
+            &g, v, v + self.layout.behind(b), self.messages_of(b), &self.nu[first],
+            &self.nodes[first], &game, work.current, VISIT_SLACK,
+            max(work.tolerance, self.exact(v, b)), MAX_SWEEPS, BOUND_ITERATIONS, lower, upper)
         self.publish(b, &g, (<DecompositionWorkspace> work).relaxation, &work.atom[0])
         return 0
 

@@ -573,7 +573,8 @@ def _from_file(header, arrays):
     if (numbers[:, 0] <= 0).any() or (np.diff(numbers[:, 0]) >= 0).any():
         raise ValueError("the alphas do not decrease, or are not positive")
     names = header["weights"]
-    if type(names) is not list or not set(names) <= set(vars(model)):
+    fitted = set(vars(model)).difference(model.get_params(deep=False))
+    if type(names) is not list or not set(names) <= fitted:
         raise ValueError("its weights are not those of the estimator")
     weights = [{name: arrays[f"{j}/{name}"] for name in names} for j in range(n)]
     for j, of_point in enumerate(weights):

@@ -144,7 +144,8 @@ class LabelMapDisplay:
             y_pred=list(estimator.predict(X[shown])), start_label=start_label,
             classes=last_step(estimator).classes_, ax=ax,
             names=[f"graph {i}" for i in shown] if names is None else names,
-            graphs=range(len(shown)), **parts, **kwargs,
+            graphs=range(len(shown)), ignore_label=last_step(estimator).ignore_label, **parts,
+            **kwargs,
         )
 
     @classmethod
@@ -154,15 +155,15 @@ class LabelMapDisplay:
         label_maps: Sequence[IntArray] | None = None, start_label: int = 0,
         images: list[Array] | None = None, classes: Sequence[Any] | None = None,
         graphs: Iterable[int] | None = None, names: Sequence[str] | None = None, ax: Any = None,
-        **kwargs: Any,
+        ignore_label: Any = None, **kwargs: Any,
     ) -> LabelMapDisplay:
         """Plot given labels.
 
         Parameters
         ----------
         y_true : Sequences or list of arrays, or None
-            The label of each node, or -1 without a label. An entry may be a map (h, w) of the
-            labels of all pixels instead.
+            The label of each node, or -1 or `ignore_label` without a label. An entry may be a map
+            (h, w) of the labels of all pixels instead.
         y_pred : Sequences or list of arrays
             The predicted label of each node.
         shapes : list of (int, int), default=None
@@ -181,6 +182,8 @@ class LabelMapDisplay:
             Names of the graphs to show. By default "graph 0" and so on.
         ax : array of matplotlib Axes, default=None
             Axes to plot on, one for each panel, row by row. By default a new figure.
+        ignore_label : label, default=None
+            Mark of nodes without a label in `y_true`, in addition to -1.
         **kwargs
             Passed to :meth:`plot`.
 
@@ -205,6 +208,8 @@ class LabelMapDisplay:
                 _labels_of(y[i], part, f"{name}[{i}]")
                 for i, part in zip(shown, places, strict=True)]
             for y, name in ((y_pred, "y_pred"), (y_true, "y_true")))
+        if ignore_label is not None and true is not None:
+            true = [(labels, known & (labels != ignore_label)) for labels, known in true]
         if classes is None:
             found = [np.unique(part[known]) for part, known in predicted + (true or [])]
             classes = sorted(set(np.concatenate(found).tolist()) - {-1}) if found else []

@@ -302,6 +302,9 @@ class FactorGraphs:
                     raise TypeError(
                         f"counts[{m}] must be a list of CountFactor, got a "
                         f"{type(factor).__name__} in it.")
+                if factor.label != 1:
+                    raise ValueError(
+                        f"counts[{m}] has {factor!r}: soft constraints count label 1, of two.")
                 if not factor.nodes.size:
                     continue
                 if factor.nodes.max() >= self.node_counts[m]:

@@ -35,7 +35,7 @@ from fastm4n.tasks.kernels import (
     gram_matrix,
     kernel_parameters,
 )
-from fastm4n.tasks.label_sets import LabelSetTask
+from fastm4n.tasks.label_sets import UNKNOWN, LabelSetTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,7 @@ class _SoftTask:
     def fitted(self, problem: Any, *args: Any, **options: Any) -> dict[str, Any]:
         return problem.weights_of(problem.found.node_weights, problem.found.factor_weights)
 
-    def values(self, problem: Any) -> dict[str, Any]:
+    def values(self, problem: Any, tol: float) -> dict[str, Any]:
         return {}
 
 
@@ -210,6 +210,10 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
 
     def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
         n, n_labels = Y.shape
+        if cost.ndim == 3 or (Y == UNKNOWN).any():
+            raise ValueError(
+                "soft constraints need labels that are all known, and one 2 x 2 matrix of costs: "
+                "use MultiLabelClassifier.")
         alpha = self._alpha(blocks, census, cost)
         graphs = FactorGraphs.of_pairs(n, n_labels, common["edges_"])
         if constraints is not None:
@@ -330,7 +334,7 @@ class SoftGraphTagger(_SoftEstimator, GraphTagger):
         program. It must be smaller the more nodes and edges a graph has.
     pairwise : {"full", "symmetric", "potts"}, default="full"
         As of `GraphTagger`.
-    alpha, cost, cost_scale, fit_intercept
+    alpha, cost, cost_scale, classes, ignore_label, fit_intercept
         As of `GraphTagger`.
     sampling, accelerate
         As of `BlockFrankWolfe`.

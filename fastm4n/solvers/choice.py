@@ -6,6 +6,7 @@ import numpy as np
 
 from fastm4n.solvers.base import block_work
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
+from fastm4n.solvers.cutting_planes import CuttingPlanes
 from fastm4n.solvers.free_intercept import FreeIntercept
 from fastm4n.solvers.interior_point import InteriorPoint
 from fastm4n.solvers.newton import LabelNewton
@@ -14,9 +15,9 @@ from fastm4n.solvers.proximal import ProximalPoints, small_modulus
 from fastm4n.solvers.quasi_newton import QuasiNewton
 
 # what `solver=` takes, in the order of the documentation
-SOLVERS = (BlockFrankWolfe, LabelNewton, QuasiNewton, InteriorPoint, OutOfCore)
+SOLVERS = (BlockFrankWolfe, LabelNewton, QuasiNewton, CuttingPlanes, InteriorPoint, OutOfCore)
 # what "auto" takes instead of steps of blocks if it is cheaper
-INSTEAD = (QuasiNewton(), InteriorPoint(), LabelNewton())
+INSTEAD = (QuasiNewton(), CuttingPlanes(), InteriorPoint(), LabelNewton())
 
 
 def as_solver(solver):

@@ -151,7 +151,8 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
     """How far the relaxation of max-margin lies above outputs, of the blocks start ... stop - 1.
 
     gaps[b], at least 0, is a bound of the largest score with costs over the larger polytope - the
-    score with costs of the best output found.
+    score with costs of the best output found. The bound is within tol of the largest score, and as
+    exact as can be where an output may have it.
     """
     cdef Layout layout = outputs.layout
     cdef Workspace work
@@ -161,13 +162,13 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
     if gaps.shape[0] != layout.n_blocks:
         raise ValueError("gaps does not fit the outputs.")
     work = outputs.workspace(features.size)
-    work.tolerance = tol
     with nogil:
         for b in range(start, stop):
             look()
             features.scores(b, work.scores)
             behind = layout.behind(b)
             outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+            work.tolerance = tol
             outputs.relaxed(
                 b, &work.scratch[0], &work.scores[0] + behind, work, True, &lower, &upper)
             # relaxations may use the scratch
@@ -176,6 +177,11 @@ def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_s
                 b, &work.scratch[0], &work.scores[0] + behind, work, &work.labels[0], &bound)
             value = outputs.score(b, &work.labels[0], &work.scores[0])
             value += outputs.cost_of(b, &work.labels[0])
+            if tol > 0.0 and upper > value >= lower:
+                outputs.add_costs(b, &work.scores[0], &work.scratch[0])
+                work.tolerance = 0.0
+                outputs.relaxed(
+                    b, &work.scratch[0], &work.scores[0] + behind, work, True, &lower, &upper)
             # not of the bound of outputs, which may lie below the relaxation
             gaps[b] = max(0.0, upper - value)
 

@@ -5,7 +5,7 @@ One file, as a task is read next to the census, blocks and memory that its metho
 
 import reprlib
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from fastm4n.solvers.certificates import objective_at_zero
 from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
-from fastm4n.tasks.parameters import DECODINGS, places
+from fastm4n.tasks.parameters import DECODINGS, declared_classes, places, unknown_label
 
 # for single labels alpha="auto" is this times the total variance of the features over n, and at
 # most 1 / n (benchmarks/defaults.py)
@@ -106,6 +106,19 @@ class Census:
             _check_types(self, other)
             self.labels = self.labels | other.labels
         return self
+
+    def of_classes(self, classes):
+        """This census with these labels, which are all that there may be."""
+        own, every = (
+            set(part.tolist() if isinstance(part, np.ndarray) else part)
+            for part in (self.labels, classes))
+        if not own <= every:
+            raise unknown_label(min(own - every, key=repr), every)
+        mass = self.mass
+        if mass is not None:
+            mass = np.zeros(len(classes))
+            mass[places(self.labels, classes)] = self.mass
+        return replace(self, labels=classes, mass=mass)
 
     def checked(self):
         """This census of all pieces. No examples, or only one label, are an error."""
@@ -285,8 +298,9 @@ class Call(Memory):
         state = dict(
             state, state=state["state"].scaled(share),
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
-        if "lengths" in problem.same:
-            state["same"] = {**state["same"], "lengths": problem.same["lengths"]}
+        of_examples = {
+            name: problem.same[name] for name in ("lengths", "unknown") if name in problem.same}
+        state["same"] = {**state["same"], **of_examples}
         return problem.start(state, alpha)
 
     def attributes(self, problem, solution, alpha, keep_dual):
@@ -473,10 +487,13 @@ class Task:
     chunks = None
     # whether fitted attributes depend on the dual point
     needs_dual = True
+    # values of `decode`
+    decodings = DECODINGS
     # whether later calls of `partial_fit` may have more labels
     takes_more_labels = False
     # parameters of estimators that have none of these
     penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
+    classes = None
 
     def __init__(self, estimator):
         self.estimator, self.taker = estimator, type(estimator).__name__
@@ -500,6 +517,7 @@ class Task:
         solver : OutOfCore, default=None
             The solver of data that are read chunk by chunk, if they are.
         """
+        census = self.with_classes(census)
         if solver is not None:
             pieces = self.chunks(self, pieces, census, solver)
             problem = pieces.made()
@@ -512,6 +530,24 @@ class Task:
             problem.alpha = self._alpha(
                 problem.blocks, census, as_costs(problem.common["_cost_held"]))
         return problem
+
+    def with_classes(self, census):
+        """The census, with the labels of the parameter `classes` if it declares any."""
+        classes = self.all_classes()
+        if classes is None:
+            return census
+        if census is None:
+            return Census(labels=classes)
+        if census.labels is None:
+            return replace(census, labels=classes)
+        return census.of_classes(classes)
+
+    def all_classes(self):
+        """The labels that the parameter `classes` declares, or None."""
+        declared = declared_classes(self.classes)
+        if declared is not None and len(declared) < 2:
+            raise ValueError(f"classes must be at least two labels, got {self.classes!r:.80}.")
+        return declared
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         """Fitted attributes that depend on alpha, the features of the problem having w.
@@ -539,7 +575,7 @@ class Task:
     def decoding(self, decode=None, **given):
         """`decode`, or the estimator's own: "map" or "min_risk". `given` is as for `decoder`."""
         decode = self.decode if decode is None else decode
-        check_choice("decode", decode, DECODINGS)
+        check_choice("decode", decode, self.decodings)
         if decode != "auto":
             return decode
         surrogate = self.surrogate
@@ -580,14 +616,15 @@ class Task:
             return decoder, *decoder.best()
         if return_bound:
             raise ValueError(
-                "return_bound is of scores, and decode='min_risk' does not maximise them: use "
+                f"return_bound is of scores, and decode={decode!r} does not maximise them: use "
                 "decode='map'.")
         if not self.surrogate.has_distribution:
             raise ValueError(
-                f"decode='min_risk' weighs the costs by a distribution over {self.of_what}, and "
+                f"decode={decode!r} weighs {'F-measures' if decode == 'f1' else 'the costs'} by a "
+                f"distribution over {self.of_what}, and "
                 f"surrogate={self.estimator.surrogate!r} has none; use 'log' or 'max_min'.")
         decoder = self.decoder(X, **given)
-        return decoder, decoder.least_risk(), None
+        return decoder, decoder.best_f1() if decode == "f1" else decoder.least_risk(), None
 
     def predict(self, X, decode=None, return_bound=False, **given):
         """The outputs that `decoded` finds, in the form of y, and bounds if asked for."""
@@ -603,8 +640,11 @@ class Task:
                 f"X has {values.shape[1]} features, but {self.taker} is expecting {wanted} "
                 "features as input.")
 
-    def values(self, problem):
-        """Fitted attributes that are no arrays and depend on w, which the features have."""
+    def values(self, problem, tol):
+        """Fitted attributes that are no arrays and depend on w, which the features have.
+
+        tol is the gap of the fit.
+        """
         return {}
 
     def unsupported(self):
@@ -668,9 +708,7 @@ class Task:
         if census is not None and census.n_examples is not None:
             return census
         own = self.census(piece)
-        if census is not None and census.labels is not None:
-            own.labels = census.labels
-        return own
+        return own if census is None or census.labels is None else own.of_classes(census.labels)
 
     def alpha_of(self, total, costs=None, variance=None):
         """alpha as a number.

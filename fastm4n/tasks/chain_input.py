@@ -17,7 +17,13 @@ from fastm4n.features import row_norms
 from fastm4n.features._rows import AT_ONCE
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import row_stride
-from fastm4n.tasks.parameters import canonical, check_norms, class_factors, warn_of_unknown
+from fastm4n.tasks.parameters import (
+    canonical,
+    check_norms,
+    class_factors,
+    unknown_label,
+    warn_of_unknown,
+)
 
 # features that are copied at a time to be counted: a limit of memory
 COUNTED = 1 << 20
@@ -273,9 +279,7 @@ def encode(labels, names, examples="sequences"):
         codes = np.fromiter(map(where.__getitem__, labels), np.intc, len(labels))
     except KeyError:
         unknown = distinct(labels).difference(names)
-        raise ValueError(
-            f"y has the label {min(unknown, key=repr)!r}, which is not among the classes of the "
-            "first call of partial_fit: give all labels as `classes` there.") from None
+        raise unknown_label(min(unknown, key=repr), names) from None
     kinds = {type(label) for label in names}
     if len(kinds) == 1 and kinds <= {str, int, float, bool, bytes}:
         classes = np.array(names)

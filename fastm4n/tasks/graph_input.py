@@ -10,8 +10,8 @@ from fastm4n.base.checks import is_number
 from fastm4n.base.label_costs import dearest_of
 from fastm4n.data._graphs import Graphs
 from fastm4n.features import row_norms
-from fastm4n.tasks.chain_input import encode
-from fastm4n.tasks.parameters import canonical, check_norms
+from fastm4n.tasks.chain_input import distinct, encode
+from fastm4n.tasks.parameters import canonical, check_norms, declared_classes
 
 # the label of nodes that have none
 UNLABELLED = -1
@@ -148,10 +148,42 @@ def check_labels_of_graphs(y, X):
         raise ValueError(f"y has the labels of {len(y)} graphs, but X has {len(X)}.")
 
 
-def as_node_labels(y, X, first=0):
+def declared_labels(classes, ignore_label=None):
+    """The sets of labels of each type of node by the parameter `classes`, of all types at None.
+
+    None if no classes are declared.
+    """
+    void = UNLABELLED, ignore_label
+    if isinstance(ignore_label, (list, set, dict, np.ndarray)) or ignore_label != ignore_label:
+        raise ValueError(f"ignore_label must be a label or None, got {ignore_label!r:.80}.")
+    if classes is None:
+        return None
+    found = {}
+    for of_type, given in (classes if isinstance(classes, dict) else {None: classes}).items():
+        name = "classes" if of_type is None else f"classes[{of_type!r}]"
+        if of_type is not None and not is_number(of_type, low=0, strict=False, integer=True):
+            raise ValueError(
+                f"classes has the key {of_type!r:.80}, and types of nodes are 0, 1, ...")
+        labels = declared_classes(given, name)
+        found[of_type] = set(labels)
+        for label in labels:
+            if any(other is not None and is_same(label, other) for other in void):
+                raise ValueError(f"{name} has {label!r:.80}, which is the mark of no label.")
+    if len(set().union(*found.values())) < 2:
+        raise ValueError(f"classes must be at least two labels, got {classes!r:.80}.")
+    return found
+
+
+def is_same(label, other):
+    """Whether two labels are equal. True and 1 are two labels."""
+    return bool(label == other) and isinstance(label, bool) == isinstance(other, bool)
+
+
+def as_node_labels(y, X, first=0, ignore_label=None, declared=None):
     """The labels of all nodes in one list, after checking that they fit the graphs.
 
-    Errors call the first of the graphs `first`.
+    Errors call the first of the graphs `first`. Nodes of `ignore_label` become unlabelled. Others
+    have the labels of `declared_labels`, if there are any.
     """
     check_labels_of_graphs(y, X)
     labels, lengths = [], X.lengths
@@ -172,8 +204,27 @@ def as_node_labels(y, X, first=0):
                 raise ValueError(
                     f"y[{i}] has {label!r:.80} at node {node}: not a label. Nodes without a label "
                     f"have {UNLABELLED}.")
+        if ignore_label is not None:
+            part = [UNLABELLED if is_same(label, ignore_label) else label for label in part]
+        if declared is not None:
+            start = X.node_offsets[i - first]
+            types = None if X.node_types is None else X.node_types[start : start + n_nodes]
+            _check_declared(part, types, declared, i)
         labels += part
     return labels
+
+
+def _check_declared(labels, types, declared, i):
+    """Refuse labels of graph i that are not among those of their type of node."""
+    distinct(labels)
+    for node, label in enumerate(labels):
+        of_type = 0 if types is None else int(types[node])
+        known = declared.get(None, declared.get(of_type, ()))
+        if label not in known and not is_unlabelled(label):
+            which = f"classes[{of_type}]" if None not in declared else "classes"
+            raise ValueError(
+                f"y[{i}] has {label!r:.80} at node {node}, which is not in {which}: "
+                f"{sorted(known, key=repr)!r:.200}. Add it there, or give it as ignore_label.")
 
 
 def encoded(labels, types, census):

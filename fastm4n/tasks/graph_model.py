@@ -20,6 +20,8 @@ from fastm4n.tasks.parameters import RISK_TOL, cost_matrix, warn_of_order
 
 # an integrality gap up to here is rounding
 ROUNDING = 1e-9
+# error of the bound of an integrality gap, as a share of the gap of the fit
+GAP_SHARE = 0.1
 
 # what edges score under each `pairwise`
 PAIRWISE = {
@@ -47,24 +49,25 @@ def named(numbers):
         raise ValueError(words) from error
 
 
-def integrality_gaps(loss, features):
+def integrality_gaps(loss, features, tol=0.0):
     """How far the loss of each block lies above the exact one, at most, at the features' weights.
 
-    None for the log surrogate, whose exact objective has no bound from below here.
+    Within a share of tol of the best bound. None for the log surrogate, whose exact objective has
+    no bound from below here.
     """
     outputs = loss.outputs
     if isinstance(loss, LogLoss):
         return None
     gaps = np.zeros(outputs.layout.n_blocks)
     if isinstance(loss, MaxMarginLoss):
-        _decoding.relaxation_gaps(features, outputs, 0, gaps.size, 0.0, gaps)
+        _decoding.relaxation_gaps(features, outputs, 0, gaps.size, GAP_SHARE * tol, gaps)
     else:
         # mixtures of labellings against the bound over the larger polytope
         above, below, other = np.zeros((3, gaps.size))
         for columns, lower, upper in ((True, below, other), (False, other, above)):
             _decoding.oracle_bounds(
-                features, MaxMinLoss(outputs, by_columns=columns), 0, gaps.size, RISK_TOL, lower,
-                upper)
+                features, MaxMinLoss(outputs, by_columns=columns), 0, gaps.size,
+                max(RISK_TOL, GAP_SHARE * tol), lower, upper)
         gaps = np.maximum(above - below, 0.0)
     return gaps
 

@@ -1,7 +1,7 @@
 """Predictions of graphs from fitted weights: best labellings, marginals, least expected cost."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -15,8 +15,22 @@ from fastm4n.inference.graph import maximise
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.tasks import _decoding
 from fastm4n.tasks.base import Decoder
-from fastm4n.tasks.graph_input import allowed_labels, as_graphs, check_not_negative, check_types
-from fastm4n.tasks.graph_model import PAIRWISE, GraphModel, graph_model, named
+from fastm4n.tasks.graph_input import (
+    allowed_labels,
+    as_graphs,
+    as_node_labels,
+    check_not_negative,
+    check_types,
+    is_unlabelled,
+)
+from fastm4n.tasks.graph_model import (
+    PAIRWISE,
+    GraphModel,
+    choices_and_costs,
+    graph_model,
+    named,
+    types_of_edges,
+)
 from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL
 
@@ -60,6 +74,25 @@ def _largest(values):
         return 0.0
     data = values.data if sparse.issparse(values) else values
     return max(float(data.max(initial=0)), -float(data.min(initial=0)))
+
+
+class GraphScores(NamedTuple):
+    """Scores of one graph, as `fastm4n.inference.graph.maximise` takes them.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n_nodes, n_labels), or list of ndarray
+        Scores of the labels of each node, in the order of `node_classes_`. A list if types of
+        nodes have different numbers of labels.
+    edges : ndarray of int of shape (n_edges, 2)
+    edge_scores : ndarray of shape (n_edges, n_labels, n_labels) or (n_edges,), or list of ndarray
+        A table for each edge, with the label of its first node first, or a number for nodes of the
+        same label.
+    """
+
+    nodes: Any
+    edges: np.ndarray
+    edge_scores: Any
 
 
 class Group(NamedTuple):
@@ -263,6 +296,95 @@ class GraphDecoder(Decoder):
         """Scores of the labels at all nodes, without those of edges."""
         return self._by_class(self._parts("scores", lambda group: partial(
             _decoding.part_scores, group.model.features, group.model.outputs.layout)), -np.inf)
+
+    def scores(self):
+        """The `GraphScores` of each graph."""
+        X, counts = self.X, (self.numbers >= 0).sum(axis=1)
+        nodes = self._parts("scores", lambda group: partial(
+            _decoding.part_scores, group.model.features, group.model.outputs.layout))
+        tables, R = self._edge_scores(), nodes.shape[1]
+        found = []
+        for i in range(len(X)):
+            of_nodes, of_edges = (
+                slice(offsets[i], offsets[i + 1]) for offsets in (X.node_offsets, X.edge_offsets))
+            own, edges = counts[of_nodes], np.asarray(X.edges[of_edges])
+            rows, of_pairs = nodes[of_nodes], tables[of_edges]
+            if (own < R).any():
+                rows = [row[:n] for row, n in zip(rows, own, strict=True)]
+                if of_pairs.ndim == 3:
+                    of_pairs = [
+                        table[: own[a], : own[b]]
+                        for table, (a, b) in zip(of_pairs, edges, strict=True)]
+            found.append(GraphScores(rows, edges, of_pairs))
+        return found
+
+    def _edge_scores(self):
+        """Scores of all edges: a table of labels each, or a number for equal labels."""
+        tagger, X, types = self.fitted, self.X, types_of_edges(self.X)
+        found = np.asarray(tagger.edge_intercept_)[types]
+        q = tagger.n_edge_features_in_
+        if q:
+            for e in range(len(tagger.edge_intercept_)):
+                chosen = np.flatnonzero(types == e)
+                coef = np.asarray(tagger.edge_coef_[e * q : (e + 1) * q])
+                own = X.edge_features[chosen] @ coef.reshape(q, -1)
+                found[chosen] += np.reshape(own, (chosen.size, *coef.shape[1:]))
+        if tagger.pairwise != "displacement":
+            return found
+        height, width = tagger.grid_shape
+        y, x = np.divmod(np.arange(height * width), width)
+        tables = zeros("scores of edges", (X.n_edges, x.size**2), FEWER)
+        tables = tables.reshape(-1, x.size, x.size)
+        for table, weights, shift in zip(tables, found, tagger.shifts_[types], strict=True):
+            for places, mean, (linear, square) in (
+                    (x, shift[0], weights[:2]), (y, shift[1], weights[2:])):
+                d = (np.subtract.outer(places, places) - mean) / width
+                table += linear * d + square * d**2
+        return tables
+
+    def loss_augmented(self, y):
+        """Numbers of the labels of the largest score plus cost, and bounds as of `best`."""
+        X, tagger = self.X, self.fitted
+        codes = self._codes(y)
+        cost = choices_and_costs(X, {
+            "node_classes_": tagger.node_classes_, "_cost_held": tagger._cost_held})[1]
+        weights = np.ones(X.n_nodes) if X.node_weights is None else X.node_weights
+        weights = np.where(codes < 0, 0.0, weights)
+        labels, slack = np.zeros(X.n_nodes, dtype=np.intp), np.zeros(len(X))
+        for i, scores in enumerate(self.scores()):
+            nodes = slice(X.node_offsets[i], X.node_offsets[i + 1])
+            if nodes.start == nodes.stop:
+                continue
+            of_nodes = weights[nodes]
+            if tagger.cost_scale == "mean":
+                of_nodes = of_nodes / max(1, np.count_nonzero(codes[nodes] >= 0))
+            costs = of_nodes[:, np.newaxis] * cost[codes[nodes]]
+            factors = None if X.factors is None else X.factors[i]
+            with named([i]):
+                found = maximise(
+                    [row + more[: len(row)] for row, more in zip(scores.nodes, costs, strict=True)],
+                    scores.edges, scores.edge_scores, factors,
+                    tagger.inference if factors is None else "exact")
+            labels[nodes], slack[i] = found.labels, max(0.0, found.bound - found.value)
+        return labels, slack
+
+    def _codes(self, y):
+        """The true labels as numbers of the labels of the nodes' types, -1 without a label."""
+        X, tagger = self.X, self.fitted
+        labels = as_node_labels(y, X, ignore_label=tagger.ignore_label)
+        where = {label: number for number, label in enumerate(tagger.classes_.tolist())}
+        codes = np.full(len(labels), -1, dtype=np.intp)
+        for t, label in enumerate(labels):
+            if is_unlabelled(label):
+                continue
+            place = np.flatnonzero(self.numbers[t] == where.get(label, -2))
+            if not place.size:
+                i = int(np.searchsorted(X.node_offsets, t, side="right")) - 1
+                raise ValueError(
+                    f"y[{i}] has {label!r:.80} at node {t - X.node_offsets[i]}, which is not among "
+                    "the labels of the fit.")
+            codes[t] = place[0]
+        return codes
 
     def named(self, codes):
         """Labels by their numbers in the rows of the nodes' types, a `Sequences`."""

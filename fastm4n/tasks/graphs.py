@@ -4,6 +4,7 @@ Graphs in memory and graphs read in chunks stand in one file, as both make the s
 """
 
 from contextlib import nullcontext
+from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +37,7 @@ from fastm4n.tasks.graph_input import (
     check_labels_of_graphs,
     check_not_negative,
     check_sizes,
+    declared_labels,
     encoded,
     is_unlabelled,
     labels_of_types,
@@ -96,6 +98,28 @@ class GraphTask(Task):
 
     noun = "graph"
 
+    ignore_label = None
+
+    def all_classes(self):
+        # types of nodes have their own: see `census`
+        return None
+
+    @cached_property
+    def declared(self):
+        """The result of `declared_labels`."""
+        return declared_labels(self.classes, self.ignore_label)
+
+    def labels_of(self, y, X, first=0):
+        """The labels of all nodes in one list, as `as_node_labels` has them."""
+        return as_node_labels(y, X, first, self.ignore_label, self.declared)
+
+    def typed_labels(self, n_types):
+        """The declared labels as pairs of a type of node and a label."""
+        every = self.declared.get(None)
+        return {(of_type, label) for of_type, labels in (
+            self.declared.items() if every is None else ((t, every) for t in range(n_types)))
+            for label in labels}
+
     def decoder(self, X, allowed=None, factors=None):
         return GraphDecoder(self, X, allowed, factors)
 
@@ -104,17 +128,18 @@ class GraphTask(Task):
         features = problem.features
         return problem.shapes.fitted(features.all_weights(), features.edges.all_weights())
 
-    def values(self, problem):
+    def values(self, problem, tol):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
         if problem.solver is not None:
             return integrality(problem.pieces.integrality_gaps, problem.weights)
-        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
+        return integrality(
+            integrality_gaps(problem.loss, problem.features, tol), problem.weights)
 
     def piece(self, pieces):
         X = as_graphs(pieces.X)
-        labels = as_node_labels(pieces.y, X)
+        labels = self.labels_of(pieces.y, X)
         weights = as_weights(pieces.sample_weight, len(X), "graph")
         if self.pairwise == "attractive":
             check_not_negative(X)
@@ -133,15 +158,21 @@ class GraphTask(Task):
 
     def census(self, piece):
         X, labels, types = piece.X, distinct(piece.labels), piece.inner.node_types
-        pairs = {(0, label) for label in labels} if types is None else set(
-            zip(types.tolist(), piece.labels, strict=True))
+        n_types = number_of(X.node_types)
+        if self.declared is None:
+            pairs = {(0, label) for label in labels} if types is None else set(
+                zip(types.tolist(), piece.labels, strict=True))
+        else:
+            labels = set().union(*self.declared.values())
+            n_types = max(n_types, *(1 + (t or 0) for t in self.declared))
+            pairs = self.typed_labels(n_types)
         same = rows_in_common(X.node_features)
         same["columns of edges"] = None if X.edge_features is None else X.edge_features.shape[1]
         same["types of nodes"] = "none" if X.node_types is None else "given"
         same["types of edges"] = "none" if X.edge_types is None else "given"
         return Census(
             piece.kept.size, labels, same, {"weight": piece.weights.sum()}, None,
-            number_of(X.node_types), number_of(X.edge_types), pairs)
+            n_types, number_of(X.edge_types), pairs)
 
     def penalise(self, features, shapes):
         """Give the maps of nodes and of edges the penalty of their weights."""
@@ -164,7 +195,8 @@ class GraphTask(Task):
 
     def example(self, rng, shape="triangles", labels=2, types=False, weights=False, factor=None,
                 csr=False, edge_features=False):
-        columns = 2 * labels if self.label_features else 2
+        n_classes = labels if self.classes is None else len(self.classes)
+        columns = 2 * n_classes if self.label_features else 2
         graphs, y = [], []
         for edges in EXAMPLES[shape]:
             graphs.append([quarters(rng, 3, columns), np.array(edges, dtype=int).reshape(-1, 2)])
@@ -204,6 +236,8 @@ class GraphTask(Task):
         if kept.size == 0:
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
         weights, known = summable(piece.weights), self.census_of_all(census, piece)
+        if self.declared is not None:
+            known.typed = self.typed_labels(known.n_types)
         n_edge_types = known.n_edge_types
         if self.pairwise == "displacement":
             classes, codes = as_places(piece.labels, self.grid_shape)
@@ -342,6 +376,9 @@ class GraphChunks(Chunked):
         task = self.task
         self.labels = LabelFile(self.store)
         self.n_types = self.n_edge_types = 1
+        if task.declared is not None:
+            self.labels.numbers(sorted(set().union(*task.declared.values()), key=repr))
+            self.n_types = max(1 + (t or 0) for t in task.declared)
         self.typed, self.n_labelled, self.cyclic, self.has_factors = set(), 0, None, False
         self.forms = None
         # of each graph that counts
@@ -387,7 +424,7 @@ class GraphChunks(Chunked):
         with named(np.arange(start, stop)):
             as_graphs(self.X[start:stop])
         X = self._piece(start, stop)
-        labels = as_node_labels(self.y[start:stop], X, start)
+        labels = task.labels_of(self.y[start:stop], X, start)
         if task.pairwise == "attractive":
             check_not_negative(X, start)
         if self.forms is None:
@@ -449,6 +486,10 @@ class GraphChunks(Chunked):
         self.digest.update(self.rank)
         if self.n_types == 1:
             return classes, np.arange(classes.size)[np.newaxis]
+        if task.declared is not None:
+            pairs = list(task.typed_labels(self.n_types))
+            numbers = self.labels.numbers([label for _, label in pairs])
+            self.typed = {t * TYPE + int(n) for (t, _), n in zip(pairs, numbers, strict=True)}
         of_type, label = np.divmod(np.array(sorted(self.typed)), TYPE)
         node_classes, self.of_types = labels_of_types(
             np.sort(of_type * classes.size + self.rank[label]), self.n_types, classes.size)

@@ -4,23 +4,32 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
 
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_kept
+from fastm4n.base.label_costs import as_kept, named_costs
 from fastm4n.data._graph_factors import contents
 from fastm4n.data._sequences import check_compressed
 from fastm4n.factors import as_factors, constraints_of, factor_scores
 from fastm4n.features._pairs import LabelSetFeatures
+from fastm4n.outputs._graph import NodeOutputs
 from fastm4n.outputs._simplex import LabelOutputs
 from fastm4n.outputs.graph_oracles import EXACT, graph_outputs
 from fastm4n.tasks._decoding import LabelDecoder
 from fastm4n.tasks.base import MISSING
 from fastm4n.tasks.graph_model import integrality, integrality_gaps
-from fastm4n.tasks.parameters import RISK_TOL, check_lengths, cost_matrix, summable
+from fastm4n.tasks.parameters import (
+    DECODINGS,
+    RISK_TOL,
+    check_lengths,
+    cost_matrix,
+    strongest,
+    summable,
+)
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 KINDS = ("array", "csr_matrix", "csr_array")
@@ -28,6 +37,10 @@ KINDS = ("array", "csr_matrix", "csr_array")
 LOG_ODDS_OF = np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg
 # what y has of each example
 AN_INDICATOR = "a row of zeros and ones"
+# labels that are not known, next to 0 and 1
+UNKNOWN = 2
+# numbers of expected F-measures that are worked out at a time: a limit of memory
+AT_ONCE = 1 << 22
 _REMEDY = (
     "a multilabel indicator has one row for each sample and one column for each label, of zeros "
     "and ones; sklearn.preprocessing.MultiLabelBinarizer makes one of lists of labels, and "
@@ -47,6 +60,7 @@ def read_indicator(y, labels=None):
     Returns
     -------
     Y : ndarray of uint8 of shape (n_samples, n_labels)
+        Zeros, ones, and `UNKNOWN` where y is NaN or -1.
     names : ndarray of shape (n_labels,)
         Names of the columns where they are strings, their numbers otherwise.
     kind, dtype : str
@@ -60,11 +74,11 @@ def read_indicator(y, labels=None):
         if not y.has_canonical_format:
             y = y.copy()
             y.sum_duplicates()
-        _check_values(y.data, lambda i: (
+        has_minus = (y.data == -1).any()
+        codes = _codes(y.data, lambda i: (
             int(np.searchsorted(y.indptr, i, side="right") - 1), int(y.indices[i])))
-        dense = np.zeros(y.shape, dtype=np.uint8)
-        dense[np.repeat(np.arange(y.shape[0]), np.diff(y.indptr)), y.indices] = y.data != 0
-        Y, dtype = dense, y.dtype
+        Y, dtype = np.zeros(y.shape, dtype=np.uint8), y.dtype
+        Y[np.repeat(np.arange(y.shape[0]), np.diff(y.indptr)), y.indices] = codes
     else:
         columns = getattr(y, "columns", None)
         if columns is not None and all(isinstance(name, str) for name in columns):
@@ -78,6 +92,10 @@ def read_indicator(y, labels=None):
                 f"{_kind_of(given)}y has shape {given.shape}, and an indicator has two "
                 f"dimensions: {_REMEDY}.")
         if given.dtype.kind in "OUS":
+            if given.dtype.kind == "O":
+                # pandas.NA is no number
+                is_missing = np.frompyfunc(lambda value: type(value).__name__ == "NAType", 1, 1)
+                given = np.where(is_missing(given).astype(bool), None, given)
             try:
                 numbers = given.astype(np.float64)
                 if given.dtype.kind != "O":
@@ -86,12 +104,19 @@ def read_indicator(y, labels=None):
                 raise ValueError(
                     "y has entries that are no numbers, such as "
                     f"{given.ravel()[:1].tolist()[0]!r:.40}: {_REMEDY}.") from error
-            _check_values(numbers.ravel(), lambda i: divmod(i, numbers.shape[1]))
+            # predictions are whole numbers, whatever stands for labels that are not known
+            numbers[np.isnan(numbers)] = -1.0
+            _codes(numbers.ravel(), lambda i: divmod(i, numbers.shape[1]))
             given = numbers.astype(np.int64)
         elif given.dtype.kind not in "biuf":
             raise ValueError(f"y is of dtype {given.dtype}: {_REMEDY}.")
-        _check_values(given.ravel(), lambda i: divmod(i, given.shape[1]))
-        Y, dtype = (given != 0).astype(np.uint8), given.dtype
+        has_minus = given.dtype.kind in "if" and (given == -1).any()
+        codes = _codes(given.ravel(), lambda i: divmod(i, given.shape[1]))
+        Y, dtype = codes.reshape(given.shape), given.dtype
+    if has_minus and not (Y == 0).any():
+        raise ValueError(
+            "y has -1 and no 0, and -1 stands for labels that are not known: write 0 for labels "
+            "that are off.")
     if Y.shape[1] == 0:
         raise ValueError(f"y has no columns: {_REMEDY}.")
     if labels is not None and Y.shape[1] != labels:
@@ -103,20 +128,23 @@ def read_indicator(y, labels=None):
     return Y, names, kind, dtype.newbyteorder("=").name
 
 
-def _check_values(values, place):
-    """Refuse entries other than 0 and 1. `place` gives the row and column of an entry."""
-    if values.dtype.kind == "b":
-        return
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        i, j = place(int(np.flatnonzero(~np.isfinite(values))[0]))
-        what = "NaN" if np.isnan(values).any() else (
-            "infinity or a value too large for dtype('float64')")
-        raise ValueError(f"Input y contains {what}. It is at y[{i}, {j}].")
-    wrong = np.flatnonzero((values != 0) & (values != 1))
+def _codes(values, place):
+    """Entries as 0, 1 and `UNKNOWN`. `place` gives the row and column of an entry, for errors."""
+    unknown = np.zeros(values.shape, dtype=bool)
+    if values.dtype.kind in "if":
+        unknown = np.isnan(values) | (values == -1)
+    infinite = np.isinf(values) if values.dtype.kind == "f" else unknown & False
+    if infinite.any():
+        i, j = place(int(np.flatnonzero(infinite)[0]))
+        raise ValueError(
+            "Input y contains infinity or a value too large for dtype('float64'). It is at "
+            f"y[{i}, {j}].")
+    wrong = np.flatnonzero((values != 0) & (values != 1) & ~unknown)
     if wrong.size:
         i, j = place(int(wrong[0]))
         raise ValueError(
             f"{_kind_of(values)}y[{i}, {j}] is {values[wrong[0]].item()!r}: {_REMEDY}.")
+    return np.where(unknown, UNKNOWN, values != 0).astype(np.uint8)
 
 
 def _kind_of(values):
@@ -218,7 +246,7 @@ def _checked_edges(given, n_labels):
 
 
 def pair_counts(Y, weights):
-    """The weight of the samples that have both of two labels. The last label is one that all have.
+    """The weight of the samples in which two labels are known, and each of them on or off.
 
     Parameters
     ----------
@@ -227,10 +255,11 @@ def pair_counts(Y, weights):
 
     Returns
     -------
-    counts : ndarray of shape (n_labels + 1, n_labels + 1)
+    counts : ndarray of shape (2 n_labels, 2 n_labels)
+        Labels that are on, then labels that are off.
     """
-    Y = np.column_stack([Y, np.ones(len(Y))])
-    return (Y * weights[:, np.newaxis]).T @ Y
+    sides = np.column_stack([Y == 1, Y == 0]).astype(np.float64)
+    return (sides * weights[:, np.newaxis]).T @ sides
 
 
 def mutual_information(Y, weights, counts=None):
@@ -241,20 +270,17 @@ def mutual_information(Y, weights, counts=None):
     if counts is None:
         # by a power of two: sums of whole numbers stay exact, and a weight is a repetition
         counts = pair_counts(Y, np.ldexp(weights, -np.frexp(weights.max())[1]))
-    both, total = counts[:-1, :-1], counts[-1, -1]
-    ones = np.diagonal(both)
-    information = np.zeros_like(both)
-    for a, b, table in (
-        (ones, ones, both),
-        (ones, total - ones, ones[:, np.newaxis] - both),
-        (total - ones, ones, ones[np.newaxis] - both),
-        (total - ones, total - ones, total - ones[:, np.newaxis] - ones[np.newaxis] + both),
-    ):
-        share = np.maximum(table, 0.0) / total
-        alone = np.outer(a, b) / total**2
-        some = (share > 0.0) & (alone > 0.0)
-        information[some] += share[some] * np.log(share[some] / alone[some])
-    return np.maximum(information, 0.0)
+    n = len(counts) // 2
+    # first label on or off, second label on or off
+    tables = counts.reshape(2, n, 2, n).transpose(0, 2, 1, 3)
+    total = tables.sum(axis=(0, 1))
+    # pairs that are never known together tell nothing
+    shares = tables / np.where(total > 0.0, total, 1.0)
+    alone = shares.sum(axis=1)[:, np.newaxis] * shares.sum(axis=0)[np.newaxis]
+    some = (shares > 0.0) & (alone > 0.0)
+    information = np.zeros_like(shares)
+    information[some] = shares[some] * np.log(shares[some] / alone[some])
+    return np.maximum(information.sum(axis=(0, 1)), 0.0)
 
 
 def chow_liu(Y, weights, counts=None):
@@ -303,11 +329,150 @@ def check_sets(Y, numbers, constraints):
     constraints : tuple of factors, or None
     """
     for i, factor in enumerate(constraints or ()):
+        unknown = numbers[(Y[numbers] == UNKNOWN).any(axis=1)]
+        if unknown.size:
+            raise ValueError(
+                f"the labels of sample {unknown[0]} are not all known, and constraints are of sets "
+                "that are: leave the sample out, or constraints.")
         wrong = numbers[factor_scores([factor], Y[numbers]) == -np.inf]
         if wrong.size:
             raise ValueError(
                 f"the labels of sample {wrong[0]} are forbidden by constraints[{i}], {factor!r}. "
                 "Correct one of the two.")
+
+
+# ------------------------------------------------------------------- costs and measures
+
+
+def costs_of_labels(cost, n_labels):
+    """The cost matrix of `cost`, or those of all labels, (n_labels, 2, 2)."""
+    noun = "values, 0 and 1"
+    dims = 2 if isinstance(cost, str) else np.ndim(cost)
+    if dims not in (1, 3):
+        return cost_matrix(cost, 2, noun)
+    given = np.asarray(cost, dtype=np.float64)
+    if dims == 1:
+        given = given[:, np.newaxis, np.newaxis] * np.array([[0.0, 1.0], [1.0, 0.0]])
+    if given.shape != (n_labels, 2, 2):
+        raise ValueError(
+            f"cost has shape {np.shape(cost)}, but y has {n_labels} labels: give (n_labels,), "
+            "(2, 2) or (n_labels, 2, 2) costs.")
+    for label, matrix in enumerate(given):
+        try:
+            cost_matrix(matrix, 2, noun)
+        except ValueError as error:
+            raise ValueError(f"{error} It is that of label {label}.") from error
+    return given
+
+
+def costs_of_parts(cost, Y, surrogate):
+    """A cost matrix, and factors of the costs of all labels in Y or None.
+
+    Costs of labels are multiples of one matrix, or those of the true labels, which are all that
+    the margins go by.
+    """
+    if cost.ndim == 2:
+        return cost, None
+    if surrogate.name == "log" and not surrogate.cost_augmented:
+        return named_costs("zero_one", 2), None
+    scales = cost.max(axis=(1, 2))
+    matrix = cost[np.argmax(scales)] / scales.max() if scales.any() else cost[0]
+    if np.allclose(cost, scales[:, np.newaxis, np.newaxis] * matrix, rtol=1e-12, atol=0.0):
+        if (scales == scales[0]).all():
+            return cost[0], None
+        return matrix, np.tile(scales, len(Y))
+    if surrogate.name not in ("log", "max_margin"):
+        raise ValueError(
+            f"surrogate={surrogate.name!r} needs costs of labels that are multiples of one 2 x 2 "
+            "matrix: use 'max_margin', or a cost for each label, of shape (n_labels,).")
+    return named_costs("zero_one", 2), cost[np.arange(Y.shape[1]), Y, 1 - Y].ravel()
+
+
+def best_f1(shares):
+    """The sets of largest expected F-measure of labels that are on independently of each other.
+
+    The F-measure of a set y and a prediction h is 2 |y & h| / (|y| + |h|), and 1 if both are
+    empty. Among sets of k labels the k most probable ones are best, and the expectation is a sum
+    over the size of the others [1]_. It takes O(n_labels^2) time for each row.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n_samples, n_labels)
+        The probability of each label.
+
+    Returns
+    -------
+    labels : ndarray of int of shape (n_samples, n_labels)
+
+    References
+    ----------
+    .. [1] N. Ye, K. Chai, W. Lee, H. Chieu (2012). Optimizing F-measures: a tale of two
+       approaches. ICML.
+    """
+    n, L = shares.shape
+    labels = np.zeros((n, L), dtype=np.intp)
+    step = max(1, AT_ONCE // (L * L))
+    # 2 / (|y| + k) for |y| = s + 1
+    gain = 2.0 / np.add.outer(np.arange(1, L + 1), np.arange(1, L + 1))
+    for start in range(0, n, step):
+        p = shares[start : start + step]
+        order = np.argsort(-p, axis=1, kind="stable")
+        p = np.clip(np.take_along_axis(p, order, axis=1), 0.0, 1.0)
+        sizes = np.zeros((len(p), L + 1))
+        sizes[:, 0] = 1.0
+        for i in range(L):
+            on = p[:, i, np.newaxis]
+            sizes[:, 1 : i + 2] = sizes[:, 1 : i + 2] * (1.0 - on) + sizes[:, : i + 1] * on
+            sizes[:, 0] *= 1.0 - on[:, 0]
+        # sizes of the sets of the others: divided by a label's own, from its likelier side
+        others = np.zeros((len(p), L, L))
+        rare, often = p <= 0.5, p > 0.5
+        low, high = np.where(rare, 1.0 - p, 1.0), np.where(often, p, 1.0)
+        before, after = np.zeros(p.shape), np.zeros(p.shape)
+        for s in range(L):
+            before = (sizes[:, s, np.newaxis] - p * before) / low * rare
+            others[:, :, s] += before
+            after = (sizes[:, L - s, np.newaxis] - (1.0 - p) * after) / high * often
+            others[:, :, L - 1 - s] += after
+        # expected F-measures of the k most probable labels, k = 0, 1, ...
+        found = np.cumsum(p[:, :, np.newaxis] * others, axis=1)
+        values = np.column_stack([sizes[:, 0], np.einsum("iks,sk->ik", found, gain)])
+        most = np.argmax(np.round(values, 12), axis=1)
+        rows = np.arange(L) < most[:, np.newaxis]
+        np.put_along_axis(labels[start : start + step], order, rows.astype(np.intp), axis=1)
+    return labels
+
+
+class LabelSetExplanation(NamedTuple):
+    """The strongest weights of label sets, strongest first. Printed, it is a table.
+
+    `labels` has rows (weight, label, feature), `pairs` (weight, label, label).
+    """
+
+    labels: list[Any]
+    pairs: list[Any]
+
+    def __str__(self) -> str:
+        lines = ["pairs"]
+        lines += [f"{w:+10.4f}  {f'{a!s} - {b!s}'}" for w, a, b in self.pairs]
+        lines += ["", "labels"]
+        lines += [f"{w:+10.4f}  {label!s:<16} {feature}" for w, label, feature in self.labels]
+        return "\n".join(lines)
+
+
+def explained(classifier, feature_names, n_strongest):
+    """The `LabelSetExplanation` of `MultiLabelClassifier.explain`."""
+    d, classes = classifier.n_features_in_, classifier.classes_.tolist()
+    if feature_names is None:
+        feature_names = getattr(classifier, "feature_names_in_", range(d))
+    names = list(feature_names)
+    if len(names) != d:
+        raise ValueError(f"feature_names has {len(names)} names, but there are {d} features.")
+    coef, pairs = classifier.coef_, classifier.edge_coef_
+    return LabelSetExplanation(
+        [(float(coef[l, f]), classes[l], names[f]) for l, f in strongest(coef, n_strongest)],
+        [(float(pairs[e]), *(classes[l] for l in classifier.edges_[e]))
+         for e, in strongest(pairs, n_strongest)])
 
 
 # ---------------------------------------------------------------------- the task
@@ -332,7 +497,7 @@ class LabelSetDecoder(VectorDecoder):
         """Outputs of one example, and their compiled decoder."""
         labels = np.zeros((1, self.fitted.classes_.size), dtype=np.uint8)
         _, outputs = self.task.outputs(
-            labels, edges, self.fitted.cost_matrix_, attractive, factors)
+            labels, edges, self.fitted._cost_table, attractive, factors)
         has_factors = factors is not None and outputs.has_factors
         return outputs, LabelDecoder(outputs, edge_coef, has_factors)
 
@@ -357,9 +522,9 @@ class LabelSetDecoder(VectorDecoder):
             RISK_TOL * self.fitted.classes_.size)
 
     def least_risk(self):
-        labels, cost = self.best()[0], self.fitted.cost_matrix_
+        labels, cost = self.best()[0], self.fitted._cost_table
         share = self.marginals()[0]
-        off, on = cost[1, 0] * share, cost[0, 1] * (1.0 - share)
+        off, on = cost[..., 1, 0] * share, cost[..., 0, 1] * (1.0 - share)
         # the adversary makes labels equally risky, up to the oracle's tolerance
         slack = RISK_TOL * labels.shape[1]
         if self.factors is None:
@@ -370,6 +535,12 @@ class LabelSetDecoder(VectorDecoder):
         risks = [np.where(chosen, on, off).sum(axis=1) for chosen in (labels, found)]
         return np.where((risks[0] <= risks[1] + slack)[:, np.newaxis], labels, found)
 
+    def best_f1(self):
+        if self.factors is not None:
+            raise ValueError(
+                "decode='f1' is of sets without constraints and factors: use 'map' or 'min_risk'.")
+        return best_f1(self.marginals()[0])
+
     def named(self, codes):
         return as_indicator(codes, self.fitted._kind, self.fitted._dtype)
 
@@ -377,7 +548,7 @@ class LabelSetDecoder(VectorDecoder):
         scores, fitted = self.scores, self.fitted
         if self.factors is None and not len(fitted.edges_):
             return scores
-        if self.task.surrogate.name == "log" and self.task.decoding() == "min_risk":
+        if self.task.surrogate.name == "log" and self.task.decoding() != "map":
             on = np.clip(self.marginals()[0], *LOG_ODDS_OF)
             return np.log(on) - np.log1p(-on)
         if self.factors is not None or self.task.finds_best(fitted.oracle_):
@@ -392,19 +563,23 @@ class LabelSetTask(VectorTask):
 
     of_what = "label sets"
     auto_alpha = 2.0
+    decodings = (*DECODINGS, "f1")
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
 
     def takes_best(self, **given):
-        fitted = self.estimator
-        return not len(fitted.edges_) and fitted.cost_matrix_[0, 1] == fitted.cost_matrix_[1, 0]
+        edges, cost = self.estimator.edges_, self.estimator._cost_table
+        return not len(edges) and np.array_equal(cost[..., 0, 1], cost[..., 1, 0])
 
-    def example(self, rng, labels=3, csr=False):
-        X, y = self._example_rows(rng, 5, csr), rng.integers(2, size=(5, labels))
+    def example(self, rng, labels=3, csr=False, unknown=False):
+        # the first third of them has pairs, and labels that are not known
+        X, y = self._example_rows(rng, 9, csr), rng.integers(2, size=(9, labels))
         y[0], y[1] = 0, 1
         if self.constraints is not None:
-            y = np.eye(labels, dtype=int)[rng.integers(labels, size=5)]
+            y = np.eye(labels, dtype=int)[rng.integers(labels, size=9)]
+        if unknown:
+            y[2, 0] = y[3, :2] = y[4, 2] = -1
         return X, y
 
     def _outputs_of(self, y, X):
@@ -412,6 +587,31 @@ class LabelSetTask(VectorTask):
         Y, names, kind, dtype = read_indicator(y)
         check_lengths(X, Y, AN_INDICATOR)
         return dict(Y=Y, names=names, kind=kind, dtype=dtype)
+
+    def piece(self, pieces):
+        found = super().piece(pieces)
+        # a sample without a known label says nothing
+        told = (found.Y != UNKNOWN).any(axis=1)
+        if not told.all():
+            found.weights_of_all = np.where(told, found.weights_of_all, 0.0)
+            found.kept = np.flatnonzero(found.weights_of_all)
+            found.weights = found.weights_of_all[found.kept]
+            if not found.kept.size and pieces.is_whole:
+                raise ValueError("y has no known label in samples of non-zero weight.")
+        return found
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        X, y = (
+            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
+        return X, y
+
+    def classes_of_call(self, y, classes):
+        columns = getattr(y, "columns", None)
+        if classes is None and columns is not None and all(
+                isinstance(name, str) for name in columns):
+            classes = columns
+        return None if classes is None else np.array(list(classes))
 
     def census(self, piece):
         found = super().census(piece)
@@ -430,28 +630,34 @@ class LabelSetTask(VectorTask):
         found = super().fitted(problem, *args, **options)
         return {**found, "edge_coef_": problem.features.pair_coef()}
 
-    def values(self, problem):
+    def values(self, problem, tol):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
-        return integrality(integrality_gaps(problem.loss, problem.features), problem.weights)
+        return integrality(integrality_gaps(problem.loss, problem.features, tol), problem.weights)
 
     def in_memory(self, piece, census, one_alpha):
         X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)
-        cost = cost_matrix(self.cost, 2, "values, 0 and 1")
+        cost = costs_of_labels(self.cost, Y.shape[1])
         constraints = self.constraint_factors(Y.shape[1])
-        if constraints is not None and self._has_free_intercept():
+        if self._has_free_intercept() and (constraints is not None or (Y[kept] == UNKNOWN).any()):
+            what = "labels that are not known" if constraints is None else "constraints"
             raise ValueError(
-                "fit_intercept='free' does not support constraints: use a number, such as "
+                f"fit_intercept='free' does not support {what}: use a number, such as "
                 "fit_intercept=10.")
         check_sets(Y, kept, constraints)
-        counts = None if census is None else census.sums["pairs"]
+        names, is_call = piece.names, census is not None and census.n_examples is None
+        if is_call and census.labels is not None:
+            names = census.labels
+            if names.size != Y.shape[1]:
+                raise ValueError(f"y has {Y.shape[1]} labels, but classes has {names.size}.")
+        counts = None if census is None or is_call else census.sums["pairs"]
         edges = label_edges(self.graph, Y[kept], weights, counts)
         sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
         blocks = self._blocks(X, kept, which.ravel(), weights)
         Y = sets[which.ravel()[blocks.first]]
         common = {
-            **self.noted(), "classes_": piece.names, "edges_": edges, "_cost_held": as_kept(cost),
+            **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
             "_kind": piece.kind, "_dtype": piece.dtype,
         }
         return self.problem_of_blocks(X, Y, blocks, cost, constraints, common, census)
@@ -459,16 +665,31 @@ class LabelSetTask(VectorTask):
     def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
         """The problem of one set for each block."""
         names, edges = common["classes_"], common["edges_"]
-        oracle, outputs = self.outputs(
-            Y, edges, cost, self._holds_attractive(X, names.size, len(edges)), constraints)
+        # a tree may get edges from the data of a later call
+        n_edges = 1 if isinstance(self.graph, str) and self.graph == "tree" else len(edges)
+        attractive = self._holds_attractive(X, names.size, max(n_edges, len(edges)))
+        if n_edges and constraints is None:
+            self._check_cuts(attractive)
+        oracle, outputs = self.outputs(Y, edges, cost, attractive, constraints)
         exact = self.finds_best(oracle)
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
+        # dual points are of labels that are known
+        unknown = np.zeros((blocks.n_examples, names.size), dtype=bool)
+        unknown[blocks.kept] = (Y == UNKNOWN)[blocks.block_of]
         return self._made(
             X, blocks, self.loss(outputs), common,
-            {"classes": names, "edges": edges, "oracle": oracle,
+            {"classes": names, "edges": edges, "oracle": oracle, "unknown": unknown,
              "constraints": contents(constraints)},
             census,
         )
+
+    def _check_cuts(self, attractive):
+        """Refuse minimum cuts of pairs that may repel each other."""
+        if self.inference == "min_cut" and not attractive:
+            raise ValueError(
+                "inference='min_cut' needs weights of pairs that are not negative: use "
+                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
+            )
 
     def finds_best(self, oracle):
         """Whether best sets of this oracle are best whatever the scores."""
@@ -483,16 +704,19 @@ class LabelSetTask(VectorTask):
     def outputs(self, Y, edges, cost, attractive, factors=None):
         """The name of an oracle, and outputs over these sets with it."""
         n, n_labels = Y.shape
-        if factors is None and not len(edges):
-            return "labels", LabelOutputs(Y, cost)
-        if factors is None and len(edges) and self.inference == "min_cut" and not attractive:
-            raise ValueError(
-                "inference='min_cut' needs weights of pairs that are not negative: use "
-                "penalty=L2(bounds={'edge_coef': (0, None)}) and kernel='linear'."
-            )
+        unknown, n_choices = Y == UNKNOWN, None
+        if unknown.any():
+            # off is all that is left: no score, no cost
+            Y, n_choices = np.where(unknown, 0, Y), np.where(unknown, 1, 2).ravel()
+        cost, weights = costs_of_parts(cost, Y, self.surrogate)
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
-            n_edges=np.full(n, len(edges)), cost=cost, pairs="both")
+            n_edges=np.full(n, len(edges)), cost=cost, pairs="both", n_choices=n_choices,
+            part_weights=weights)
+        if factors is None and not len(edges):
+            if n_choices is None and weights is None:
+                return "labels", LabelOutputs(Y, cost)
+            return "labels", NodeOutputs(**graphs)
         if factors is not None:
             with named_labels():
                 return graph_outputs(

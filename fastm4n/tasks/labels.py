@@ -30,6 +30,7 @@ from fastm4n.tasks.parameters import (
     n_examples,
     places,
     summable,
+    unknown_label,
     warn_caller,
     warn_of_order,
 )
@@ -174,6 +175,10 @@ class LabelTask(VectorTask):
                 f"classes are {found.tolist()}, but the levels of y are {levels.tolist()}: leave "
                 "classes out.")
         return levels
+
+    def all_classes(self):
+        declared = super().all_classes()
+        return None if declared is None else np.unique(declared)
 
     def columns(self, X):
         return X.matrices() if isinstance(X, ConcatenatedData) else X
@@ -426,9 +431,7 @@ def coded(y, classes):
     place = places(y, classes)
     wrong = np.flatnonzero(place < 0)
     if wrong.size:
-        raise ValueError(
-            f"y has the label {np.asarray(y)[wrong[:1]].tolist()[0]!r}, which is not among the "
-            "classes of the first call of partial_fit: give all labels as `classes` there.")
+        raise unknown_label(np.asarray(y)[wrong[:1]].tolist()[0], classes.tolist())
     return place
 
 

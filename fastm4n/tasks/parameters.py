@@ -54,6 +54,11 @@ def cost_matrix(cost, n_labels, noun="classes"):
         if cost in COSTS:
             return named_costs(cost, n_labels)
         raise ValueError(f"cost must be one of {COSTS} or a cost matrix, got {cost!r}.")
+    if callable(cost):
+        raise ValueError(
+            f"cost must be one of {COSTS} or a cost matrix, got the function {cost!r:.80}. Costs "
+            "are sums over the parts of an output: give the matrix whose entry [i, j] is the cost "
+            f"of predicting the j-th of the {n_labels} {noun} where the i-th is true.")
     try:
         if np.iscomplexobj(cost):
             raise TypeError("complex costs")
@@ -101,6 +106,29 @@ def check_class_weight(class_weight):
     elif class_weight is not None and not (
             isinstance(class_weight, str) and class_weight == "balanced"):
         raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
+
+
+def declared_classes(classes, name="classes"):
+    """The labels of the parameter `classes` in a list, None if it is None."""
+    if classes is None:
+        return None
+    given = None if isinstance(classes, (str, bytes, dict)) or not hasattr(
+        classes, "__iter__") else list(np.asarray(classes).tolist() if isinstance(
+            classes, np.ndarray) else classes)
+    try:
+        is_set = given is not None and len(set(given)) == len(given) > 0
+    except TypeError:
+        is_set = False
+    if not is_set or any(label is None or label != label for label in given):
+        raise ValueError(f"{name} must be a list of distinct labels, got {classes!r:.80}.")
+    return given
+
+
+def unknown_label(label, classes):
+    """The error of a label that is not among the classes."""
+    return ValueError(
+        f"y has the label {label!r}, which is not among the classes, "
+        f"{', '.join(sorted(map(repr, classes))):.200}: give all labels as `classes`.")
 
 
 def class_factors(class_weight, classes, mass):

@@ -506,8 +506,9 @@ class PartialFitData:
                 getattr(data, name).form for data in (self, more))
             if old != new:
                 old_width, width = (shape[0] if shape else "no" for shape in (old, new))
+                what = "features" if name == "X" else "labels"
                 raise ValueError(
-                    f"{name} has {width} features, but {taker} is expecting {old_width} features "
+                    f"{name} has {width} {what}, but {taker} is expecting {old_width} {what} "
                     "as input, as in earlier calls of partial_fit.")
             if is_sparse != was_sparse and isinstance(more.X.parts[0], Sequences):
                 raise ValueError(

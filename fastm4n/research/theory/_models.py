@@ -7,7 +7,7 @@ from fastm4n.penalties._penalties import as_penalty
 from fastm4n.research.theory._factors import FactorFeatures
 from fastm4n.research.theory._label_sets import LabelSetFactors
 from fastm4n.tasks.chain_input import as_labels, columns_of
-from fastm4n.tasks.label_sets import read_indicator
+from fastm4n.tasks.label_sets import UNKNOWN, read_indicator
 from fastm4n.tasks.vectors import validated
 
 # kinds of outputs by `_task`
@@ -94,6 +94,8 @@ class ReadModel:
             if len(Y) != self.factors.n_examples:
                 raise ValueError(
                     f"y has {len(Y)} rows, but X has {self.factors.n_examples}.")
+            if (Y == UNKNOWN).any():
+                raise ValueError("y has labels that are not known: leave those samples out.")
             return np.asarray(Y, dtype=np.intp).ravel()
         if self.kind == "sequences":
             labels = as_labels(y, self.X, lengths)

@@ -5,7 +5,7 @@ import numpy as np
 from scipy import sparse
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for
@@ -349,16 +349,21 @@ cdef class Marginals:
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
         self.mu = np.zeros(surrogate.outputs.layout.n_numbers)
 
-    def gradient(self, const double[::1] factors=None):
-        """sum_b p_b factors_b Phi(x_b) (mu_b - phi(y_b))', as a state, which the features hold."""
+    def gradient(
+            self, const double[::1] factors=None, Py_ssize_t start=0, Py_ssize_t stop=-1):
+        """sum_b p_b factors_b Phi(x_b) (mu_b - phi(y_b))', as a state, which the features hold.
+
+        Over the blocks start ... stop - 1, by default all.
+        """
         cdef Surrogate surrogate = self.surrogate
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset
         cdef double factor
+        stop = surrogate.n_blocks if stop < 0 else min(stop, surrogate.n_blocks)
         features.clear()
         with nogil:
-            for b in range(surrogate.n_blocks):
+            for b in range(max(0, start), stop):
                 look()
                 offset = surrogate.offset(b)
                 factor = self.weights[b] if factors is None else self.weights[b] * factors[b]
@@ -500,8 +505,12 @@ cdef class Batch(Marginals):
         self.log = surrogate
         self.scores, self.change = np.zeros(n), np.zeros(n)
 
-    def evaluate(self):
-        """Losses at the w of the features, and h_b of their marginals, which go to `mu`."""
+    def evaluate(self, double tol=0.0):
+        """Losses at the w of the features, and h_b of their marginals, which go to `mu`.
+
+        Of inexact oracles the losses are bounds from above, within tol, and h_b is that of the
+        marginals they give.
+        """
         cdef LogLoss surrogate = self.log
         cdef FeatureMap features = self.features
         cdef Workspace work = self.work
@@ -509,6 +518,8 @@ cdef class Batch(Marginals):
         cdef double lower, upper, truth, largest = 0.0
         losses, heights = np.zeros(n), np.zeros(n)
         cdef double[::1] loss = losses, height = heights
+        cdef bint is_exact = not surrogate.outputs.has_relaxation
+        work.current, work.tolerance = INFINITY, tol
         with nogil:
             features.settle()
             for b in range(n):
@@ -519,7 +530,10 @@ cdef class Batch(Marginals):
                 truth = surrogate.true_score(b, &work.scores[0])
                 largest = max(largest, fabs(truth))
                 loss[b] = max(0.0, upper - truth)
-                height[b] = upper - features.loops.dot(&work.scores[0], &work.atom[0], k)
+                if is_exact:
+                    height[b] = upper - features.loops.dot(&work.scores[0], &work.atom[0], k)
+                else:
+                    surrogate.concave(b, &work.atom[0], work, &height[b])
                 memcpy(&self.mu[offset], &work.atom[0], k * sizeof(double))
                 surrogate.temper(b, work)
                 memcpy(&self.scores[offset], &work.scratch[0], k * sizeof(double))

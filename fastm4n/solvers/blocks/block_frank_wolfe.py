@@ -28,6 +28,8 @@ ORACLES = ("exact", "mirror_prox")
 # scale (benchmarks/scales.py); the first for passes that list transitions, which are much cheaper
 # than marginals of all of them (benchmarks/many_labels.py)
 COARSE, ILL_CONDITIONED, COARSE_LISTS = 2.0, 4.0, 12.0
+# factor over linear programs, whose answers have no atoms in common (benchmarks/cycles.py)
+RELAXED = 5.0
 # least mean number of parts of long outputs, and most examples in units of it, under the log
 # surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
@@ -252,10 +254,12 @@ class BlockFrankWolfe(Solver):
         """As in `Solver`: the number of passes times `pass_work`.
 
         They are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
-        if columns are out of scale.
+        if columns are out of scale, or times `RELAXED` over linear programs.
         """
         factor = 1.0
-        if is_out_of_scale(problem, options.alpha):
+        if problem.loss.outputs.has_relaxation and not isinstance(problem.loss, LogLoss):
+            factor = RELAXED
+        elif is_out_of_scale(problem, options.alpha):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
             factor = COARSE_LISTS if problem.loss.outputs.layout.may_list else COARSE

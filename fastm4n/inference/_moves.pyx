@@ -1,0 +1,333 @@
+# cython: binding=False
+"""Labellings of graphs that get better move by move.
+
+One module: all moves change one labelling, and never for a lower score.
+"""
+
+import numpy as np
+
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
+
+from fastm4n.base.interrupts cimport look
+from fastm4n.inference._forest cimport GraphProblem
+from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
+from fastm4n.inference.cut cimport MinCut
+
+
+# Three kinds of moves.
+#
+# Expansion (Boykov, Veksler, Zabih 2001): all nodes may take the label alpha or keep theirs, which
+# is a problem of two labels.  With s_xy the score of an edge whose nodes keep (0) or take (1),
+#
+#     s00 + (s10 - s00) x_i + (s01 - s00) x_j + q x_i x_j,        q = s00 + s11 - s01 - s10,
+#
+# and the best move is a minimum cut where all q >= 0, as they are if edges score minus a metric.
+# Where q < 0, s01 and s10 are taken to be less by |q| / 2 each (Rother et al. 2005): moves then
+# score at least what the cut says, and staying scores what it did.
+#
+# Forests (Hamze and de Freitas 2004): of a random set of nodes whose edges close no cycle, all take
+# the best labels that there are while the others keep theirs.  That is one max-sum over the set,
+# for edges of any kind.
+
+# a gain below this share of the scores' sizes is rounding
+cdef double ROUNDING = 1e-14
+
+
+cdef class Moves:
+    """A labelling of a graph, and moves that better it.
+
+    Parameters
+    ----------
+    problem : GraphProblem
+    labels : ndarray of int of shape (n_nodes,)
+    seed : int
+        Of random sets of nodes.
+
+    Attributes
+    ----------
+    value : float
+        The score of the labelling.
+    """
+
+    cdef GraphProblem problem
+    cdef graph_t* g
+    cdef readonly double value
+    cdef double least
+    cdef label_t[::1] now, trial
+    cdef Py_ssize_t[::1] ends, end_of
+    cdef MinCut cut
+    cdef unsigned char[::1] may
+    cdef int[::1] shuffled, order, parent, root, stamp
+    cdef double[::1] local
+    cdef unsigned long long state
+
+    def __init__(self, GraphProblem problem, labels, unsigned long long seed=1):
+        cdef Py_ssize_t i, e, n = problem.n_nodes
+        self.problem, self.g = problem, &problem.g
+        self.now = np.ascontiguousarray(labels, dtype=np.uint16)
+        self.trial = self.now.copy()
+        self.state = 2 * seed + 1
+        self.ends = np.zeros(n + 2, dtype=np.intp)
+        self.end_of = np.zeros(2 * problem.n_edges + 1, dtype=np.intp)
+        for e in range(2 * problem.n_edges):
+            self.ends[self.g.edges[e] + 2] += 1
+        for i in range(n):
+            self.ends[i + 2] += self.ends[i + 1]
+        for e in range(2 * problem.n_edges):
+            i = self.g.edges[e] + 1
+            self.end_of[self.ends[i]] = e
+            self.ends[i] += 1
+        self.shuffled = np.arange(n, dtype=np.intc)
+        self.order, self.parent, self.root, self.stamp = np.zeros((4, n), dtype=np.intc)
+        self.local = np.zeros(n * self.g.stride + 1)
+        self.value = self.score(self.now)
+        self.least = ROUNDING * problem.spread
+
+    @property
+    def labels(self):
+        """The labelling, as an ndarray of intp."""
+        return np.array(self.now[:self.problem.n_nodes], dtype=np.intp)
+
+    cdef double score(self, const label_t[::1] labels) noexcept nogil:
+        cdef Py_ssize_t i, e
+        cdef const double* unary = self.problem.node_scores()
+        cdef const double* more = self.problem.edge_scores()
+        cdef double total = 0.0, of_edges = 0.0
+        for i in range(self.g.n_nodes):
+            total += unary[i * self.g.stride + labels[i]]
+        for e in range(self.g.n_edges):
+            of_edges += edge_score(
+                self.g, e, more, labels[self.g.edges[2 * e]], labels[self.g.edges[2 * e + 1]])
+        return total + of_edges
+
+    cdef bint take_trial(self) noexcept nogil:
+        """Keep `trial` if it is no worse. Return whether it is better."""
+        cdef double before = self.value, after = self.score(self.trial)
+        if after >= before:
+            self.value = after
+            memcpy(&self.now[0], &self.trial[0], self.g.n_nodes * sizeof(label_t))
+        return after > before + self.least
+
+    # ------------------------------------------------------------------------ expansion
+
+    def expand(self, Py_ssize_t alpha):
+        """Expand label alpha. Return whether the score rose. Scores of edges are finite."""
+        if self.cut is None:
+            self.cut = MinCut(self.g.n_nodes, self.g.n_edges)
+            self.cut.begin(self.g.n_nodes, self.g.edges, self.g.n_edges)
+            self.may = np.zeros(self.g.n_nodes + 1, dtype=np.uint8)
+        cdef bint better
+        with nogil:
+            better = self.expand_now(<label_t> alpha)
+        return better
+
+    cdef bint expand_now(self, label_t alpha) except -1 nogil:
+        cdef const graph_t* g = self.g
+        cdef const double* unary = self.problem.node_scores()
+        cdef const double* more = self.problem.edge_scores()
+        cdef double* weight = self.cut.weight
+        cdef Py_ssize_t i, j, e
+        cdef label_t a, b
+        cdef double now, s01, s10, half
+        cdef bint moved = False
+        look()
+        for i in range(g.n_nodes):
+            a = self.now[i]
+            self.may[i] = a != alpha and alpha < choices(g, i) and (
+                unary[i * g.stride + alpha] > -INFINITY)
+            weight[i] = (
+                unary[i * g.stride + alpha] - unary[i * g.stride + a] if self.may[i] else 0.0)
+        for e in range(g.n_edges):
+            i = g.edges[2 * e]
+            j = g.edges[2 * e + 1]
+            half = 0.0
+            if self.may[i] or self.may[j]:
+                a = self.now[i]
+                b = self.now[j]
+                now = edge_score(g, e, more, a, b)
+                s01 = edge_score(g, e, more, a, alpha) - now
+                s10 = edge_score(g, e, more, alpha, b) - now
+                if not self.may[j]:
+                    weight[i] += s10
+                elif not self.may[i]:
+                    weight[j] += s01
+                else:
+                    half = 0.5 * (edge_score(g, e, more, alpha, alpha) - now - s01 - s10)
+                    weight[i] += s10 + half
+                    weight[j] += s01 + half
+            self.cut.forward[e] = self.cut.backward[e] = half if half > 0.0 else 0.0
+        self.cut.solve(False)
+        for i in range(g.n_nodes):
+            if self.may[i] and self.cut.tree[i] == 1:
+                self.trial[i] = alpha
+                moved = True
+            else:
+                self.trial[i] = self.now[i]
+        return moved and self.take_trial()
+
+    # -------------------------------------------------------------------------- forests
+
+    def improve(self, Py_ssize_t n_moves):
+        """So many moves of random forests. Return how many raised the score."""
+        cdef Py_ssize_t _move, n_better = 0
+        with nogil:
+            for _move in range(n_moves):
+                look()
+                n_better += self.improve_now()
+        return n_better
+
+    cdef Py_ssize_t draw(self, Py_ssize_t n) noexcept nogil:
+        """A random number below n (xorshift)."""
+        self.state ^= self.state << 13
+        self.state ^= self.state >> 7
+        self.state ^= self.state << 17
+        return <Py_ssize_t> ((self.state >> 16) % <unsigned long long> n)
+
+    cdef int find(self, int i) noexcept nogil:
+        while self.root[i] != i:
+            self.root[i] = self.root[self.root[i]]
+            i = self.root[i]
+        return i
+
+    cdef Py_ssize_t draw_forest(self) noexcept nogil:
+        """order, parent = nodes of a random forest, parents first. Return how many.
+
+        parent is the end of the edge to the parent, at the child; -1 of roots, and -2 of nodes
+        that are not in the forest.
+        """
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, j, k, place, n_found = 0, at = 0, n = g.n_nodes
+        cdef int r
+        cdef bint closes
+        for i in range(n):
+            self.parent[i] = -2
+            self.root[i] = <int> i
+            self.stamp[i] = -1
+        for place in range(n):
+            k = place + self.draw(n - place)
+            i = self.shuffled[k]
+            self.shuffled[k] = self.shuffled[place]
+            self.shuffled[place] = <int> i
+            closes = False
+            for k in range(self.ends[i], self.ends[i + 1]):
+                j = g.edges[self.end_of[k] ^ 1]
+                if self.parent[j] != -2:
+                    r = self.find(<int> j)
+                    closes = closes or self.stamp[r] == place
+                    self.stamp[r] = <int> place
+            if closes:
+                continue
+            self.parent[i] = -3
+            for k in range(self.ends[i], self.ends[i + 1]):
+                j = g.edges[self.end_of[k] ^ 1]
+                if self.parent[j] != -2:
+                    self.root[self.find(<int> j)] = <int> i
+        for place in range(n):
+            i = self.shuffled[place]
+            if self.parent[i] != -3:
+                continue
+            self.parent[i] = -1
+            self.order[n_found] = <int> i
+            n_found += 1
+            while at < n_found:
+                i = self.order[at]
+                at += 1
+                for k in range(self.ends[i], self.ends[i + 1]):
+                    j = g.edges[self.end_of[k] ^ 1]
+                    if self.parent[j] == -3:
+                        self.parent[j] = <int> (self.end_of[k] ^ 1)
+                        self.order[n_found] = <int> j
+                        n_found += 1
+        return n_found
+
+    cdef inline double at(
+            self, Py_ssize_t end, Py_ssize_t here, Py_ssize_t there) noexcept nogil:
+        """Score of an edge by the labels at one of its ends and at the other."""
+        return (
+            edge_score(self.g, end // 2, self.problem.edge_scores(), there, here) if end & 1 else
+            edge_score(self.g, end // 2, self.problem.edge_scores(), here, there))
+
+    cdef bint improve_now(self) noexcept nogil:
+        cdef const graph_t* g = self.g
+        cdef const double* unary = self.problem.node_scores()
+        cdef const double* more = self.problem.edge_scores()
+        cdef Py_ssize_t i, j, k, a, b, end, place, best, stride = g.stride
+        cdef Py_ssize_t n_found = self.draw_forest()
+        cdef double x, top, pull
+        cdef double* here
+        cdef double* above
+        # labels that are as good as others are taken, too, now the first and now the last of them
+        cdef bint last = self.draw(2)
+        for place in range(n_found):
+            i = self.order[place]
+            here = &self.local[i * stride]
+            memcpy(here, unary + i * stride, choices(g, i) * sizeof(double))
+            for k in range(self.ends[i], self.ends[i + 1]):
+                end = self.end_of[k]
+                j = g.edges[end ^ 1]
+                if self.parent[j] != -2:
+                    continue
+                b = self.now[j]
+                if g.kind == EQUAL:
+                    if b < choices(g, i):
+                        here[b] += more[g.places[end // 2]]
+                    continue
+                for a in range(choices(g, i)):
+                    here[a] += self.at(end, a, b)
+        for place in range(n_found - 1, -1, -1):
+            i = self.order[place]
+            end = self.parent[i]
+            if end < 0:
+                continue
+            here = &self.local[i * stride]
+            j = g.edges[end ^ 1]
+            above = &self.local[j * stride]
+            if g.kind == EQUAL:
+                pull = more[g.places[end // 2]]
+                top = here[0]
+                best = 0
+                x = -INFINITY
+                for a in range(1, choices(g, i)):
+                    if here[a] > top:
+                        x = top
+                        top = here[a]
+                        best = a
+                    elif here[a] > x:
+                        x = here[a]
+                for b in range(choices(g, j)):
+                    if b >= choices(g, i):
+                        above[b] += top
+                    else:
+                        above[b] += max(here[b] + pull, x if b == best else top)
+                continue
+            for b in range(choices(g, j)):
+                top = -INFINITY
+                for a in range(choices(g, i)):
+                    x = here[a] + self.at(end, a, b)
+                    top = x if x > top else top
+                above[b] += top
+        memcpy(&self.trial[0], &self.now[0], g.n_nodes * sizeof(label_t))
+        for place in range(n_found):
+            i = self.order[place]
+            end = self.parent[i]
+            here = &self.local[i * stride]
+            best = self.now[i]
+            top = -INFINITY
+            for a in range(choices(g, i)):
+                x = here[a]
+                if end >= 0:
+                    x += self.at(end, a, self.trial[g.edges[end ^ 1]])
+                if x > top or (last and x == top and x > -INFINITY):
+                    top = x
+                    best = a
+            self.trial[i] = <label_t> best
+        return self.take_trial()
+
+
+def expand_all(Moves moves):
+    """Expansions in turn, until none of them raises the score."""
+    cdef Py_ssize_t alpha = 0, failed = 0, k = moves.g.n_labels
+    while failed < k:
+        failed = 0 if moves.expand(alpha) else failed + 1
+        alpha = (alpha + 1) % k
