@@ -22,7 +22,7 @@ Made by `python benchmarks/cycles.py`: CPU time of one thread in seconds, median
 contestants in turn. {run}
 
 Ten images of 10 x 12 pixels have three stripes, one for each label, and normal *noise*.
-`Graphs.from_grid(images, contrast=True)` joins neighbours. Fits go to `tol=1e-3`, at most 200
+`Graphs.from_grid(images, contrast=True)` joins neighbours. Fits go to `tol=1e-3`, at most 100
 passes. The certificate is that of the local polytope. *Gap* is `relative_gap_`.
 
 """
@@ -42,7 +42,7 @@ def fitted(surrogate, X, y, solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = GraphTagger(
-            surrogate, solver=solver, tol=1e-3, max_iter=200, random_state=0).fit(X, y)
+            surrogate, solver=solver, tol=1e-3, max_iter=100, random_state=0).fit(X, y)
     return time.process_time() - start, model
 
 

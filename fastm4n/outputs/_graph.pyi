@@ -7,6 +7,7 @@ MOST_NODES: int
 PAIRS: dict[str, Any]
 WORK: float
 CUT_COST: float
+LP_COST: float
 
 def numbers_of_edge(pairs: str, n_labels: int) -> Any: ...
 

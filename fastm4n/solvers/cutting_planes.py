@@ -38,6 +38,7 @@ from fastm4n.surrogates._batches import losses_of, scores_of
 if TYPE_CHECKING:
     from typing import Any
 
+    from fastm4n.base.types import FloatArray, IntArray
     from fastm4n.solvers.base import Options
     from fastm4n.solvers.monitor import Monitor
 
@@ -282,7 +283,9 @@ class _Run:
             interrupted=self.monitor.interrupted)
 
 
-def minimum_of_planes(level, slope, group, alpha, tol):
+def minimum_of_planes(
+    level: FloatArray, slope: FloatArray, group: IntArray, alpha: float, tol: float,
+) -> tuple[FloatArray, FloatArray]:
     """The minimum w of a model of planes, and their shares c, of sum one in each group.
 
     The shares make the dual, level' c - ||slope' c||^2 / (2 alpha), large. They and w follow from
