@@ -4,6 +4,7 @@ Everything against enumeration of the labellings that the factors allow.
 """
 
 import copy
+import json
 import pickle
 import re
 
@@ -487,8 +488,11 @@ def test_counts_of_one_of_three_labels(surrogate, tmp_path):
     X.save(tmp_path / "graphs.npz")
     found = Graphs.load(tmp_path / "graphs.npz")
     assert repr(found.factors) == repr(X.factors) and "label=2" in repr(found.factors[0])
-    again = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(found, y)
-    assert_array_equal(again.coef_, tagger.coef_)
+    folder = Graphs.from_batches([X[:3], X[3:]], tmp_path / "folder")
+    for found in (found, folder, Graphs.open(tmp_path / "folder")[:]):
+        assert repr(found.factors) == repr(X.factors)
+        again = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(found, y)
+        assert_array_equal(again.coef_, tagger.coef_)
     # the count of label 1 is another constraint
     other = X.with_factors([CountFactor.budget(range(4), 4)] * 8)
     assert other.factors[0][0].label == 2 and other.factors[0][1].label == 1
@@ -507,3 +511,8 @@ def test_files_of_older_releases_count_the_second_label(tmp_path):
         arrays = {name: file[name] for name in file.files if name != "factors.label"}
     np.savez(tmp_path / "older.npz", **arrays)
     assert Graphs.load(tmp_path / "older.npz").factors[0][0].label == 1
+    Graphs.from_batches([X], tmp_path / "older")
+    meta = json.loads((tmp_path / "older" / "meta.json").read_text())
+    del meta["files"]["factors.label"]
+    (tmp_path / "older" / "meta.json").write_text(json.dumps(meta))
+    assert Graphs.open(tmp_path / "older").factors[0][0].label == 1

@@ -736,11 +736,13 @@ class StoredGraphs(Stored, Graphs):
         of_factors = cut("offsets", self._start, self._stop)
         of_nodes, of_values = (cut(f"{name}_offsets", *of_factors) for name in ("node", "value"))
         for names, rows in (
-            (("least", "most"), of_factors), (("nodes", "sizes"), of_nodes),
+            (("least", "most", "label"), of_factors), (("nodes", "sizes"), of_nodes),
             (("values",), of_values),
         ):
             for name in names:
-                arrays[f"factors.{name}"] = files[f"factors.{name}"].rows(*rows)
+                # folders of older releases have no label
+                if name != "label" or "factors.label" in files:
+                    arrays[f"factors.{name}"] = files[f"factors.{name}"].rows(*rows)
         return as_factor_lists(unpacked_factors(arrays), self.lengths)
 
     def _has_factors(self):
@@ -842,5 +844,5 @@ def _append_piece(writer, graphs, place):
     writer.append_lengths("factors.value_offsets", [
         0 if isinstance(function, CountFactor) else function[1].size
         for part in factors for function in functions(part)])
-    for name in ("nodes", "sizes", "least", "most", "values"):
+    for name in ("nodes", "sizes", "least", "most", "label", "values"):
         writer.append_file(f"factors.{name}", packed[f"factors.{name}"])
