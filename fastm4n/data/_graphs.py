@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from fastm4n.base.checks import check_flag
 from fastm4n.data._graph_arrays import (
@@ -530,6 +531,10 @@ class Graphs(Ragged):
             edge_offsets=cut(np.concatenate([part.edge_lengths for part in parts])),
             factors=merged([of_graph for part in parts for of_graph in part._factors()]),
         )
+
+    def _kind(self):
+        """Shape of a node's features, and whether they are sparse."""
+        return self.node_features.shape[1:], sp.issparse(self.node_features)
 
     def _has_factors(self):
         return self.factors is not None
