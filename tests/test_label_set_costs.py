@@ -323,6 +323,9 @@ def test_names_of_calls(data):
     clf = MultiLabelClassifier(random_state=0).partial_fit(X[:12], table[:12])
     clf.partial_fit(X[12:], table[12:])
     assert clf.classes_.tolist() == ["d", "c", "b", "a"]
+    with pytest.raises(ValueError, match=r"y has the columns \['a', 'b', 'c', 'd'\], but the model"):
+        clf.score(X, table[list("abcd")])
+    assert clf.score(X, Y) == clf.score(X, table)
     named = MultiLabelClassifier(random_state=0).partial_fit(X, Y, classes=["d", "c", "b", "a"])
     assert named.classes_.tolist() == ["d", "c", "b", "a"]
     with pytest.raises(ValueError, match="y has 4 labels, but classes has 2"):

@@ -497,7 +497,11 @@ OutOfCore, default="auto"
         accuracy : float
         """
         check_is_fitted(self)
-        truth = read_indicator(y, self.classes_.size)[0]
+        truth, names = read_indicator(y, self.classes_.size)[:2]
+        if "U" == names.dtype.kind == self.classes_.dtype.kind and (names != self.classes_).any():
+            raise ValueError(
+                f"y has the columns {names.tolist()!s:.100}, but the model has the labels "
+                f"{self.classes_.tolist()!s:.100}: give the columns in this order.")
         predicted = read_indicator(self.predict(X))[0]
         check_lengths(predicted, truth, AN_INDICATOR)
         unknown = truth == UNKNOWN
