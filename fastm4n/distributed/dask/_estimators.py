@@ -207,7 +207,7 @@ class DaskEstimator:
             template.features.restore(solution.z)
             fitted = template.task.fitted(template, alpha, None)
             if ended is None:
-                fitted.update(self._values(fleet, solution, template))
+                fitted.update(self._values(fleet, solution, template, self.tol_ * scale))
         self._taken(template.common, fitted, solution, alpha, scale)
         if ended is not None:
             raise type(ended)(
@@ -308,12 +308,12 @@ class DaskEstimator:
         finally:
             progress.close()
 
-    def _values(self, fleet, solution, template):
-        """`Problem.values` of all parts at the weights of the solution."""
+    def _values(self, fleet, solution, template, gap):
+        """`Task.values` of all parts at the weights of the solution."""
         if template.common.get("exact_", True):
             return {}
         try:
-            parts = asked(fleet, "values", solution.z)
+            parts = asked(fleet, "values", solution.z, gap)
         except NoMember:
             return {}
         if not all(values for _, values in parts):
