@@ -30,9 +30,6 @@ SHARE_OF_VARIANCE = 0.02
 LEAST_ALPHA = 1e-290
 # why a model has no weights of some name
 MISSING = "weights that this model has not: see {}"
-# parts of `Problem.same` that have an entry for each example
-OF_EXAMPLES = (
-    "lengths", "unknown", "edge_lengths", "edges", "node_types", "edge_types", "factors")
 # what a surrogate needs of outputs, by their flag
 _NEEDED = {
     "has_marginals": "marginals of a distribution over the outputs",
@@ -304,7 +301,7 @@ class Call(Memory):
             state, state=state["state"].scaled(share),
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
         # new examples add to what a warm start compares of each
-        of_examples = {name: problem.same[name] for name in OF_EXAMPLES if name in problem.same}
+        of_examples = {name: problem.same[name] for name in problem.task.of_examples}
         state["same"] = {**state["same"], **of_examples}
         return problem.start(state, alpha)
 
@@ -496,6 +493,8 @@ class Task:
     decodings = DECODINGS
     # whether later calls of `partial_fit` may have more labels, and may be read in chunks
     takes_more_labels, calls_by_chunks = False, True
+    # parts of `Problem.same` that are of each example
+    of_examples = ()
     # parameters of estimators that have none of these
     penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
     classes = None

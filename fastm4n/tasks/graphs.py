@@ -98,6 +98,8 @@ class GraphTask(Task):
 
     noun = "graph"
     takes_more_labels, calls_by_chunks = True, False
+    of_examples = (
+        "lengths", "edge_lengths", "edges", "node_types", "edge_types", "factors")
 
     ignore_label = None
 
@@ -281,8 +283,7 @@ class GraphTask(Task):
             "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
             "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
-            **{name: getattr(piece.labelled, name) for name in (
-                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
+            **{name: getattr(piece.labelled, name) for name in self.of_examples[:-1]},
             "factors": all_contents(piece.labelled.factors, len(X)),
         }
         with named(blocks.examples):

@@ -564,6 +564,7 @@ class LabelSetTask(VectorTask):
     of_what = "label sets"
     auto_alpha = 2.0
     decodings = (*DECODINGS, "f1")
+    of_examples = ("unknown",)
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)

@@ -366,6 +366,7 @@ class SequenceTask(Task):
     noun = "sequence"
     needs_dual = False
     takes_more_labels = True
+    of_examples = ("lengths",)
     class_weight = None
     vectorizer = None
 
