@@ -5,6 +5,7 @@ Tables, counts and their container stand in one file, as each is made of the oth
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -518,7 +519,7 @@ def graph_factors(
     """
     sizes = np.asarray(sizes)
     all_sizes, scopes, tables, given = [int(size) for size in sizes], [], [], []
-    rank = None
+    rank = cache(lambda: _ranks(len(sizes), edges))
     for number, factor in enumerate(as_factors(factors, len(sizes))):
         if isinstance(factor, FactorTables):
             try:
@@ -535,8 +536,6 @@ def graph_factors(
             raise ValueError(
                 f"factors[{number}] counts label {factor.label} of node {node}, which has the "
                 f"labels 0 ... {sizes[node] - 1}: leave the node out.")
-        if rank is None:
-            rank = _ranks(len(sizes), edges)
         for scope, table in _count_functions(factor, sizes, len(all_sizes), rank):
             for variable, size in zip(scope, table.shape, strict=True):
                 if variable == len(all_sizes):
@@ -593,12 +592,41 @@ def check_constraints(factors: Factors, where: str) -> None:
 
 
 def _ranks(n_nodes, edges):
+    """Places of the nodes in an order with few nodes before a place that have edges across it.
+
+    Depth-first with smaller branches first, or for graphs with cycles by reverse Cuthill-McKee, if
+    that has fewer.
+    """
+    edges = np.asarray(edges, dtype=np.intp).reshape(-1, 2)
+    rank = _depth_first(n_nodes, edges)
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
+
+    ends = np.concatenate([edges, edges[:, ::-1]]).T
+    near = csr_array((np.ones(2 * len(edges)), ends), shape=(n_nodes, n_nodes))
+    if len(edges) == n_nodes - connected_components(near, directed=False)[0]:
+        return rank
+    other = np.empty(n_nodes, dtype=np.intp)
+    other[reverse_cuthill_mckee(near, symmetric_mode=True)] = np.arange(n_nodes)
+    return min(rank, other, key=lambda places: _most_open(places, edges))
+
+
+def _most_open(places, edges):
+    """The most nodes at or before a place that have a neighbour behind it."""
+    first, last = np.sort(places[edges], axis=1).T
+    end = np.arange(len(places))
+    np.maximum.at(end, first, last)
+    opened = np.arange(1, len(places) + 1) - np.cumsum(np.bincount(end, minlength=len(places)))
+    return int(opened.max())
+
+
+def _depth_first(n_nodes, edges):
     """Places of the nodes in depth-first order, with smaller branches first.
 
     In that order no place of a tree has more than about log2(n_nodes) edges across it.
     """
     near = [[] for _ in range(n_nodes)]
-    for a, b in np.asarray(edges, dtype=np.intp).reshape(-1, 2).tolist():
+    for a, b in edges.tolist():
         near[a].append(b)
         near[b].append(a)
     parent, order = [None] * n_nodes, []
@@ -630,7 +658,7 @@ def _ranks(n_nodes, edges):
 
 
 def _count_functions(factor, sizes, next_variable, rank):
-    """Pairs (variables, table) that are equivalent to a `CountFactor`, in the order of `rank`.
+    """Pairs (variables, table) that are equivalent to a `CountFactor`, in the order of `rank()`.
 
     New variables are counted from next_variable. `sizes` are the numbers of labels of all nodes.
     """
@@ -644,7 +672,7 @@ def _count_functions(factor, sizes, next_variable, rank):
             f"a CountFactor of {n} nodes that counts to {top} needs tables of more than "
             f"{_MOST_COUNTED} entries. Use fewer nodes or a smaller count.")
     functions, before, states = [], None, 1
-    order = np.argsort(rank[factor.nodes])
+    order = np.argsort(rank()[factor.nodes])
     for t, node in enumerate(factor.nodes[order]):
         counted = (np.arange(sizes[order[t]]) == factor.label) != bool(factor.negated[order[t]])
         counts = np.add.outer(np.arange(states), counted)

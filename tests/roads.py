@@ -17,11 +17,12 @@ MEMORY = 0.01
 
 def roads_of(cls):
     """The roads that an estimator has."""
-    has_folders, has_calls = cls._task_class.chunks is not None, hasattr(cls, "partial_fit")
+    task, has_calls = cls._task_class, hasattr(cls, "partial_fit")
     return [
         road for road in ROADS
-        if (has_folders or road not in ("folder", "calls by chunks"))
-        and (has_calls or "calls" not in road)]
+        if (task.chunks is not None or road not in ("folder", "calls by chunks"))
+        and (has_calls or "calls" not in road)
+        and (task.calls_by_chunks or road != "calls by chunks")]
 
 
 def cut(X, y, weights):

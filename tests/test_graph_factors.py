@@ -4,6 +4,8 @@ Everything against enumeration of the labellings that the factors allow.
 """
 
 import copy
+import itertools
+import json
 import pickle
 import re
 
@@ -33,6 +35,8 @@ from fastm4n import (
     regularization_path,
     save_model,
 )
+from fastm4n.factors import _most_open, _ranks
+from fastm4n.inference.graph import maximise
 
 SURROGATES = ("max_margin", "max_min", "log")
 KINDS = {
@@ -487,8 +491,11 @@ def test_counts_of_one_of_three_labels(surrogate, tmp_path):
     X.save(tmp_path / "graphs.npz")
     found = Graphs.load(tmp_path / "graphs.npz")
     assert repr(found.factors) == repr(X.factors) and "label=2" in repr(found.factors[0])
-    again = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(found, y)
-    assert_array_equal(again.coef_, tagger.coef_)
+    folder = Graphs.from_batches([X[:3], X[3:]], tmp_path / "folder")
+    for found in (found, folder, Graphs.open(tmp_path / "folder")[:]):
+        assert repr(found.factors) == repr(X.factors)
+        again = GraphTagger(surrogate, alpha=0.05, tol=1e-3, random_state=0).fit(found, y)
+        assert_array_equal(again.coef_, tagger.coef_)
     # the count of label 1 is another constraint
     other = X.with_factors([CountFactor.budget(range(4), 4)] * 8)
     assert other.factors[0][0].label == 2 and other.factors[0][1].label == 1
@@ -507,3 +514,46 @@ def test_files_of_older_releases_count_the_second_label(tmp_path):
         arrays = {name: file[name] for name in file.files if name != "factors.label"}
     np.savez(tmp_path / "older.npz", **arrays)
     assert Graphs.load(tmp_path / "older.npz").factors[0][0].label == 1
+    Graphs.from_batches([X], tmp_path / "older")
+    meta = json.loads((tmp_path / "older" / "meta.json").read_text())
+    del meta["files"]["factors.label"]
+    (tmp_path / "older" / "meta.json").write_text(json.dumps(meta))
+    assert Graphs.open(tmp_path / "older").factors[0][0].label == 1
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("shape", ["grid", "ladder and tail"])
+def test_counts_over_cycles(label, shape):
+    """The count goes along an order of few open nodes, and is the count whatever that is."""
+    rng = np.random.default_rng(0)
+    edges = Graphs.from_grid([np.zeros((3, 4))])[0].edges.tolist()
+    if shape != "grid":
+        edges = [(i, i + 1) for i in range(11)] + [(0, 5), (1, 4)]
+    scores, tables = rng.normal(size=(12, 2)), rng.normal(size=(len(edges), 2, 2))
+    every = np.array(list(itertools.product([0, 1], repeat=12)))
+    total = scores[np.arange(12), every].sum(axis=1) + sum(
+        table[every[:, a], every[:, b]] for table, (a, b) in zip(tables, edges, strict=True))
+    for least, most in ((0, 1), (4, 5), (11, 12)):
+        factor = CountFactor(range(12), least, most, rng.random(12) < 0.2, label)
+        allowed = np.array([factor.is_satisfied(row) for row in every])
+        found = maximise(scores, edges, tables, factor)
+        assert_allclose([found.value, found.bound], total[allowed].max())
+
+
+def test_counts_over_large_grids():
+    rng = np.random.default_rng(0)
+    edges = Graphs.from_grid([np.zeros((9, 20))])[0].edges
+    scores = rng.normal(size=(180, 2))
+    plain = maximise(scores, edges, 0.3, method="exact")
+    found = maximise(scores, edges, 0.3, CountFactor.budget(range(180), 2))
+    assert found.value == found.bound < plain.value and np.sum(found.labels == 1) == 2
+    free = maximise(scores, edges, 0.3, CountFactor(range(180), 0, 180))
+    assert_allclose(free.value, plain.value)
+
+
+def test_orders_of_few_open_nodes():
+    tree = np.array([((i - 1) // 2, i) for i in range(1, 255)])
+    grid = Graphs.from_grid([np.zeros((6, 30))])[0].edges
+    for n, edges, most in ((255, tree, 8), (255, np.vstack([tree, [200, 254]]), 9), (180, grid, 7)):
+        places = _ranks(n, edges)
+        assert sorted(places) == list(range(n)) and _most_open(places, edges) <= most

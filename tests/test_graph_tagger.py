@@ -279,6 +279,18 @@ NODE = ([[1.0, 2.0]], [])
     r"y\[1\] has 2 labels, but X\[1\] has 1 nodes": lambda: fitted([NODE] * 2, [[0], [1, 1]]),
     r"y\[1\] has nan at node 0": lambda: fitted([NODE] * 2, [[0.0], [np.nan]]),
     "y has one label only, 'a'": lambda: fitted([NODE] * 2, [["a"], ["a"]]),
+    "y has one label only, 1 .* -1 marks nodes without one": lambda: fitted(
+        [NODE] * 2, [[1], [-1]]),
+    r"y has the labels of 2 graphs, but X has 1. Give \[y\]": lambda: fitted(
+        [(np.eye(2), [(0, 1)])], [0, 1]),
+    r"Cut the labels of all nodes by Sequences\(y, graphs.node_offsets\)": lambda: fitted(
+        [(np.eye(2), [(0, 1)])] * 2, [0, 1, 1, 1]),
+    r"Edge 1 of graph 0 is \(2, 3\), .* Nodes are counted from 0: subtract 1": lambda: fitted(
+        [(np.eye(3), [(1, 2), (2, 3)])], [[0, 1, 0]]),
+    r"Edge 0 of graph 0 is \(0, 3\), .* Rows of node_features are nodes, and edges": lambda: fitted(
+        [(np.ones((2, 4)), [(0, 3)])], [[0, 1, 0, 1]]),
+    "y\\[1\\] has '-1' among other strings": lambda: fitted(
+        [(np.eye(2), [(0, 1)])] * 2, [["a", "b"], np.array(["a", -1])]),
     "no labelled nodes in graphs of non-zero weight": lambda: fitted([NODE] * 2, [[-1], [-1]]),
     "graph 1 has one: use inference='auto'": lambda: fitted(
         [(np.eye(3), [(0, 1)]), (np.eye(3), [(0, 1), (1, 2), (0, 2)])], [[0, 1, 0], [0, 1, 1]],

@@ -316,6 +316,21 @@ def test_calls_with_the_same_pairs_go_on(data):
         "max_margin", **options).fit(X, Y).history_["gap"][0]
 
 
+def test_calls_whose_tree_changes(data):
+    X, Y = data
+    Y = Y.copy()
+    Y[:12, 3], Y[12:, 3] = Y[:12, 0], Y[12:, 1]
+    first = Y[:12]
+    clf = MultiLabelClassifier(alpha=0.05, tol=1e-3, random_state=0).partial_fit(X[:12], first)
+    edges = clf.edges_.tolist()
+    clf.partial_fit(X[12:], Y[12:])
+    assert clf.edges_.tolist() != edges
+    whole = fit(X, Y, "log", fit_intercept=10.0)
+    assert_array_equal(clf.edges_, whole.edges_)
+    assert clf.dual_objective_ <= whole.primal_objective_ + 1e-9
+    assert whole.dual_objective_ <= clf.primal_objective_ + 1e-9
+
+
 def test_names_of_calls(data):
     pandas = pytest.importorskip("pandas")
     X, Y = data
@@ -323,6 +338,9 @@ def test_names_of_calls(data):
     clf = MultiLabelClassifier(random_state=0).partial_fit(X[:12], table[:12])
     clf.partial_fit(X[12:], table[12:])
     assert clf.classes_.tolist() == ["d", "c", "b", "a"]
+    with pytest.raises(ValueError, match=r"y has the columns \['a', 'b', 'c', 'd'\], but the model"):
+        clf.score(X, table[list("abcd")])
+    assert clf.score(X, Y) == clf.score(X, table)
     named = MultiLabelClassifier(random_state=0).partial_fit(X, Y, classes=["d", "c", "b", "a"])
     assert named.classes_.tolist() == ["d", "c", "b", "a"]
     with pytest.raises(ValueError, match="y has 4 labels, but classes has 2"):

@@ -66,6 +66,9 @@ def test_cells_of_partitions(name, cluster, tmp_path):
 
 # that walks of all cells found, and their seed
 FOUND = (20261126, (
+    _cells.Cell("GraphTagger", "potts, lp", "log", "label features", "l2", "auto", "memory", False),
+    _cells.Cell("GraphTagger", "3 labels, lp", "max_margin", "dense", "l2", "auto", "partitions",
+                False),
     _cells.Cell("GraphTagger", "nodes", "Boost()", "edges", "ElasticNet(l1_ratio=0.97)", "auto",
                 "partitions", False),
     _cells.Cell("SequenceTagger", "chain", "Log(cost_augmented=True, temperature=0.5)", "dense", "ElasticNet(l1_ratio=0.97)",

@@ -24,7 +24,9 @@ from fastm4n import (  # noqa: E402
 from fastm4n.cli import main  # noqa: E402
 from fastm4n.plotting import LabelMapDisplay  # noqa: E402
 
-VOIDS = {"255": (255, np.int64), "-100": (-100, np.int64), "uint8": (255, np.uint8)}
+VOIDS = {
+    "255": (255, np.int64), "-100": (-100, np.int64), "uint8": (255, np.uint8),
+    "float": (255, np.float32), "-1.0": (-1.0, np.float64)}
 
 
 def grids(types=False, n=4):
@@ -56,7 +58,7 @@ def test_a_mark_is_as_good_as_another(mark, dtype, solver):
     assert_array_equal(other.classes_, [0, 1, 2])
     assert_array_equal(other.coef_, one.coef_)
     assert other.score(X, void) == one.score(X, known)
-    assert mark in GraphTagger(**options).fit(X, void).classes_
+    assert (mark in GraphTagger(**options).fit(X, void).classes_) == (mark != -1)
 
 
 def test_marks_that_are_words():
@@ -65,6 +67,14 @@ def test_marks_that_are_words():
     known = [np.where(mask, "void", part).tolist() for part, mask in zip(words, masks, strict=True)]
     tagger = GraphTagger(ignore_label="void", tol=0.05, random_state=0).fit(X, known)
     assert tagger.classes_.tolist() == ["cow", "sky", "tree"]
+    # an array of strings and numbers has strings alone
+    for mark, given in ((-1, None), (255, 255)):
+        arrays = [np.array([*part[:-1], mark]) for part in words]
+        with pytest.raises(ValueError, match=rf"y\[0\] has '{mark}' among other strings: NumPy"):
+            GraphTagger(ignore_label=given).fit(X, arrays)
+        assert len(GraphTagger(ignore_label=str(mark), tol=0.1).fit(X, arrays).classes_) == 3
+        lists = [[*part[:-1], mark] for part in words]
+        assert len(GraphTagger(ignore_label=given, tol=0.1).fit(X, lists).classes_) == 3
     # True is no 1
     both = [[True if label else "no" for label in part] for part in y]
     assert True in GraphTagger(ignore_label=1, tol=0.05).fit(X, both).classes_.tolist()

@@ -58,9 +58,14 @@ def check_edges(edges, node_offsets, edge_offsets):
         e, b = _place(outside[0], edge_offsets)
         pair = tuple(edges[outside[0]].tolist())
         nodes = f"the nodes 0 ... {lengths[b] - 1}" if lengths[b] else "no nodes"
+        first = int(edges[edge_offsets[b] : edge_offsets[b + 1]].min())
+        remedy = (
+            f"If nodes are numbered over all graphs, subtract node_offsets[{b}] = "
+            f"{node_offsets[b]}." if node_offsets[b] else
+            "Nodes are counted from 0: subtract 1." if first == 1 and max(pair) == lengths[b] else
+            "Rows of node_features are nodes, and edges count them from 0.")
         raise ValueError(
-            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. If nodes are numbered "
-            f"over all graphs, subtract node_offsets[{b}] = {node_offsets[b]}.")
+            f"Edge {e} of graph {b} is {pair}, but the graph has {nodes}. {remedy}")
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
         e, b = _place(loops[0], edge_offsets)

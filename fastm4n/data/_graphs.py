@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from fastm4n.base.checks import check_flag
 from fastm4n.data._graph_arrays import (
@@ -531,6 +532,10 @@ class Graphs(Ragged):
             factors=merged([of_graph for part in parts for of_graph in part._factors()]),
         )
 
+    def _kind(self):
+        """Shape of a node's features, and whether they are sparse."""
+        return self.node_features.shape[1:], sp.issparse(self.node_features)
+
     def _has_factors(self):
         return self.factors is not None
 
@@ -736,11 +741,13 @@ class StoredGraphs(Stored, Graphs):
         of_factors = cut("offsets", self._start, self._stop)
         of_nodes, of_values = (cut(f"{name}_offsets", *of_factors) for name in ("node", "value"))
         for names, rows in (
-            (("least", "most"), of_factors), (("nodes", "sizes"), of_nodes),
+            (("least", "most", "label"), of_factors), (("nodes", "sizes"), of_nodes),
             (("values",), of_values),
         ):
             for name in names:
-                arrays[f"factors.{name}"] = files[f"factors.{name}"].rows(*rows)
+                # folders of older releases have no label
+                if name != "label" or "factors.label" in files:
+                    arrays[f"factors.{name}"] = files[f"factors.{name}"].rows(*rows)
         return as_factor_lists(unpacked_factors(arrays), self.lengths)
 
     def _has_factors(self):
@@ -842,5 +849,5 @@ def _append_piece(writer, graphs, place):
     writer.append_lengths("factors.value_offsets", [
         0 if isinstance(function, CountFactor) else function[1].size
         for part in factors for function in functions(part)])
-    for name in ("nodes", "sizes", "least", "most", "values"):
+    for name in ("nodes", "sizes", "least", "most", "label", "values"):
         writer.append_file(f"factors.{name}", packed[f"factors.{name}"])

@@ -116,10 +116,10 @@ class FitMember:
         """A problem that makes fitted attributes."""
         return self.least
 
-    def values(self, state, tol):
-        """The weight of this part, and its `Task.values` at these weights, after a gap of tol."""
+    def values(self, state, gap):
+        """The weight of this part, and its `Task.values` at these weights, of a fit to this gap."""
         self.problem.features.restore(state)
-        return self.problem.blocks.total, self.problem.task.values(self.problem, tol)
+        return self.problem.blocks.total, self.problem.task.values(self.problem, gap)
 
     def __getattr__(self, name):
         worker = self.__dict__.get("worker")

@@ -232,7 +232,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
         pieces.X = task.read(pieces.X, pieces.lengths, census)
         problem = task.problem(
             pieces, census, one_alpha=True, solver=task.out_of_core(
-                pieces.X, pieces.allowed, pieces.token_weight))
+                pieces.X, pieces.allowed, pieces.part_weight))
         alpha = problem.alpha
         start = problem.pieces.start(problem, alpha, vars(self).get("_warm_state"))
         keep_dual = bool(self.warm_start) or call is not None

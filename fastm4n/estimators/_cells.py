@@ -136,6 +136,8 @@ KINDS = {
          "exact": {"_shape": "triangles", "inference": "exact"},
          "symmetric": {"_shape": "triangles", "_labels": 3, "pairwise": "symmetric"},
          "potts": {"_shape": "forest", "pairwise": "potts", "cost": "squared"},
+         "potts, lp": {
+             "_shape": "triangles", "_labels": 3, "pairwise": "potts", "inference": "lp"},
          "displacement": {
              "_shape": "forest", "pairwise": "displacement", "grid_shape": (1, 2)},
          "types": {"_shape": "forest", "_types": True},

@@ -46,6 +46,8 @@ class PartialFit:
         them, as the old weights stand for their data, and 3 times that under the margins. m is
         `n_seen_`, or 20 n if that is None.
 
+        A `GraphTagger` takes new labels and types in later calls, and data in memory only.
+
         Parameters
         ----------
         X, y
@@ -53,7 +55,8 @@ class PartialFit:
         classes : array-like, default=None
             All labels of all calls, if the parameter `classes` of the estimator does not declare
             them. By default the labels of the first call, or the levels of ordered categories, if
-            the estimator takes levels. A `SequenceTagger` in memory takes the labels of all calls.
+            the estimator takes levels. A `SequenceTagger` in memory and a `GraphTagger` take the
+            labels of all calls.
             For label sets, the names of the columns of y.
         sample_weight : array-like, default=None
             As in `fit`.
@@ -105,6 +108,10 @@ class PartialFit:
             seen = seen.together()
             X, y = seen.X.together(), seen.y.together()
         else:
+            if not task.calls_by_chunks:
+                raise ValueError(
+                    f"partial_fit of {type(self).__name__} takes data in memory, not by chunks: "
+                    "use solver=BlockFrankWolfe().")
             if prior is not None:
                 raise ValueError(
                     "partial_fit goes on from a model without its data in memory only: leave "

@@ -319,7 +319,10 @@ OutOfCore, default="auto"
         if np.dtype(attributes["_dtype"]).kind not in "biuf":
             raise ValueError("_dtype is no type of indicators")
 
-    def fit(self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Matrix, y: Matrix, sample_weight: ArrayLike | None = None, *,
+        label_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -334,6 +337,9 @@ OutOfCore, default="auto"
             labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
+        label_weight : array-like of shape (n_samples, n_labels), default=None
+            Factors of the costs of mistakes at each label of each sample, on top of `cost`. Not
+            for "log", which has no costs in the fit unless it is cost-augmented.
 
         Returns
         -------
@@ -351,7 +357,7 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, None, None, label_weight)
 
     # ---------------------------------------------------------------------- predict
 
@@ -491,7 +497,11 @@ OutOfCore, default="auto"
         accuracy : float
         """
         check_is_fitted(self)
-        truth = read_indicator(y, self.classes_.size)[0]
+        truth, names = read_indicator(y, self.classes_.size)[:2]
+        if "U" == names.dtype.kind == self.classes_.dtype.kind and (names != self.classes_).any():
+            raise ValueError(
+                f"y has the columns {names.tolist()!s:.100}, but the model has the labels "
+                f"{self.classes_.tolist()!s:.100}: give the columns in this order.")
         predicted = read_indicator(self.predict(X))[0]
         check_lengths(predicted, truth, AN_INDICATOR)
         unknown = truth == UNKNOWN

@@ -882,7 +882,7 @@ cdef class LabelGraphFeatures(GraphFeatures):
     types : ndarray of int of shape (n_nodes,)
     n_types : int
     starts, layout, edge_X, edge_starts, edge_counts, edge_intercept, pairs, symmetric, weights, \
-edge_weights, like, norms
+edge_weights, diagonal, like, norms
         As in `GraphFeatures`. Weights have a column for each type.
     """
 
@@ -892,7 +892,7 @@ edge_weights, like, norms
 
     def __init__(self, X, types, Py_ssize_t n_types, starts, Layout layout, edge_X, edge_starts,
                  edge_counts, double edge_intercept, pairs="tables", bint symmetric=False,
-                 weights=None, edge_weights=None, like=None, norms=None):
+                 weights=None, edge_weights=None, bint diagonal=False, like=None, norms=None):
         n_labels = layout.n_labels
         if X.shape[1] % n_labels:
             raise ValueError(f"X has {X.shape[1]} columns, which are no channels of {n_labels} "
@@ -900,8 +900,8 @@ edge_weights, like, norms
         channels = X.shape[1] // n_labels
         super().__init__(
             X.reshape(-1, channels), starts, layout, 0.0, edge_X, edge_starts, edge_counts,
-            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types, like=like,
-            norms=norms)
+            edge_intercept, pairs, symmetric, weights, edge_weights, n_columns=n_types,
+            diagonal=diagonal, like=like, norms=norms)
         self.rows = np.ascontiguousarray(X, dtype=np.float64)
         self.types = np.ascontiguousarray(types, dtype=np.intp)
         if self.types.shape[0] != X.shape[0] or (
@@ -917,7 +917,7 @@ edge_weights, like, norms
         return (
             np.asarray(self.rows), np.asarray(self.types), self.n_labels, np.asarray(self.starts),
             self.layout, edges.X, np.asarray(edges.starts), np.asarray(edges.lengths),
-            edges.intercept, self.pairs, self.symmetric)
+            edges.intercept, self.pairs, self.symmetric, None, None, self.diagonal)
 
     def prepare_norms(self):
         """Norms need nothing but X."""

@@ -208,7 +208,7 @@ class SoftGraphTask(_SoftTask, GraphTask):
 class SoftLabelSetTask(_SoftTask, LabelSetTask):
     """Sets of labels with soft constraints."""
 
-    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census, factors=None):
         n, n_labels = Y.shape
         if cost.ndim == 3 or (Y == UNKNOWN).any():
             raise ValueError(
@@ -229,7 +229,8 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
         else:
             constant = self._constant()
             nodes = self._gram(X, samples, blocks.weights, constant, common, alpha)
-        heights = graphs.heights_of_costs(Y.ravel(), as_costs(common["_cost_held"]))
+        heights = graphs.heights_of_costs(
+            Y.ravel(), as_costs(common["_cost_held"]), None if factors is None else factors.ravel())
 
         def weights_of(node_weights, factor_weights):
             pairs = factor_weights.ravel()

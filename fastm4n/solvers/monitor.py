@@ -433,8 +433,8 @@ def keeping(estimator, data):
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
     given = {name: getattr(data, name) for name in names}
-    if data.token_weight is not None:
-        given["token_weight"] = data.token_weight
+    if data.part_weight is not None:
+        given["part_weight"] = data.part_weight
     wanted = fingerprint(estimator, given)
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)

@@ -222,8 +222,10 @@ class Memory:
 
     Attributes
     ----------
-    X, y, sample_weight, lengths, allowed, token_weight
+    X, y, sample_weight, lengths, allowed
         As of `fit`.
+    part_weight
+        The `token_weight` or `label_weight` of `fit`.
     road : str
         Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
     is_whole : bool
@@ -242,9 +244,9 @@ class Memory:
     may_be_partial = False
 
     def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None,
-                 token_weight=None):
+                 part_weight=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
-        self.lengths, self.allowed, self.token_weight = lengths, allowed, token_weight
+        self.lengths, self.allowed, self.part_weight = lengths, allowed, part_weight
 
     def start(self, problem, alpha, state):
         """The `State` to start from, by `_warm_state` of the estimator, or None."""
@@ -298,8 +300,8 @@ class Call(Memory):
         state = dict(
             state, state=state["state"].scaled(share),
             owner=np.concatenate([state["owner"], np.full(seen.weights.size - n, -1)]))
-        of_examples = {
-            name: problem.same[name] for name in ("lengths", "unknown") if name in problem.same}
+        # new examples add to what a warm start compares of each
+        of_examples = {name: problem.same[name] for name in problem.task.of_examples}
         state["same"] = {**state["same"], **of_examples}
         return problem.start(state, alpha)
 
@@ -489,8 +491,10 @@ class Task:
     needs_dual = True
     # values of `decode`
     decodings = DECODINGS
-    # whether later calls of `partial_fit` may have more labels
-    takes_more_labels = False
+    # whether later calls of `partial_fit` may have more labels, and may be read in chunks
+    takes_more_labels, calls_by_chunks = False, True
+    # parts of `Problem.same` that are of each example
+    of_examples = ()
     # parameters of estimators that have none of these
     penalty, kernel, fit_intercept, warm_start = "l2", "linear", False, False
     classes = None
@@ -657,20 +661,21 @@ class Task:
             return f"fit_intercept={self.fit_intercept!r}"
         return f"penalty={self.penalty!r:.80}" if is_pure_l1(self.penalty) else None
 
-    def out_of_core(self, X, allowed=None, token_weight=None):
+    def out_of_core(self, X, allowed=None, part_weight=None):
         """The `OutOfCore` that solves the task on X, or None for a fit in memory."""
+        if self.chunks is None:
+            return None
         found = "allowed" if allowed is not None else (
-            "token_weight" if token_weight is not None else None)
+            "token_weight" if part_weight is not None else None)
         if isinstance(self.solver, OutOfCore):
-            if self.chunks is not None:
-                found = found or self.unsupported()
+            found = found or self.unsupported()
             if found is not None:
                 raise ValueError(
                     f"{found} is not supported by fits that read the data in chunks: leave it as "
                     "it is by default, or use solver=BlockFrankWolfe(), in memory.")
-            return None if self.chunks is None else self.solver
+            return self.solver
         size = getattr(X, "n_bytes_on_disk", None)
-        if size is None or self.chunks is None or not isinstance(self.solver, str):
+        if size is None or not isinstance(self.solver, str):
             return None
         default = OutOfCore()
         is_large = size > default.memory * 2**20 and found is None and not self.unsupported()

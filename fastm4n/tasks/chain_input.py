@@ -272,8 +272,7 @@ def encode(labels, names, examples="sequences"):
     if len(names) < 2:
         raise ValueError(
             f"y has one label only, {names[0]!r} (among the {examples} of non-zero weight); a "
-            "tagger needs at least two."
-        )
+            "tagger needs at least two." + " -1 marks nodes without one." * (examples == "graphs"))
     where = {label: i for i, label in enumerate(names)}
     try:
         codes = np.fromiter(map(where.__getitem__, labels), np.intc, len(labels))

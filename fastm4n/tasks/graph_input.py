@@ -1,6 +1,6 @@
 """Input of graph labelling: checked graphs and labels, and matrices of features."""
 
-from numbers import Integral
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +145,11 @@ def check_labels_of_graphs(y, X):
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with the labels of the nodes of each graph of X.")
     if len(y) != len(X):
-        raise ValueError(f"y has the labels of {len(y)} graphs, but X has {len(X)}.")
+        remedy = "" if len(y) != X.n_nodes else (
+            " Give [y]." if len(X) == 1 else
+            " Cut the labels of all nodes by Sequences(y, graphs.node_offsets).")
+        raise ValueError(
+            f"y has the labels of {len(y)} graphs, but X has {len(X)}.{remedy}")
 
 
 def declared_labels(classes, ignore_label=None):
@@ -195,6 +199,10 @@ def as_node_labels(y, X, first=0, ignore_label=None, declared=None):
             raise ValueError(
                 f"y[{i}] has the shape {part.shape}: give the labels of the nodes one after "
                 f"another, y[{i}].ravel().")
+        for mark in () if declared else _void_as_text(part, ignore_label):
+            raise ValueError(
+                f"y[{i}] has {mark!r} among other strings: NumPy makes strings of all labels in "
+                f"one array. Give a list, an array of dtype=object, or ignore_label={mark!r}.")
         part = part.tolist() if isinstance(part, np.ndarray) else list(part)
         if len(part) != n_nodes:
             raise ValueError(
@@ -212,6 +220,16 @@ def as_node_labels(y, X, first=0, ignore_label=None, declared=None):
             _check_declared(part, types, declared, i)
         labels += part
     return labels
+
+
+def _void_as_text(part, ignore_label):
+    """Marks of no label in an array of strings, if others of them are no numbers."""
+    if not isinstance(part, np.ndarray) or part.dtype.kind != "U":
+        return set()
+    given = set(part.tolist())
+    if all(label.lstrip("+-").isdecimal() for label in given):
+        return set()
+    return given & {str(UNLABELLED), str(ignore_label)} - {ignore_label}
 
 
 def _check_declared(labels, types, declared, i):
@@ -299,7 +317,7 @@ def check_types(types, n_types, what, offsets):
 
 def is_unlabelled(label):
     """Whether a label marks a node as unlabelled."""
-    return isinstance(label, Integral) and not isinstance(label, bool) and label == UNLABELLED
+    return isinstance(label, Real) and not isinstance(label, bool) and label == UNLABELLED
 
 
 def number_of(types):

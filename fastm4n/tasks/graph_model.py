@@ -253,14 +253,15 @@ def graph_features(tagger, X, shapes, outputs, nodes, edges, **more):
         of_edges = (
             edges.values, np.zeros(len(X), dtype=np.intp), np.full(len(X), E), edges.intercept)
     starts = X.node_offsets[:-1]
+    more["diagonal"] = outputs.pairs != shapes.pairs
     if shapes.per_label:
         types = np.zeros(X.n_nodes, dtype=np.intp) if X.node_types is None else X.node_types
         return LabelGraphFeatures(
             nodes.values, types, shapes.n_node_types, starts, outputs.layout, *of_edges,
-            shapes.pairs, is_symmetric, **more)
+            outputs.pairs, is_symmetric, **more)
     return GraphFeatures(
         nodes.values, starts, outputs.layout, nodes.intercept, *of_edges, outputs.pairs,
-        is_symmetric, diagonal=outputs.pairs != shapes.pairs, **more)
+        is_symmetric, **more)
 
 
 def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(None, None)):

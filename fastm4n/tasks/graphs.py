@@ -63,7 +63,7 @@ from fastm4n.tasks.graph_model import (
 from fastm4n.tasks.graph_predictions import GraphDecoder
 from fastm4n.tasks.graph_weights import bounded, check_symmetric
 from fastm4n.tasks.merge import merge_graphs
-from fastm4n.tasks.parameters import as_weights, summable
+from fastm4n.tasks.parameters import as_weights, summable, unknown_label
 from fastm4n.tasks.pieces import (
     DUAL_COPIES,
     Chunked,
@@ -97,6 +97,9 @@ class GraphTask(Task):
     """Labels of the nodes of graphs."""
 
     noun = "graph"
+    takes_more_labels, calls_by_chunks = True, False
+    of_examples = (
+        "lengths", "edge_lengths", "edges", "node_types", "edge_types", "factors")
 
     ignore_label = None
 
@@ -119,6 +122,23 @@ class GraphTask(Task):
         return {(of_type, label) for of_type, labels in (
             self.declared.items() if every is None else ((t, every) for t in range(n_types)))
             for label in labels}
+
+    def classes_of_call(self, y, classes):
+        if self.pairwise == "displacement" or classes is None:
+            return None
+        if self.declared is None:
+            return super().classes_of_call(y, classes)
+        every = set().union(*self.declared.values())
+        for label in classes:
+            if label not in every:
+                raise unknown_label(label, every)
+        return None
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        X = as_graphs(X)
+        labels = self.labels_of(y, X)
+        return X, Sequences(np.fromiter(labels, object, len(labels)), X.node_offsets)
 
     def decoder(self, X, allowed=None, factors=None):
         return GraphDecoder(self, X, allowed, factors)
@@ -263,8 +283,7 @@ class GraphTask(Task):
             "pairwise": self.pairwise,
             "classes": classes, "node_classes": node_classes, "grid_shape": self.grid_shape,
             "shifts": common.get("shifts_"), "edge_features": shapes.n_edge_features > 0,
-            **{name: getattr(piece.labelled, name) for name in (
-                "lengths", "edge_lengths", "edges", "node_types", "edge_types")},
+            **{name: getattr(piece.labelled, name) for name in self.of_examples[:-1]},
             "factors": all_contents(piece.labelled.factors, len(X)),
         }
         with named(blocks.examples):

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
 
-from fastm4n.base.checks import check_choice
+from fastm4n.base.checks import check_choice, refuse_where
 from fastm4n.base.label_costs import as_kept, named_costs
 from fastm4n.data._graph_factors import contents
 from fastm4n.data._sequences import check_compressed
@@ -564,6 +564,7 @@ class LabelSetTask(VectorTask):
     of_what = "label sets"
     auto_alpha = 2.0
     decodings = (*DECODINGS, "f1")
+    of_examples = ("unknown",)
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
@@ -589,7 +590,12 @@ class LabelSetTask(VectorTask):
         return dict(Y=Y, names=names, kind=kind, dtype=dtype)
 
     def piece(self, pieces):
+        if getattr(pieces.sample_weight, "ndim", 1) == 2:
+            raise ValueError(
+                f"sample_weight has shape {np.shape(pieces.sample_weight)}, and it is one weight "
+                "for each sample: label_weight has a factor for the cost of each label.")
         found = super().piece(pieces)
+        found.label_weight = self._label_weight(pieces.part_weight, found.Y)
         # a sample without a known label says nothing
         told = (found.Y != UNKNOWN).any(axis=1)
         if not told.all():
@@ -599,6 +605,28 @@ class LabelSetTask(VectorTask):
             if not found.kept.size and pieces.is_whole:
                 raise ValueError("y has no known label in samples of non-zero weight.")
         return found
+
+    def _label_weight(self, given, Y):
+        """Factors of the costs of all labels in Y, or None."""
+        if given is None:
+            return None
+        if self.surrogate.name == "log" and not self.surrogate.cost_augmented:
+            raise ValueError(
+                "label_weight multiplies costs, and surrogate='log' has none in the fit: use "
+                "'max_margin', 'max_min' or Log(cost_augmented=True). To weigh the loss of a "
+                "label, give the sample again with its other labels unknown (-1).")
+        try:
+            factors = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"label_weight must be an array of numbers: {error}") from error
+        if factors.shape != Y.shape:
+            raise ValueError(
+                f"label_weight must have a number for each label of each sample, of shape "
+                f"{Y.shape}, got {factors.shape}.")
+        refuse_where(
+            ~(np.isfinite(factors) & (factors >= 0.0)), "label_weight", factors,
+            "weights must be finite and >= 0.")
+        return np.where(Y == UNKNOWN, 0.0, factors)
 
     def as_examples(self, X, y):
         """X and y as calls of `partial_fit` put them together."""
@@ -653,24 +681,28 @@ class LabelSetTask(VectorTask):
                 raise ValueError(f"y has {Y.shape[1]} labels, but classes has {names.size}.")
         counts = None if census is None or is_call else census.sums["pairs"]
         edges = label_edges(self.graph, Y[kept], weights, counts)
-        sets, which = np.unique(Y[kept], axis=0, return_inverse=True)
-        blocks = self._blocks(X, kept, which.ravel(), weights)
-        Y = sets[which.ravel()[blocks.first]]
+        factors = piece.label_weight
+        keys = Y[kept] if factors is None else np.column_stack([Y[kept], factors[kept]])
+        blocks = self._blocks(
+            X, kept, np.unique(keys, axis=0, return_inverse=True)[1].ravel(), weights)
+        Y = Y[blocks.examples]
+        if factors is not None:
+            factors = factors[blocks.examples]
         common = {
             **self.noted(), "classes_": names, "edges_": edges, "_cost_held": as_kept(cost),
             "_kind": piece.kind, "_dtype": piece.dtype,
         }
-        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common, census)
+        return self.problem_of_blocks(X, Y, blocks, cost, constraints, common, census, factors)
 
-    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census):
-        """The problem of one set for each block."""
+    def problem_of_blocks(self, X, Y, blocks, cost, constraints, common, census, factors=None):
+        """The problem of one set for each block. `factors` multiply the costs of its labels."""
         names, edges = common["classes_"], common["edges_"]
         # a tree may get edges from the data of a later call
         n_edges = 1 if isinstance(self.graph, str) and self.graph == "tree" else len(edges)
         attractive = self._holds_attractive(X, names.size, max(n_edges, len(edges)))
         if n_edges and constraints is None:
             self._check_cuts(attractive)
-        oracle, outputs = self.outputs(Y, edges, cost, attractive, constraints)
+        oracle, outputs = self.outputs(Y, edges, cost, attractive, constraints, factors)
         exact = self.finds_best(oracle)
         common.update(oracle_=oracle, exact_=exact, integrality_gap_=0.0 if exact else None)
         # dual points are of labels that are known
@@ -701,7 +733,7 @@ class LabelSetTask(VectorTask):
             return None
         return as_factors(self.constraints, n_labels, "constraints") or None
 
-    def outputs(self, Y, edges, cost, attractive, factors=None):
+    def outputs(self, Y, edges, cost, attractive, factors=None, cost_factors=None):
         """The name of an oracle, and outputs over these sets with it."""
         n, n_labels = Y.shape
         unknown, n_choices = Y == UNKNOWN, None
@@ -709,6 +741,8 @@ class LabelSetTask(VectorTask):
             # off is all that is left: no score, no cost
             Y, n_choices = np.where(unknown, 0, Y), np.where(unknown, 1, 2).ravel()
         cost, weights = costs_of_parts(cost, Y, self.surrogate)
+        if cost_factors is not None:
+            weights = cost_factors.ravel() * (1.0 if weights is None else weights)
         graphs = dict(
             y=Y.ravel(), n_nodes=np.full(n, n_labels), edges=edges,
             n_edges=np.full(n, len(edges)), cost=cost, pairs="both", n_choices=n_choices,

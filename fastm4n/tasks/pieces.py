@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fastm4n.base.array_files import read_arrays, understood
 from fastm4n.base.arrays import flat, part
-from fastm4n.data._ragged import cut
+from fastm4n.data._ragged import Ragged, cut
 from fastm4n.data._sequences import Sequences
 from fastm4n.data._sequences import pieces as pieces_of
 from fastm4n.data.disk._arrays import leaves_room
@@ -510,7 +510,7 @@ class PartialFitData:
                 raise ValueError(
                     f"{name} has {width} {what}, but {taker} is expecting {old_width} {what} "
                     "as input, as in earlier calls of partial_fit.")
-            if is_sparse != was_sparse and isinstance(more.X.parts[0], Sequences):
+            if is_sparse != was_sparse and isinstance(more.X.parts[0], Ragged):
                 raise ValueError(
                     f"{name} is {'sparse' if is_sparse else 'dense'}, and was not in earlier calls "
                     "of partial_fit; give one kind.")
@@ -706,7 +706,7 @@ def put_away(X, y, folder):
 
 def form_of(given):
     """Shape of a row, and whether rows are sparse."""
-    if isinstance(given, Sequences):
+    if isinstance(given, Ragged):
         return given._kind()
     if isinstance(given, Rows):
         return given.shape[1:], sparse.issparse(given[:0].values)
@@ -715,7 +715,7 @@ def form_of(given):
 
 def put_together(parts):
     """One container of several of a kind, in memory."""
-    if all(isinstance(given, Sequences) for given in parts):
+    if all(isinstance(given, Ragged) for given in parts):
         return np.concatenate(parts)
     parts = [given.values if isinstance(given, (Rows, Sequences)) else given for given in parts]
     if any(map(sparse.issparse, parts)):

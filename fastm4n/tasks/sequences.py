@@ -366,6 +366,7 @@ class SequenceTask(Task):
     noun = "sequence"
     needs_dual = False
     takes_more_labels = True
+    of_examples = ("lengths",)
     class_weight = None
     vectorizer = None
 
@@ -552,7 +553,7 @@ class SequenceTask(Task):
         Under "log" costs count only if it is cost-augmented. The weight of a sequence is then
         multiplied by the mean of the factors of its positions.
         """
-        factors = token_weights(pieces.token_weight, X, pieces.lengths)
+        factors = token_weights(pieces.part_weight, X, pieces.lengths)
         if self.class_weight is not None:
             if self.class_weight == "balanced" and pieces.road == "partitions":
                 raise ValueError(

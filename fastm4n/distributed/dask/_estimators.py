@@ -308,12 +308,12 @@ class DaskEstimator:
         finally:
             progress.close()
 
-    def _values(self, fleet, solution, template, tol):
-        """`Task.values` of all parts at the weights of the solution, after a gap of tol."""
+    def _values(self, fleet, solution, template, gap):
+        """`Task.values` of all parts at the weights of the solution."""
         if template.common.get("exact_", True):
             return {}
         try:
-            parts = asked(fleet, "values", solution.z, tol)
+            parts = asked(fleet, "values", solution.z, gap)
         except NoMember:
             return {}
         if not all(values for _, values in parts):
