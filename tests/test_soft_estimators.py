@@ -270,7 +270,7 @@ def test_mistakes(message, call):
 def test_soft_fits_have_no_parameters_that_soft_constraints_fix():
     fixed = {
         "surrogate", "inference", "penalty", "warm_start", "solver", "decode", "label_features",
-        "grid_shape"}
+        "grid_shape", "unlabelled", "hidden_states"}
     for soft, plain, more in (
             (SoftGraphTagger, GraphTagger, set()),
             (SoftMultiLabelClassifier, MultiLabelClassifier, {"cache_size"})):

@@ -137,6 +137,11 @@ def _tell(report, estimator, seconds, weights, counts_attributes):
         f"{estimator.relative_gap_:.2e} (absolute {estimator.duality_gap_:.2e})")
     if counts_attributes:
         report.tell(f"{estimator.n_features_in_} features of attributes")
+    if getattr(estimator, "certified_for_", None) == "completions":
+        objective = estimator.history_["objective"]
+        report.tell(
+            f"{len(objective)} rounds filled in hidden labels, objective {objective.min():.6g}: "
+            "the gap is that of the best round")
     found = _models.inference(estimator)
     if found:
         report.tell(

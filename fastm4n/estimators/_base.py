@@ -251,7 +251,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                     raise ValueError(
                         "checkpointing keeps no state of rounds of completions, and y has labels "
                         "that are not all known: leave checkpointing out.")
-                solution = completions.complete(problem, problem.known, options, start=start)
+                solution = completions.complete(
+                    problem, problem.known, options, targets=problem.first, start=start)
                 options = replace(options, scale=problem.scale())
             is_told_to_end = monitor.is_told_to_end
             del monitor  # and with it all that the solver has worked with

@@ -22,6 +22,7 @@ from fastm4n.tasks.graph_input import (
     is_unlabelled,
 )
 from fastm4n.tasks.graph_model import PAIRWISE
+from fastm4n.tasks.graph_states import check_hidden_states
 from fastm4n.tasks.graph_weights import WeightShapes, explained
 from fastm4n.tasks.graphs import GraphTask
 from fastm4n.tasks.parameters import LABEL_KINDS, as_weights, summable, warn_of_unknown
@@ -66,8 +67,8 @@ default="max_margin"
         regression. ``Log(temperature=..., cost_augmented=True)`` is the softmax-margin.
     alpha : float or "auto", default="auto"
         Regularisation: alpha / 2 times the squared norm of all weights is added to the mean loss of
-        a graph. "auto" is 1 / n, n being the sum of the weights of graphs with labelled nodes. The
-        margins divide it by the mean cost of different labels.
+        a graph. "auto" is 1 / n, n being the sum of the weights of graphs with labelled or hidden
+        nodes. The margins divide it by the mean cost of different labels.
     cost : {"zero_one", "absolute", "squared"} or array of shape (n_labels, n_labels), \
 default="zero_one"
         Costs of mistakes at one node: cost[i, j] if ``classes_[j]`` is predicted and
@@ -104,6 +105,14 @@ default="zero_one"
     ignore_label : label, default=None
         Mark of nodes without a label in y, for example 255 or -100, in addition to -1. They do
         not count in fits and scores.
+    unlabelled : {"ignore", "hidden"}, default="ignore"
+        Whether the fit leaves out nodes of label -1 and their edges, or fills in their labels in
+        rounds of fits. A type of nodes may have hidden nodes only, if `classes` is a dict with its
+        labels. Mistakes at hidden nodes cost nothing.
+    hidden_states : None, int or dict of label to int, default=None
+        Number of states of every label, or of the labels of a dict, while others have one. A state
+        has weights of its own, and `pairwise` compares states. The fit fills in the states in
+        rounds of fits. Costs and predictions are of labels.
     label_features : bool, default=False
         Whether nodes have separate features for each label, label after label, in n_labels *
         n_channels columns, for example scores of several detectors at each place. All labels then
@@ -161,7 +170,7 @@ OutOfCore, default="auto"
         The labels.
     node_classes_ : ndarray of int of shape (n_node_types, n_labels)
         Labels that occur at each type of node, as positions in `classes_`, then -1. The rows of
-        `coef_` have this order.
+        `coef_` have this order. A label is there once for each of its states.
     cost_matrix_ : ndarray of shape (n_classes, n_classes)
         Matrix of the costs.
     shifts_ : ndarray of shape (n_edge_types, 2)
@@ -190,6 +199,10 @@ OutOfCore, default="auto"
         Whether Ctrl-C ended the fit. The weights are then the best certified ones.
     n_iter_ : int
         Number of passes.
+    certified_for_ : {"data", "completions"}
+        The objective that the gap is for. "completions" is the convex problem of the best round,
+        with the labels and states that it filled in. ``history_["objective"]`` then has the
+        objective of hidden labels after each round.
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
@@ -215,8 +228,12 @@ OutOfCore, default="auto"
     with more than two labels are then mixtures of labellings. The integrality gap stays in
     `duality_gap_`, and a small `tol` may not be reached.
 
-    The fit leaves out nodes without a label (-1 or `ignore_label`) and their edges. It completes
-    no labels.
+    The fit leaves out nodes without a label (-1 or `ignore_label`) and their edges, unless
+    ``unlabelled="hidden"``. With hidden labels or states a round of the fit fills in the best ones
+    for the weights ("log": their marginals), and fits the weights to them. The objective falls in
+    each round. It is not convex, and ends at a local minimum that depends on the first labels. The
+    first states of a label are clusters of its nodes by k-means, of their features and the shares
+    of their neighbours' labels. So are the first labels of a type with hidden nodes only.
 
     Factors of X, see `Graphs`, restrict the labellings that a graph can have, in the fit and in the
     predictions: counts, and tables of 0 and -inf, whose labels are counted as in `node_classes_`.
@@ -277,6 +294,8 @@ OutOfCore, default="auto"
         pairwise: Literal["full", "symmetric", "potts", "attractive", "displacement"] = "full",
         grid_shape: tuple[int, ...] | None = None, inference: Inference = "auto",
         classes: ArrayLike | dict[int, ArrayLike] | None = None, ignore_label: Any = None,
+        unlabelled: Literal["ignore", "hidden"] = "ignore",
+        hidden_states: int | dict[Any, int] | None = None,
         label_features: bool = False, fit_intercept: bool | float = True,
         penalty: PenaltyLike = "l2", solver: SolverLike = "auto", tol: Tol = "auto",
         max_iter: int = 1000, decode: Decoding = "auto", warm_start: bool = False,
@@ -292,6 +311,8 @@ OutOfCore, default="auto"
         self.inference = inference
         self.classes = classes
         self.ignore_label = ignore_label
+        self.unlabelled = unlabelled
+        self.hidden_states = hidden_states
         self.label_features = label_features
         self.fit_intercept = fit_intercept
         self.penalty = penalty
@@ -322,6 +343,10 @@ OutOfCore, default="auto"
             arrays["shifts_"] = ("e", "two"), "f"
         return arrays
 
+    @property
+    def certified_for_(self) -> str:
+        return "completions" if "objective" in self.history_ else "data"
+
     # ------------------------------------------------------------------- validation
 
     def _check_parameters(self):
@@ -339,6 +364,21 @@ OutOfCore, default="auto"
             raise ValueError(
                 "classes must be None with pairwise='displacement', whose labels are all places of "
                 "the grid.")
+        check_choice("unlabelled", self.unlabelled, ("ignore", "hidden"))
+        check_hidden_states(self.hidden_states)
+        is_hidden = self.unlabelled == "hidden"
+        if is_hidden and is_unlabelled(self.ignore_label):
+            raise ValueError(
+                "unlabelled='hidden' fills in nodes of label -1, and ignore_label=-1 leaves them "
+                "out: leave one of the two out.")
+        latent = "unlabelled='hidden'" if is_hidden else "hidden_states"
+        if self.pairwise == "displacement" and (is_hidden or self.hidden_states is not None):
+            raise ValueError(
+                f"{latent} is not for pairwise='displacement', whose means are of known places.")
+        if self.label_features and self.hidden_states is not None:
+            raise ValueError(
+                "hidden_states is not for label_features=True, where states would have no weights "
+                "of their own.")
         as_penalty(self.penalty)
 
     # -------------------------------------------------------------------------- fit
@@ -424,7 +464,7 @@ OutOfCore, default="auto"
         Parameters
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
-            As in `fit`.
+            As in `fit`. With `hidden_states` the labels are those of the best states.
         decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
         allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None
@@ -461,6 +501,36 @@ OutOfCore, default="auto"
         """
         return self._fitted_task().predict(
             X, decode, return_bound, allowed=allowed, factors=factors)
+
+    def predict_states(self, X: GraphData, *, allowed: Masks | None = None) -> Sequences:
+        """The states of the labelling of highest score.
+
+        Parameters
+        ----------
+        X, allowed
+            As in `predict`.
+
+        Returns
+        -------
+        states : Sequences
+            A number for each node, counted through all labels: state s of a node of type t has the
+            label ``classes_[node_classes_[t, s]]`` and the weights ``coef_[s]``.
+
+        Examples
+        --------
+        >>> from fastm4n import GraphTagger
+        >>> X = [([[value], [value]], [[0, 1]]) for value in (-2.0, 0.0, 2.0)]
+        >>> y = [["out", "out"], ["in", "in"], ["out", "out"]]
+        >>> tagger = GraphTagger(hidden_states={"out": 2}, random_state=0).fit(X, y)
+        >>> tagger.classes_[tagger.node_classes_[0]].tolist()
+        ['in', 'out', 'out']
+        >>> tagger.predict(X).values.tolist()
+        ['out', 'out', 'in', 'in', 'out', 'out']
+        >>> len(set(tagger.predict_states(X).values.tolist()))
+        3
+        """
+        decoder = self._decoder(X, allowed=allowed)
+        return Sequences(decoder.best()[0], decoder.X.node_offsets)
 
     @needs_log
     def predict_marginals(

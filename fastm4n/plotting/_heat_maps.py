@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.plotting._axes import check_matplotlib, last_step, new_axes
+from fastm4n.tasks.graph_weights import names_of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -309,8 +310,7 @@ class EdgeWeightDisplay(HeatMap):
         chosen, names = [], []
         for of_type in (rows, columns):
             _check(of_type, "node_types", len(estimator.node_classes_), "type(s) of nodes")
-            numbers = estimator.node_classes_[of_type]
-            own = estimator.classes_[numbers[numbers >= 0]].tolist()
+            own = names_of_columns(estimator, of_type)
             chosen.append(_positions(labels, own))
             names.append([str(own[i]) for i in chosen[-1]])
         if np.ndim(weights) == 0:

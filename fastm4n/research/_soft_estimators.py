@@ -272,7 +272,8 @@ class SoftLabelSetTask(_SoftTask, LabelSetTask):
 # parameters of the plain estimators that soft constraints fix
 FIXED = {
     "surrogate": "max_margin", "inference": "lp", "penalty": "l2", "solver": "auto",
-    "decode": "map", "warm_start": False, "label_features": False, "grid_shape": None}
+    "decode": "map", "warm_start": False, "label_features": False, "grid_shape": None,
+    "unlabelled": "ignore", "hidden_states": None}
 
 
 def _constructor(plain, **own):

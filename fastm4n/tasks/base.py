@@ -341,6 +341,8 @@ class Problem:
         The share of the quadratic term in the penalty, and whether there are norms of groups.
     known : Sequences or None
         The labels that may be at each part of each example, for `complete`.
+    first : ndarray or None
+        The first completions for it.
     """
 
     loss: Any
@@ -356,6 +358,7 @@ class Problem:
     pieces: ClassVar[Any] = Memory()
     modulus: ClassVar[float] = 1.0
     known: ClassVar[Any] = None
+    first: ClassVar[Any] = None
     has_groups: ClassVar[bool] = False
 
     @property

@@ -181,7 +181,7 @@ class Round:
     solution: Solution
 
 
-def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None, start=None):
+def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=None, start=None):
     """Minimise F in rounds, each of which makes completions and fits the weights to them.
 
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
@@ -201,7 +201,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=20, targets=None
         Of the fit of each round, whose gap is certified. ``scale`` is set here.
     tol : float, default=1e-3
         Rounds end when F falls by at most this share of the objective at zero weights.
-    max_rounds : int, default=20
+    max_rounds : int, default=100
     targets : ndarray of shape (layout.n_numbers,), default=None
         The first completions. Latent states need some that differ from state to state.
     start : State, default=None

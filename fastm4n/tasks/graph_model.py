@@ -137,6 +137,8 @@ def choices_and_costs(X, common):
     if (node_classes < 0).any():
         n_choices = (node_classes >= 0).sum(axis=1)[X.node_types]
     every = np.broadcast_to(np.arange(len(cost)), (n_types, len(cost)))
+    if R > len(cost):  # states of labels
+        return n_choices, cost[np.ix_(node_classes[0], node_classes[0])]
     if not np.array_equal(node_classes, every):
         if name_of(cost) != "zero_one":
             raise ValueError(
@@ -177,6 +179,8 @@ def check_truth(X, codes):
             continue
         check_constraints(factors, f"graph {b}")
         labels = codes[X.node_offsets[b] : X.node_offsets[b + 1]][np.newaxis]
+        if labels.min() < 0:
+            continue  # of hidden nodes
         for number, factor in enumerate(factors):
             if factor_scores([factor], labels)[0] == -np.inf:
                 raise ValueError(
@@ -200,10 +204,11 @@ def arguments_of_outputs(tagger, X, shapes, common, codes=None):
     if shapes.pairs == "displaced":
         columns = tagger.grid_shape[1]
         more.update(shifts=common["shifts_"][edge_types], width=columns, unit=float(columns))
+    y = np.zeros(X.n_nodes, dtype=np.intc) if codes is None else np.maximum(codes, 0)
     return dict(
-        y=np.zeros(X.n_nodes, dtype=np.intc) if codes is None else codes, n_nodes=X.lengths,
-        edges=X.edges, n_edges=X.edge_lengths, cost=cost, pairs=shapes.pairs, n_choices=n_choices,
-        part_weights=X.node_weights, cost_scale=tagger.cost_scale, n_types=shapes.n_edge_types,
+        y=y, n_nodes=X.lengths, edges=X.edges, n_edges=X.edge_lengths, cost=cost,
+        pairs=shapes.pairs, n_choices=n_choices, part_weights=X.node_weights,
+        cost_scale=tagger.cost_scale, n_types=shapes.n_edge_types,
         edge_types=None if shapes.n_edge_features else edge_types, **more)
 
 
@@ -276,7 +281,7 @@ def graph_model(tagger, X, shapes, common, codes=None, inference=None, weights=(
     common : dict
         Fitted attributes that do not depend on alpha.
     codes : ndarray of int of shape (n_nodes,), default=None
-        True labels; zeros for predictions.
+        True labels, -1 of hidden nodes. None for predictions.
     inference : str, default=None
         The tagger's own by default.
     weights : pair of ndarray, default=(None, None)

@@ -31,6 +31,7 @@ from fastm4n.tasks.graph_model import (
     named,
     types_of_edges,
 )
+from fastm4n.tasks.graph_states import check_factors
 from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL
 
@@ -158,7 +159,9 @@ class GraphDecoder(Decoder):
         # the class of each label of each node's type, -1 where there is none
         self.numbers = tagger.node_classes_[types]
         self.allowed = allowed_labels(allowed, X, tagger.classes_.size)
-        if self.allowed.size and shapes.n_node_types > 1:
+        check_factors(getattr(tagger, "hidden_states", None), X)
+        has_states = shapes.n_labels > tagger.classes_.size
+        if self.allowed.size and (shapes.n_node_types > 1 or has_states):
             of_types = np.take_along_axis(self.allowed, np.maximum(self.numbers, 0), axis=1)
             self.allowed = np.ascontiguousarray(of_types * (self.numbers >= 0), dtype=np.uint8)
         # an empty graph has no node, and so nothing in the arrays of all nodes
@@ -290,12 +293,13 @@ class GraphDecoder(Decoder):
         return found
 
     def marginals(self):
-        return self._by_class(self.points(), 0.0)
+        return self._by_class(self.points(), 0.0, np.add)
 
     def decision(self):
         """Scores of the labels at all nodes, without those of edges."""
         return self._by_class(self._parts("scores", lambda group: partial(
-            _decoding.part_scores, group.model.features, group.model.outputs.layout)), -np.inf)
+            _decoding.part_scores, group.model.features, group.model.outputs.layout)), -np.inf,
+            np.maximum)
 
     def scores(self):
         """The `GraphScores` of each graph."""
@@ -391,9 +395,12 @@ class GraphDecoder(Decoder):
         found = self.numbers[np.arange(codes.size), codes]
         return Sequences(self.fitted.classes_[found], self.X.node_offsets)
 
-    def _by_class(self, parts, other):
-        """Numbers of the labels of the nodes' types as rows of all classes, a `Sequences`."""
+    def _by_class(self, parts, other, put):
+        """Numbers of the labels of the nodes' types as rows of all classes, a `Sequences`.
+
+        put has the number of a label of those of its states.
+        """
         rows = np.full((self.X.n_nodes, self.fitted.classes_.size), other)
         node, place = np.nonzero(self.numbers >= 0)
-        rows[node, self.numbers[node, place]] = parts[node, place]
+        put.at(rows, (node, self.numbers[node, place]), parts[node, place])
         return Sequences(rows, self.X.node_offsets)

@@ -202,6 +202,17 @@ class GraphExplanation(NamedTuple):
         return "\n".join(lines)
 
 
+def names_of_columns(tagger, of_type):
+    """The label of each column of weights of a type of nodes, and the number of its state."""
+    row = tagger.node_classes_[of_type]
+    row = row[row >= 0]
+    firsts, counts = np.searchsorted(row, row), np.bincount(row)[row]
+    return [
+        f"{label}, state {r - first}" if count > 1 else label
+        for r, (label, first, count) in enumerate(zip(
+            tagger.classes_[row].tolist(), firsts, counts, strict=True))]
+
+
 def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
     """The `GraphExplanation` of `GraphTagger.explain`."""
     T, d, E, q = (
@@ -210,9 +221,11 @@ def explained(tagger, shapes, feature_names, edge_feature_names, n_strongest):
     edge_names = _names(edge_feature_names, "edge_feature_names", q, E, "edge type")
     edge_names += ["(every edge)" if E == 1 else f"(every edge), edge type {e}" for e in range(E)]
 
+    of_types = [names_of_columns(tagger, t) for t in range(len(tagger.node_classes_))]
+
     def label(node_type, r):
-        number = tagger.node_classes_[node_type, r]
-        return None if number < 0 else tagger.classes_[number]
+        found = of_types[node_type]
+        return found[r] if r < len(found) else None
 
     coef = tagger.coef_
     if shapes.per_label:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import check_random_state
 
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.label_costs import as_costs
@@ -61,6 +62,14 @@ from fastm4n.tasks.graph_model import (
     shapes_and_attributes,
 )
 from fastm4n.tasks.graph_predictions import GraphDecoder
+from fastm4n.tasks.graph_states import (
+    check_factors,
+    first_columns,
+    first_targets,
+    has_unseen,
+    may_be,
+    with_states,
+)
 from fastm4n.tasks.graph_weights import bounded, check_symmetric
 from fastm4n.tasks.merge import merge_graphs
 from fastm4n.tasks.parameters import as_weights, summable, unknown_label
@@ -101,7 +110,8 @@ class GraphTask(Task):
     of_examples = (
         "lengths", "edge_lengths", "edges", "node_types", "edge_types", "factors")
 
-    ignore_label = None
+    ignore_label = hidden_states = None
+    unlabelled = "ignore"
 
     def all_classes(self):
         # types of nodes have their own: see `census`
@@ -165,23 +175,52 @@ class GraphTask(Task):
             check_not_negative(X)
         # a node without a label says nothing, and neither does a graph without nodes
         unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
+        hidden = np.zeros(len(labels), dtype=bool)
+        if self.unlabelled == "hidden" and unlabelled.any():
+            given = labels if self.ignore_label is None else as_node_labels(pieces.y, X)
+            hidden |= np.fromiter(map(is_unlabelled, given), bool, len(given))
+            unlabelled &= ~hidden
+        if not pieces.may_be_partial and (hidden.any() or self.hidden_states is not None):
+            raise ValueError(
+                f"{self.latent()} needs rounds of fits, which `fit` makes in memory. Paths, "
+                "partitions and chunks are of one fit: leave it as it is by default.")
+        check_factors(self.hidden_states, X)
         labelled = inner = X
         if unlabelled.any():
             labelled, nodes = X.drop_nodes(unlabelled)
-            inner, labels = labelled, [labels[t] for t in nodes]
+            inner, labels, hidden = labelled, [labels[t] for t in nodes], hidden[nodes]
         kept = np.flatnonzero((weights > 0) & (inner.lengths > 0))
         if kept.size < len(X):
             chosen = Sequences(np.arange(len(labels)), inner.node_offsets)[kept].values
-            inner, labels = inner[kept], [labels[t] for t in chosen]
+            inner, labels, hidden = inner[kept], [labels[t] for t in chosen], hidden[chosen]
+        if hidden.any():
+            # mistakes at hidden nodes cost nothing
+            of_nodes = 1.0 if inner.node_weights is None else inner.node_weights
+            arrays = {name: getattr(inner, name) for name in (*ARRAYS, "factors")}
+            arrays["node_weights"] = np.where(hidden, 0.0, of_nodes)
+            inner = Graphs._of(**arrays)
         return SimpleNamespace(
-            X=X, labelled=labelled, inner=inner, labels=labels, weights=weights[kept], kept=kept)
+            X=X, labelled=labelled, inner=inner, labels=labels, hidden=hidden,
+            weights=weights[kept], kept=kept)
+
+    def latent(self):
+        """The parameter that leaves labels or states of nodes open, in words, or None."""
+        if self.hidden_states is not None:
+            return f"hidden_states={self.hidden_states!r:.80}"
+        return "unlabelled='hidden'" if self.unlabelled == "hidden" else None
+
+    def unsupported(self):
+        return self.latent() or super().unsupported()
 
     def census(self, piece):
-        X, labels, types = piece.X, distinct(piece.labels), piece.inner.node_types
+        X, types = piece.X, piece.inner.node_types
+        known = np.flatnonzero(~piece.hidden)
+        of_known = [piece.labels[t] for t in known]
+        labels = distinct(of_known)
         n_types = number_of(X.node_types)
         if self.declared is None:
             pairs = {(0, label) for label in labels} if types is None else set(
-                zip(types.tolist(), piece.labels, strict=True))
+                zip(types[known].tolist(), of_known, strict=True))
         else:
             labels = set().union(*self.declared.values())
             n_types = max(n_types, *(1 + (t or 0) for t in self.declared))
@@ -253,7 +292,7 @@ class GraphTask(Task):
 
     def in_memory(self, piece, census, one_alpha):
         X, inner, kept = piece.X, piece.inner, piece.kept
-        if kept.size == 0:
+        if piece.hidden.all():
             raise ValueError("X has no labelled nodes in graphs of non-zero weight.")
         weights, known = summable(piece.weights), self.census_of_all(census, piece)
         if self.declared is not None:
@@ -263,7 +302,14 @@ class GraphTask(Task):
             classes, codes = as_places(piece.labels, self.grid_shape)
             node_classes = np.arange(classes.size)[np.newaxis].repeat(known.n_types, axis=0)
         else:
-            classes, node_classes, codes = encoded(piece.labels, inner.node_types, known)
+            some, labels = next(iter(known.labels)), piece.labels
+            if piece.hidden.any():
+                labels = [
+                    some if is_hidden else label
+                    for label, is_hidden in zip(labels, piece.hidden, strict=True)]
+            classes, node_classes, codes = encoded(labels, inner.node_types, known)
+            node_classes, codes = with_states(self.hidden_states, classes, node_classes, codes)
+            codes = np.where(piece.hidden, -1, codes)
         shapes, common = shapes_and_attributes(
             self, classes, node_classes, X.node_features.shape[1], n_edge_types,
             0 if X.edge_features is None else X.edge_features.shape[1])
@@ -271,7 +317,11 @@ class GraphTask(Task):
         blocks = Blocks.of(len(X), kept, weights, *merge_graphs(inner, codes, weights))
         check_sizes(step_norms(inner), self._alpha(blocks, census, costs), kept)
         check_costs(sums_of_weights(inner), costs, kept)
-        codes = Sequences(codes, inner.node_offsets)[blocks.first].values
+        may, offsets = None, inner.node_offsets
+        if piece.hidden.any() or node_classes.shape[1] > classes.size:
+            with named(kept):
+                may = may_be(inner, codes, node_classes)
+        codes = Sequences(codes, offsets)[blocks.first].values
         inner = inner[blocks.first]
         if self.pairwise == "displacement":
             moves = Displacements(n_edge_types, self.grid_shape[1])
@@ -287,7 +337,25 @@ class GraphTask(Task):
             "factors": all_contents(piece.labelled.factors, len(X)),
         }
         with named(blocks.examples):
-            return self.problem_of_blocks(inner, codes, blocks, shapes, common, task)
+            problem = self.problem_of_blocks(inner, codes, blocks, shapes, common, task)
+            if may is not None and may.sum(axis=1).max() > 1:
+                self.leave_open(problem, inner, codes, may, offsets)
+        return problem
+
+    def leave_open(self, problem, X, codes, may, offsets):
+        """Set what rounds of completions begin with, X being the graphs of the blocks."""
+        blocks, node_classes = problem.blocks, problem.common["node_classes_"]
+        lengths = np.zeros(blocks.n_examples, dtype=np.intp)
+        lengths[blocks.kept] = np.diff(offsets)
+        problem.known = Sequences(may, np.append(0, np.cumsum(lengths)))
+        columns = None
+        if has_unseen(X, codes, node_classes):
+            columns = first_columns(
+                X, codes, node_classes, blocks.weights, check_random_state(self.random_state))
+        if columns is not None or X.factors is not None:
+            targets = first_targets(
+                problem.loss.outputs, Sequences(may, offsets)[blocks.first].values, columns)
+            problem.first = None if columns is None else targets
 
     def problem_of_blocks(self, X, codes, blocks, shapes, common, task):
         """The problem of one graph for each block, and the numbers of its labels."""
