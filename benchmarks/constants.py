@@ -361,6 +361,8 @@ CONSTANTS = [
     (RELAX, "RESTART", "share", *LP),
     (RELAX, "RESTART", "share", *GRAPH_FIT),
     (RELAX, "LP_ITERATIONS", "iterations", *LP),
+    (RELAX, "LP_GAIN", "share", *LP),
+    (RELAX, "FIRST_DOUBLING", "iterations", *LP),
     (RELAX, "TRW_TOL", "gap", *TRW),
     (RELAX, "TRW_SWEEPS", "sweeps", "marginals, strong pairs", partial(
         sum_products, "trw", 2, 12, 12, 3, 5.0)),

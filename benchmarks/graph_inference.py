@@ -1,4 +1,4 @@
-"""Best labellings of graphs of many cycles: against PyMaxflow, thinqpbo, toulbar2 and HiGHS.
+"""Best labellings of graphs: against PyMaxflow, thinqpbo, toulbar2 and HiGHS.
 
     python benchmarks/graph_inference.py [--repeats 3] [--quick]
 
@@ -10,33 +10,46 @@ and are no part of it.
 
 import argparse
 import json
+import multiprocessing
+import resource
 import time
 from functools import partial
 
 import numpy as np
-from _peers import RESULTS, ROOT, describe, environment, has_package, table
-from graph_kernels import linear_program, toulbar2
+from _peers import RESULTS, ROOT, describe, environment, has_package, table, wrapped
+from graph_kernels import linear_program, toulbar2, tree
 from threadpoolctl import threadpool_limits
 
 from fastm4n.inference import grid_edges
 from fastm4n.inference.graph import maximise
 
-INTRODUCTION = """# Best labellings of graphs with cycles
+INTRODUCTION = """# Best labellings of graphs
+
+{conclusions}
 
 Made by `python benchmarks/graph_inference.py`: CPU time of one thread, medians of {repeats}, all
 contestants of an instance in turn. {run}
 
 *Value* is the score of the labelling, larger being better. *Bound* is a number that no labelling
-exceeds, if the contestant has one. Node scores are normal deviates, times *size* where that is
-given. An edge of the first section loses its weight times the distance of its labels, up to 1
-(Potts) or to the distance in the row. *Seconds* include the time to hand over a problem. QPBO-I is the exception: its seconds are
-those of `solve` and of `improve` with labels 0 at first. `improve` is called until ten calls in a
-row gain nothing, or for {seconds:g} seconds. "auto, 2 s" stops after two seconds on the clock.
-toulbar2 minimises integers, the scores times 10^4. The linear program is over the local polytope.
+exceeds, if the contestant has one. *Seconds* include the time to hand over a problem. Node scores
+are normal deviates, times *size* if that is given. Edges have one of these scores:
+
+- *weight*: minus the weight times the distance of the labels, up to 1 (Potts) or the given distance.
+- *mixed signs*: a normal deviate if both labels are the same.
+- *tables*: normal deviates for all pairs of labels, times *size* of tables.
+
+"auto" is `maximise` with its defaults, and "auto, 2 s" has `time_limit=2.0` on the clock. QPBO-I's
+seconds are those of `solve` and of `improve` with labels 0 at first. `improve` is called until ten
+calls in a row gain nothing, or for {improving:g} seconds. toulbar2 minimises integers, the scores
+times 10^4. The linear program is that over the local polytope, by HiGHS. Its value is that of its
+labelling, if that is integral. A process of its own runs toulbar2 and HiGHS. A dash marks those
+that took more than {limit} seconds or {memory} GiB, on this graph or on a smaller one of its kind.
 """
 
 # of QPBO-I
-MOST_SECONDS = 5.0
+IMPROVING = 5.0
+# CPU seconds and GiB of toulbar2 and of HiGHS
+LIMIT, MEMORY = 30, 8
 
 
 # ------------------------------------------------------------------------- contestants
@@ -45,6 +58,21 @@ MOST_SECONDS = 5.0
 def ours(nodes, edges, scores, **options):
     found = maximise(nodes, edges, scores, **options)
     return found.labels, found.bound
+
+
+def cut_of_graph(nodes, edges, weights):
+    """PyMaxflow's minimum cut, with a number for each edge."""
+    import maxflow
+
+    graph = maxflow.GraphFloat(len(nodes), len(edges))
+    places = graph.add_nodes(len(nodes))
+    capacities = np.broadcast_to(weights, len(edges))
+    graph.add_edges(edges[:, 0], edges[:, 1], capacities, capacities)
+    gain = nodes[:, 0] - nodes[:, 1]
+    graph.add_grid_tedges(places, np.maximum(gain, 0.0), np.maximum(-gain, 0.0))
+    flow = graph.maxflow()
+    bound = nodes.max(axis=1).sum() + capacities.sum() - flow
+    return graph.get_grid_segments(places).astype(int), float(bound)
 
 
 def expansion_of_grid(nodes, edges, table):
@@ -76,7 +104,7 @@ def qpbo_improved(nodes, edges, weights):
         if graph.get_label(i) < 0:
             graph.set_label(i, 0)
     failed, best = 0, graph.compute_twice_energy()
-    while failed < 10 and time.process_time() - start < MOST_SECONDS:
+    while failed < 10 and time.process_time() - start < IMPROVING:
         graph.improve()
         energy = graph.compute_twice_energy()
         failed, best = (0, energy) if energy < best else (failed + 1, best)
@@ -84,10 +112,51 @@ def qpbo_improved(nodes, edges, weights):
     return np.array([graph.get_label(i) for i in range(len(nodes))]), bound, seconds
 
 
-def proven(solve, nodes, edges, weights):
-    """A solver that gives the largest score, or a bound of it."""
-    value = solve(nodes, edges, weights[:, None, None] * np.eye(nodes.shape[1]))
-    return (value, value) if solve is toulbar2 else (None, value)
+def tables_of(nodes, edges, scores):
+    """A table for each edge."""
+    n_labels = nodes.shape[1]
+    if np.ndim(scores) < 2:
+        scores = np.multiply.outer(scores, np.eye(n_labels))
+    return np.broadcast_to(scores, (len(edges), n_labels, n_labels))
+
+
+def optimum(nodes, edges, scores):
+    value = toulbar2(nodes, edges, tables_of(nodes, edges, scores))
+    return value, value
+
+
+def relaxed(nodes, edges, scores):
+    bound, labels = linear_program(nodes, edges, tables_of(nodes, edges, scores))
+    return labels, bound
+
+
+def timed(solve, *given):
+    """Labels or value, bound, and seconds."""
+    start = time.process_time()
+    found, bound, *own = solve(*given)
+    return found, bound, own[0] if own else time.process_time() - start
+
+
+def limited(solve, given):
+    """`timed` in a process of its own; None where it needs more than a limit."""
+    def answer(sender):
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2**30, MEMORY * 2**30))
+        try:
+            sender.send(timed(solve, *given))
+        except MemoryError:
+            sender.send(None)
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=answer, args=(sender,))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None
+    finally:
+        process.join()
 
 
 # --------------------------------------------------------------------------- instances
@@ -99,6 +168,13 @@ def attracted(side, weight, k=5, most=1):
     distances = np.minimum(np.abs(np.subtract.outer(range(k), range(k))), most)
     table = weight * (most - distances).astype(float)
     return rng.normal(size=(side * side, k)), grid_edges((side, side)), table
+
+
+def attracted_pairs(side, weight):
+    """Two labels, and a number for each edge."""
+    rng = np.random.default_rng(side)
+    edges = grid_edges((side, side))
+    return rng.normal(size=(side * side, 2)), edges, weight * rng.random(len(edges))
 
 
 def mixed(side, size):
@@ -114,52 +190,81 @@ def sparse(n, degree, size):
     return size * rng.normal(size=(n, 2)), edges, rng.normal(size=len(edges))
 
 
-# rows of a grid, weight, labels, and the distance that counts at most
-ATTRACTED = [
-    (50, 0.3, 5, 1), (50, 0.5, 5, 1), (50, 0.8, 5, 1), (100, 0.5, 5, 1), (200, 0.5, 5, 1),
-    (200, 0.8, 5, 1), (100, 0.4, 8, 2), (100, 0.2, 16, 4)]
-MIXED = [(16, 0.5), (20, 0.5), (20, 0.1), (100, 1.0), (100, 0.5)]
+def tabled(rows, columns, k, size):
+    rng = np.random.default_rng(rows)
+    edges = grid_edges((rows, columns))
+    return rng.normal(size=(rows * columns, k)), edges, size * rng.normal(size=(len(edges), k, k))
 
 
-def expansions(side, weight):
-    limits = [2.0, 10.0] if (side, weight) == (200, 0.5) else [2.0]
-    found = {"expansion": partial(ours, method="expansion")}
-    if has_package("PyMaxflow"):
-        found["PyMaxflow, expansion"] = expansion_of_grid
-    return {**found, **{f"auto, {limit:g} s": partial(ours, time_limit=limit) for limit in limits}}
+AUTO = {"auto": ours}
+SOON = {"auto, 2 s": partial(ours, time_limit=2.0)}
+CUT = {"PyMaxflow, maxflow": cut_of_graph}
+EXPANSION = {"expansion": partial(ours, method="expansion")}
+THEIRS = {"PyMaxflow, expansion": expansion_of_grid}
+QPBO = {"QPBO-I": qpbo_improved}
+LIMITED = {"toulbar2": optimum, "linear program": relaxed}
+# what contestants are made of
+PACKAGES = {
+    "PyMaxflow, maxflow": "PyMaxflow", "PyMaxflow, expansion": "PyMaxflow", "QPBO-I": "thinqpbo",
+    "toulbar2": "pytoulbar2"}
 
 
-def mixed_contestants(side):
-    found = {"auto": ours}
-    if has_package("thinqpbo"):
-        found["QPBO-I"] = qpbo_improved
-    # it takes minutes for larger grids
-    if side <= 16 and has_package("pytoulbar2"):
-        found["toulbar2"] = partial(proven, toulbar2)
-    if side <= 20:
-        found["linear program"] = partial(proven, linear_program)
-    return found
+def weighted(side, weight, k=5, most=1):
+    name = f"grid {side} x {side}, {k} labels, weight {weight}"
+    return name + (f", distances up to {most}" if most > 1 else ""), (side, weight, k, most)
 
 
-def run(instance, contestants, repeats):
-    """Value, bound and seconds of each contestant."""
+# titles, contestants and instances: names, functions, arguments
+SECTIONS = {
+    "Two labels that attract": ({**AUTO, **CUT, **LIMITED}, {
+        f"grid {side} x {side}, weight {weight}": (attracted_pairs, side, weight)
+        for side, weight in [(50, 0.5), (50, 1.0), (100, 0.5), (100, 1.0), (200, 0.5), (200, 1.0)]
+    }),
+    "Trees": ({**AUTO, **LIMITED}, {
+        f"random tree of {n:,} nodes, {k} labels, tables": (tree, n, k)
+        for n, k in [(100, 5), (1000, 5), (1000, 20)]}),
+    "Edges that favour near labels": ({**EXPANSION, **THEIRS, **SOON, **AUTO, **LIMITED}, {
+        name: (attracted, *arguments) for name, arguments in [
+            weighted(20, 0.5), weighted(50, 0.3), weighted(50, 0.5), weighted(50, 0.8),
+            weighted(100, 0.5), weighted(200, 0.5), weighted(200, 0.8), weighted(100, 0.4, 8, 2),
+            weighted(100, 0.2, 16, 4)]}),
+    "Two labels, mixed signs": ({**AUTO, **QPBO, **LIMITED}, {
+        **{f"grid {side} x {side}, size {size}": (mixed, side, size)
+           for side, size in [(16, 0.5), (20, 0.5), (20, 0.1), (100, 1.0), (100, 0.5)]},
+        "random, 1,000 nodes of degree 8, size 0.5": (sparse, 1000, 8, 0.5)}),
+    "Many labels, any tables": ({**AUTO, **LIMITED}, {
+        f"grid {rows} x {columns}, {k} labels, tables of size {size}": (
+            tabled, rows, columns, k, size)
+        for rows, columns, k, size in [
+            (6, 20, 4, 1.0), (10, 10, 4, 1.0), (20, 20, 4, 0.3), (40, 40, 4, 0.3)]}),
+}
+# nodes of --quick
+FEW = 2500
+
+
+def run(instance, contestants, repeats, missed):
+    """Value, bound and seconds of each contestant, or None; `missed` has the names of these."""
     nodes, edges, scores = instance
     rows = {name: [] for name in contestants}
     for turn in range(repeats):
         for name, solve in contestants.items():
-            if turn and rows[name][0][2] > 1.0:
+            if name in missed or (turn and rows[name][0][2] > 1.0):
                 continue
-            start = time.process_time()
-            found, bound, *own = solve(nodes, edges, scores)
-            seconds = own[0] if own else time.process_time() - start
-            value = found
-            if np.ndim(found):
-                first, second = found[edges].T
-                of_edges = scores * (first == second) if scores.ndim == 1 else scores[first, second]
-                value = float(nodes[np.arange(len(nodes)), found].sum() + of_edges.sum())
+            answer = (
+                limited(solve, instance) if name in LIMITED else timed(solve, *instance))
+            if answer is None:
+                missed.add(name)
+                continue
+            value, bound, seconds = answer
+            if np.ndim(value):
+                ends = value[edges].T
+                value = float(
+                    nodes[np.arange(len(nodes)), value].sum()
+                    + tables_of(*instance)[np.arange(len(edges)), ends[0], ends[1]].sum())
             rows[name].append((value, bound, seconds))
     return {
-        name: (*of[0][:2], float(np.median([row[2] for row in of]))) for name, of in rows.items()}
+        name: (*of[0][:2], float(np.median([row[2] for row in of]))) if of else None
+        for name, of in rows.items()}
 
 
 def number(x, digits):
@@ -168,10 +273,65 @@ def number(x, digits):
 
 def section(title, results):
     return table(title, ["instance", "contestant", "value", "bound", "seconds"], [
-        [name if first else "", contestant, number(value, 2), number(bound, 2), number(seconds, 3)]
+        [name if first else "", contestant, *(
+            ["—"] * 3 if found is None else map(number, found, (2, 2, 3)))]
         for name, rows in results.items()
-        for first, (contestant, (value, bound, seconds)) in zip(
+        for first, (contestant, found) in zip(
             [True] + [False] * len(rows), rows.items(), strict=False)])
+
+
+# ------------------------------------------------------------------------- conclusions
+
+
+def between(numbers, digits):
+    """Smallest and largest as text."""
+    low, high = (f"{x:.{digits}f}" for x in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
+def pairs_of(results, one, other):
+    """What two contestants found on the instances that both solved."""
+    return [
+        (rows[one], rows[other]) for rows in results.values()
+        if rows.get(one) is not None and rows.get(other) is not None]
+
+
+def times(found):
+    return between([a[2] / b[2] for a, b in found], 2)
+
+
+def more(found):
+    """By how many percent the first contestant's values are larger."""
+    return between([100.0 * (a[0] - b[0]) / abs(b[0]) for a, b in found], 2)
+
+
+def conclusions(results):
+    """Sentences of the page's beginning."""
+    text = []
+    cuts = pairs_of(results["Two labels that attract"], "auto", "PyMaxflow, maxflow")
+    if cuts:
+        text.append(
+            f"Two labels that attract: `maximise` takes {times(cuts)} times as long as PyMaxflow's "
+            f"`maxflow`, and values differ by at most "
+            f"{max(abs(a[0] / b[0] - 1.0) for a, b in cuts):.0e} of them.")
+    near = results["Edges that favour near labels"]
+    moves, soon = (pairs_of(near, one, "PyMaxflow, expansion") for one in ("expansion", "auto"))
+    if moves:
+        text.append(
+            f"Many labels that attract: `\"expansion\"` takes {times(moves)} times as long as "
+            f"PyMaxflow's, and scores {more(moves)} % more. `\"auto\"` scores {more(soon)} % more "
+            f"in {between([a[2] for a, _ in soon], 1)} seconds.")
+    proofs, rough = [], pairs_of(results["Two labels, mixed signs"], "auto", "QPBO-I")
+    for rows in results.values():
+        proofs += pairs_of(rows, "auto", "toulbar2")
+    if rough and proofs:
+        # four digits of each score
+        best = sum(a[0] >= b[0] - 1e-5 * abs(b[0]) for a, b in proofs)
+        text.append(
+            f"Other edges: `\"auto\"` scores {more(rough)} % more than QPBO-I. It finds the optimum "
+            f"on {best} of {len(proofs)} graphs that toulbar2 solves, in {times(proofs)} times its "
+            "seconds.")
+    return "\n".join(wrapped(sentence) for sentence in text)
 
 
 def main():
@@ -179,28 +339,25 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small graphs; print alone")
     options = parser.parse_args()
-    results = {"Edges that favour near labels": {}, "Two labels, mixed signs": {}}
-    of_attracted, of_mixed = results.values()
+    results = {}
     with threadpool_limits(1):
-        for side, weight, k, most in ATTRACTED:
-            if side <= 50 or not options.quick:
-                name = f"grid {side} x {side}, {k} labels, weight {weight}"
-                if most > 1:
-                    name += f", distances up to {most}"
-                of_attracted[name] = run(
-                    attracted(side, weight, k, most), expansions(side, weight), options.repeats)
-        for side, size in MIXED:
-            if side <= 20 or not options.quick:
-                of_mixed[f"grid {side} x {side}, size {size}"] = run(
-                    mixed(side, size), mixed_contestants(side), options.repeats)
-        if not options.quick:
-            of_mixed["random, 1,000 nodes of degree 8, size 0.5"] = run(
-                sparse(1000, 8, 0.5), mixed_contestants(1000), options.repeats)
+        for title, (contestants, instances) in SECTIONS.items():
+            usable = {
+                name: solve for name, solve in contestants.items()
+                if name not in PACKAGES or has_package(PACKAGES[name])}
+            missed, results[title] = set(), {}
+            for name, (make, *arguments) in instances.items():
+                instance = make(*arguments)
+                if len(instance[0]) <= FEW or not options.quick:
+                    results[title][name] = run(instance, usable, options.repeats, missed)
+            print(section(title, results[title]), flush=True)
     made = environment("fastm4n", "scipy", "PyMaxflow", "thinqpbo", "pytoulbar2")
     text = "\n".join([
-        INTRODUCTION.format(repeats=options.repeats, run=describe(made), seconds=MOST_SECONDS),
+        INTRODUCTION.format(
+            conclusions=conclusions(results), repeats=options.repeats,
+            run=wrapped(describe(made)), improving=IMPROVING, limit=LIMIT, memory=MEMORY),
         *(section(title, rows) for title, rows in results.items())])
-    print(text)
+    print(text.split("\n## ")[0])
     if not options.quick:
         RESULTS.mkdir(exist_ok=True)
         (ROOT / "docs" / "results" / "graph_inference.md").write_text(text)

@@ -126,7 +126,7 @@ PLACES = {"16 x 16 places": (16, 16), "256 x 1 places": (256, 1)}
 
 
 def linear_program(nodes, edges, tables):
-    """The maximum over the local polytope; its labelling where that is integral."""
+    """The maximum over the local polytope, and its labelling where that is integral, or None."""
     (n, k), m = nodes.shape, len(edges)
     eye, ones = sparse.eye_array(k), np.ones((1, k))
     sums = sparse.vstack([sparse.kron(eye, ones), sparse.kron(ones, eye)])
@@ -144,7 +144,8 @@ def linear_program(nodes, edges, tables):
     found = linprog(
         -np.concatenate([nodes.ravel(), tables.ravel()]), A_eq=rows,
         b_eq=np.append(np.ones(n), np.zeros(2 * k * m)), bounds=(0, None), method="highs")
-    return -found.fun
+    rows = found.x[:n * k].reshape(n, k)
+    return -found.fun, rows.argmax(axis=1) if (rows.max(axis=1) > 1.0 - 1e-6).all() else None
 
 
 def toulbar2(nodes, edges, tables):
@@ -167,7 +168,7 @@ def peers_of(nodes, edges, tables):
     """Contestants that can solve a problem: functions that give the largest score."""
     contestants = {}
     if nodes.shape[1] <= MOST_OF_PROGRAM:
-        contestants["linear program"] = lambda: linear_program(nodes, edges, tables)
+        contestants["linear program"] = lambda: linear_program(nodes, edges, tables)[0]
         if has_package("pytoulbar2"):
             contestants["toulbar2"] = lambda: toulbar2(nodes, edges, tables)
     return contestants

@@ -137,6 +137,7 @@ def test_input_stays():
     ({"node_scores": [["a", "b"]] * 3}, "array of real numbers"),
     ({"node_scores": np.full((3, 2), -np.inf)}, "no labelling has a finite score"),
     ({"node_scores": np.full((3, 2), 1e308)}, "too large"),
+    ({"node_scores": np.full((3, 2), -1e308)}, "too large"),
     ({"edge_scores": [0.1, np.nan]}, "nan at edge 1; scores"),
     ({"edge_scores": [0.1]}, r"edge_scores must have shape \(2, 2, 2\)"),
     ({"edge_scores": np.zeros((2, 2, 3))}, r"edge_scores must have shape \(2, 2, 2\)"),
@@ -184,8 +185,19 @@ def test_marginals_whose_scores_overflow():
     with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
         marginals([[1.7e308, 0.0], [-1.7e308, 1.7e308]], [[0, 1]], [1.7e308])
     for solve in (max_marginals, lambda *given: k_best(*given, 2)):
-        with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
-            solve(np.full((3, 2), 1.7e308), [[0, 1]], [1.7e308])
+        for sign in (1.0, -1.0):
+            with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
+                solve(np.full((3, 2), sign * 1.7e308), [[0, 1]], [sign * 1.7e308])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("edge_scores", [
+    np.full(3, 1e308), 1e308, np.full((2, 2), 1e308), np.full((3, 2, 2), 1e308)])
+def test_edges_whose_scores_overflow(edge_scores):
+    triangle = [[0, 1], [1, 2], [0, 2]]
+    for method in ("auto", "min_cut", "exact"):
+        with pytest.raises(ValueError, match="sum overflows float64. Divide them|too large for"):
+            maximise(np.zeros((3, 2)), triangle, edge_scores, method=method)
 
 
 def test_what_no_scores_or_factors_are():

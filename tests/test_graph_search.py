@@ -14,6 +14,7 @@ from fastm4n.factors import TooLarge
 from fastm4n.inference import grid_edges
 from fastm4n.inference._elimination import level_order, shorter_order, solve_exact, solve_large
 from fastm4n.inference._moves import Moves, expand_all
+from fastm4n.inference.decomposition import maximise_relaxation
 from fastm4n.inference.graph import (
     METHODS,
     k_best,
@@ -303,6 +304,20 @@ def test_no_time(rng):
         maximise(*graph, factors=factors, time_limit=0.0)
     found = maximise(*graph, factors=factors)
     assert found.exact and 1 <= found.labels[:6].sum() <= 2
+
+
+@pytest.mark.parametrize("method", ["auto", "lp"])
+def test_end_without_a_time_limit(method):
+    """Going on would lower the bound by less than a tenth of its distance."""
+    rng = np.random.default_rng(0)
+    given = [*potts(rng, (20, 20), 3, 1.0)]
+    found = maximise(*given, method=method, max_entries=1000)
+    least = maximise_relaxation(*given, max_iterations=20_000).upper
+    further = maximise(*given, method="lp", time_limit=60.0)
+    assert not found.exact
+    assert least - 1e-6 <= further.bound < found.bound
+    assert found.bound - further.bound <= 0.1 * (found.bound - found.value)
+    assert maximise(*given, method="expansion").value <= found.value
 
 
 def test_callback(rng):

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 
 from fastm4n import Graphs, GraphTagger, MulticlassClassifier, Sequences  # noqa: E402
 from fastm4n.plotting import EdgeWeightDisplay, LabelMapDisplay  # noqa: E402
+from fastm4n.tasks.graph_predictions import GraphScores  # noqa: E402
 
 SHAPES = [(3, 4), (2, 2), (1, 5), (4, 4), (2, 3)]
 TRUE = Sequences.from_list([np.arange(h * w) % 3 for h, w in SHAPES])
@@ -179,6 +180,56 @@ def test_predictions_of_an_estimator(fitted):
         LabelMapDisplay.from_estimator(GraphTagger("max_min"), X, shapes=shapes)
     with pytest.raises(ValueError, match="y_true must have an entry for each of 6 graphs, got 2"):
         LabelMapDisplay.from_estimator(tagger, X, y[:2], shapes=shapes)
+
+
+def test_loss_augmented_labels_are_beside_the_prediction(fitted):
+    X, y, tagger = fitted
+    display = drawn(LabelMapDisplay.from_estimator(
+        make_pipeline(tagger), X, y, shapes=[(5, 4)] * 6, graphs=[2], loss_augmented=True))
+    worst = tagger.loss_augmented(X[2:3], y[2:3])[0]
+    assert_array_equal(display.augmented[0].ravel(), worst == "out")
+    panel = display.axes_[0, 2]
+    assert panel.get_title() == "loss-augmented"
+    assert panel.get_xlabel() == f"{100 * np.mean(worst != y[2]):.1f} % wrong"
+    with pytest.raises(ValueError, match="loss_augmented=True needs y"):
+        LabelMapDisplay.from_estimator(tagger, X, shapes=[(5, 4)] * 6, loss_augmented=True)
+
+
+@pytest.mark.parametrize("pairwise", ["attractive", "full"])
+def test_scores_of_nodes_and_edges_of_a_grid(fitted, pairwise):
+    X, y, tagger = fitted
+    tagger = tagger if pairwise == "attractive" else GraphTagger(random_state=0).fit(X, y)
+    display = drawn(LabelMapDisplay.from_estimator(
+        tagger, X, shapes=[(5, 4)] * 6, graphs=[3], scores=True))
+    assert [ax.get_title() for ax in display.axes_[0]] == [
+        "prediction", "score of in", "score of out", "score of equal neighbours"]
+    nodes, edges, tables = tagger.scores(X[3:4])[0]
+    for k in range(2):
+        assert_array_equal(display.ims_[0, 1 + k].get_array().ravel(), nodes[:, k])
+    lines = display.ims_[0, 3]
+    if pairwise == "full":
+        tables = (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 2
+    assert_allclose(lines.get_array(), tables)
+    places = np.array([(i % 4, i // 4) for i in range(20)])
+    assert_array_equal(np.array(lines.get_segments()), places[edges])
+    largest = max(np.abs(nodes).max(), np.abs(tables).max())
+    assert display.colorbar_.vmin == -largest and display.colorbar_.vmax == largest
+
+
+def test_scores_of_regions():
+    label_map = np.array([[1, 1, 0], [2, 2, 4]])  # number 3 has no pixels
+    nodes, edges = np.arange(8.0).reshape(4, 2), np.array([[0, 1], [0, 2], [1, 3]])
+    given = {"label_maps": [label_map], "start_label": 1, "classes": [0, 1]}
+    display = drawn(LabelMapDisplay.from_predictions(
+        None, [np.array([0, 1, 1, 0])], scores=[GraphScores(nodes, edges, np.arange(3.0))], **given))
+    assert_array_equal(display.scores[0][1], [[1, 1, np.nan], [3, 3, 7]])
+    lines, attractions = display.edges[0]
+    assert_array_equal(lines, [[[0.5, 0], [0.5, 1]], [[0.5, 1], [2, 1]]])
+    assert_array_equal(attractions, [0, 2])
+    for wrong in (list(nodes), nodes[:, :1]):
+        with pytest.raises(ValueError, match=r"scores\[0\] must have the scores of 2 classes"):
+            LabelMapDisplay.from_predictions(
+                None, [np.zeros(4, int)], scores=[GraphScores(wrong, edges, np.zeros(3))], **given)
 
 
 def test_numbers_of_equal_labels_are_on_the_diagonal(fitted):

@@ -6,6 +6,7 @@ from fastm4n.inference._graph cimport graph_t, label_t
 # tuned constants, declared here for benchmarks/constants.py
 cdef double STALLED, PRIMAL_STEP, RESTART
 cdef Py_ssize_t LOCAL_ROUNDS, CHECK_BOUND_EVERY, DAMPED_AFTER, CHECK_EVERY
+cdef Py_ssize_t FIRST_DOUBLING
 
 cdef class Sweeps:
     cdef readonly Py_ssize_t max_nodes, max_edges, stride
@@ -89,6 +90,9 @@ cdef class Decomposition(Sweeps):
     # of the last `maximise`: whether the best point found is a labelling, or p and q
     cdef readonly bint is_labelling
     cdef readonly Py_ssize_t n_sweeps, n_iterations
+    # share of the distance of bound and labelling that a doubling of the iterations of `polish` is
+    # to gain, or else is the last
+    cdef double least_gain
     # nodes (n_nodes, stride) and edges (n_edges, stride, stride) of that point
     cdef double[::1] p, q
     cdef label_t[::1] labels, trial

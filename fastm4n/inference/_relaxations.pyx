@@ -703,6 +703,8 @@ CHECK_EVERY = 10
 # share of the bound's distance to a labelling: sweeps end when one lowers the bound by less
 # (benchmarks/constants.py)
 STALLED = 0.02
+# iterations after which gains of doublings are looked at (benchmarks/constants.py)
+FIRST_DOUBLING = 100
 # length of primal steps, in units of one over the spread of the scores (benchmarks/constants.py)
 PRIMAL_STEP = 2.0
 # share of the length of the first step since a restart at which the next one follows
@@ -1027,7 +1029,8 @@ cdef class Decomposition(Sweeps):
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, since = 0, nodes = g.n_nodes * g.stride
         cdef Py_ssize_t ends = 2 * g.n_edges * g.stride, pairs = g.n_edges * g.stride * g.stride
-        cdef double length, first = INFINITY, value
+        cdef Py_ssize_t doubled = FIRST_DOUBLING
+        cdef double length, first = INFINITY, value, gap, before = INFINITY
         cdef bint check
         for k in range(1, max_iterations + 1):
             look()
@@ -1080,6 +1083,12 @@ cdef class Decomposition(Sweeps):
                 memcpy(&self.q[0], &self.q_next[0], pairs * sizeof(double))
             if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
                 break
+            if self.least_gain > 0.0 and k >= doubled:
+                gap = upper[0] - self.score(&self.labels[0])
+                if gap >= (1.0 - self.least_gain) * before:
+                    break
+                before = gap
+                doubled = 2 * k
         return 0
 
     cdef int maximise(
@@ -1137,7 +1146,7 @@ cdef class Decomposition(Sweeps):
         """As `maximise`, of the score plus what an adversary leaves at each node.
 
         The point of `lower` is self.p and self.q. `nu` and `nodes`, (n_nodes, stride), start the
-        adversary's mixtures and p. Rows of zeros have no start. They are replaced as `messages` are.
+        adversary's mixtures and p. Rows of zeros have no start. They are replaced like `messages`.
         """
         cdef Py_ssize_t i, j, e, a, b, k, stride = g.stride, size = g.stride * g.stride
         cdef double total, now, before = INFINITY
@@ -1227,6 +1236,9 @@ cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
 # the linear program ends at this share of the difference that proves a labelling best, or after so
 # many primal-dual iterations (benchmarks/constants.py)
 LP_SHARE, LP_ITERATIONS = 0.4, 2000
+# without a time limit it ends as well where twice the iterations gain less than this share of the
+# distance of bound and labelling (benchmarks/constants.py)
+LP_GAIN = 0.1
 # the reweighted sum-product ends at this gap, relative to its bound, or after so many sweeps
 # (benchmarks/constants.py)
 TRW_TOL, TRW_SWEEPS = 1e-9, 500
@@ -1248,6 +1260,7 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
     if messages is not None:
         np.asarray(kept)[:-1, :messages.shape[1]] = messages
     scratch = Decomposition(n, m, problem.n_labels, problem.stride)
+    scratch.least_gain = LP_GAIN if search is not None and search.ends == np.inf else 0.0
 
     def read():
         labels = np.array(scratch.labels[:n], dtype=np.intp)
@@ -1290,7 +1303,7 @@ def refuses_lp(GraphProblem problem):
 
 
 def solve_lp(GraphProblem problem, search):
-    """By sweeps, and where those leave a gap to the linear program's end."""
+    """By sweeps, and where those leave a gap by primal-dual iterations."""
     *_, messages = relax(problem, search.tol, 100, 0, None, search)
     yield
     slack = LP_SHARE * problem.slack(search.value) if search.value > -np.inf else 0.0

@@ -818,7 +818,8 @@ def cut_best(GraphProblem problem):
     if not finite.any(axis=1).all():
         return np.zeros(n, dtype=np.intp), -np.inf, -np.inf
     # a label that is forbidden scores less than anything that others could make up for
-    size = np.sum(np.abs(unary[finite])) + problem.repeats * np.sum(np.abs(problem.more))
+    with np.errstate(over="ignore"):
+        size = np.sum(np.abs(unary[finite])) + problem.repeats * np.sum(np.abs(problem.more))
     cdef double[:, ::1] rows = np.zeros((n + 1, problem.stride))
     np.asarray(rows)[:n, :2] = np.where(finite, unary, -4.0 * (1.0 + size))
     labels = np.zeros(n, dtype=np.intp)

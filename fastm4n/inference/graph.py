@@ -370,7 +370,8 @@ def make_problem(
         with np.errstate(over="ignore"):
             of_edges = (
                 0.0, np.maximum(more, 0.0).sum(), np.abs(more).sum(where=more > -np.inf))
-    found.append(tuple(repeats * x for x in of_edges))
+    with np.errstate(over="ignore"):
+        found.append(tuple(repeats * x for x in of_edges))
     places = step * (np.arange(m, dtype=np.intp) if repeats == 1 else np.zeros(m, dtype=np.intp))
     problem = GraphProblem(
         rows, edges, np.ascontiguousarray(more.ravel()), places, k, pairs, n_choices, factors)
@@ -564,6 +565,8 @@ def maximise(
         - "expansion": any number of labels. Expansions of single labels by minimum cuts and moves
           of random forests, with a bound by one sweep of messages.
         - "lp": any graph. The linear program over the local polytope, then moves as before.
+          Without a time limit it ends early if its last half lowered `bound - value` by less than
+          a tenth.
         - "auto" goes from one method to the next, those that are fast first, until the labelling is
           known to be best.
     tol : float, default=0.0
@@ -571,6 +574,8 @@ def maximise(
     time_limit : float, default=None
         Seconds after which the best labelling so far is returned. "auto" then searches until its
         labelling is known to be best, or the time is over. For a list, seconds for each graph.
+        By default the search ends by itself, on a grid of 200 x 200 nodes and 5 labels after about
+        15 seconds.
     callback : callable, default=None
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
@@ -645,7 +650,7 @@ def maximise(
         if not search.value < np.inf or not search.bound < np.inf:
             raise _too_large(where)
         found = result(search)
-        if not found.bound < np.inf:
+        if not -np.inf < found.value <= found.bound < np.inf:
             raise _too_large(where)
         return found
 
@@ -715,10 +720,10 @@ def marginals(
         name = chosen(MARGINALS, method, problem, where)
         way = MARGINALS[name]
         nodes, edge_rows, log_partition = way.solve(problem)
-        log_partition += problem.constant
         if not log_partition > -np.inf:
             raise _nothing_finite(where)
-        if not (log_partition < np.inf and np.isfinite(nodes).all()):
+        log_partition += problem.constant
+        if not (np.isfinite(log_partition) and np.isfinite(nodes).all()):
             raise _too_large(where)
         return Marginals(
             _rows_of(problem, nodes), _edges_of(problem, edge_rows), float(log_partition),
@@ -751,7 +756,7 @@ def max_marginals(
     problem = make_problem(node_scores, edges, edge_scores, factors)
     exact = {name: way for name, way in MARGINALS.items() if way.is_exact}
     if chosen(exact, "auto", problem, "") == "exact":
-        return _rows_of(problem, _finite(exact_max_marginals(problem) + problem.constant))
+        return _rows_of(problem, _with_constant(problem, exact_max_marginals(problem)))
     out = forest_max_marginals(problem)
     order, parent_edge, _ = problem.forest_plan()
     roots = np.flatnonzero(parent_edge[order] < 0)
@@ -761,7 +766,7 @@ def max_marginals(
         if tree.size:
             # not a difference, which would lose what is small beside the tree's own
             out[tree] += best[:t].sum() + best[t + 1:].sum()
-    return _rows_of(problem, _finite(out + problem.constant))
+    return _rows_of(problem, _with_constant(problem, out))
 
 
 def k_best(
@@ -797,7 +802,7 @@ def k_best(
     labels, scores = forest_kbest(problem, int(min(k, most)))
     if not len(scores):
         raise _nothing_finite("")
-    return labels, _finite(scores + problem.constant)
+    return labels, _with_constant(problem, scores)
 
 
 def _forest_of(node_scores, edges, edge_scores):
@@ -841,11 +846,13 @@ def _nothing_finite(where):
         "pair of labels.")
 
 
-def _finite(scores):
-    """The scores, where sums on the way to them did not overflow."""
-    if not (scores < np.inf).all():
+def _with_constant(problem, scores):
+    """The scores and the constant of the problem, where their sums did not overflow."""
+    with np.errstate(over="ignore"):
+        total = scores + problem.constant
+    if not (np.isfinite(total) | (scores == -np.inf)).all():
         raise _too_large("")
-    return scores
+    return total
 
 
 def _too_large(where):

@@ -1044,7 +1044,8 @@ def roof_best(GraphProblem p, Py_ssize_t repeats=1, bint decode=True):
         if (forbidden.sum(axis=1) == counts).any():
             return labels, -np.inf, -np.inf, is_open
         # more than what all edges could make of it
-        largest = 1.0 + 8.0 * p.repeats * np.abs(p.more).sum()
+        with np.errstate(over="ignore"):
+            largest = 1.0 + 8.0 * p.repeats * np.abs(p.more).sum()
         node, label = np.nonzero(forbidden)
         rows[node, label] = rows[node, 1 - label] - largest
     cdef const double[:, ::1] unary = rows

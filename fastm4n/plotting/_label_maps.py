@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fastm4n.plotting._axes import COLORS, check_matplotlib, last_step, of_length
+from fastm4n.plotting._axes import (
+    COLORS,
+    as_last_step_takes,
+    check_matplotlib,
+    last_step,
+    of_length,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,10 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    from fastm4n.base.types import Array, IntArray
+    from fastm4n.base.types import Array, FloatArray, IntArray
     from fastm4n.data._graphs import Graphs
     from fastm4n.data._types import Labellings
     from fastm4n.estimators.graphs import GraphTagger
+    from fastm4n.tasks.graph_predictions import GraphScores
 
 # number of graphs shown by default
 MOST_GRAPHS = 4
@@ -31,7 +38,7 @@ NOTHING = "#e4e4e4"
 
 @dataclass(repr=False, eq=False)
 class LabelMapDisplay:
-    """Maps of predicted labels, one graph below the other, next to the truth and the image.
+    """Maps of labels and scores, one graph below the other, next to the truth and the image.
 
     The graphs are grids, whose nodes are pixels in row-major order, or regions of label maps,
     such as superpixels. Make it with :meth:`from_estimator` or :meth:`from_predictions`.
@@ -47,6 +54,13 @@ class LabelMapDisplay:
         Pictures for matplotlib's `imshow`.
     names : list of str, default=None
         Name of each graph.
+    augmented : list of int ndarrays, default=None
+        The labels of the largest score plus cost, in the form of `predicted`.
+    scores : list of ndarrays of shape (n_classes, h, w), default=None
+        The scores of the labels at each pixel, or NaN outside all regions.
+    edges : list of tuples (lines, attractions), default=None
+        Ends of each edge as points (x, y), of shape (n_edges, 2, 2), and how much equal labels at
+        its ends score more than different ones, both in the mean.
 
     Attributes
     ----------
@@ -54,7 +68,10 @@ class LabelMapDisplay:
         Share of wrong pixels of each graph, among pixels with a true label. None without a truth.
     axes_ : ndarray of matplotlib Axes, shape (n_graphs, n_panels)
     ims_ : ndarray of matplotlib AxesImage, shape (n_graphs, n_panels)
+        A LineCollection for edges.
     legend_ : matplotlib Legend or None
+    colorbar_ : matplotlib Colorbar or None
+        The scale of all scores.
     ax_ : matplotlib Axes
         The first of `axes_`.
     figure_ : matplotlib Figure
@@ -82,18 +99,25 @@ class LabelMapDisplay:
     true: Sequence[IntArray] | None = None
     images: list[Array] | None = None
     names: Sequence[str] | None = None
+    augmented: Sequence[IntArray] | None = None
+    scores: Sequence[FloatArray] | None = None
+    edges: Sequence[tuple[FloatArray, FloatArray]] | None = None
     axes_: Array = field(init=False)
     ims_: Array = field(init=False)
     legend_: Any = field(init=False)
+    colorbar_: Any = field(init=False)
     ax_: Axes = field(init=False)
     figure_: Figure = field(init=False)
 
     @property
     def errors(self) -> Any:
         """Share of wrong pixels of each graph."""
+        return self._wrong(self.predicted)
+
+    def _wrong(self, maps):
         return None if self.true is None else [
-            float((predicted != true)[true >= 0].mean()) if (true >= 0).any() else 0.0
-            for predicted, true in zip(self.predicted, self.true, strict=True)
+            float((labels != true)[true >= 0].mean()) if (true >= 0).any() else 0.0
+            for labels, true in zip(maps, self.true, strict=True)
         ]
 
     def __repr__(self) -> str:
@@ -114,7 +138,8 @@ class LabelMapDisplay:
         shapes: Sequence[tuple[int, int]] | None = None,
         label_maps: Sequence[IntArray] | None = None, start_label: int = 0,
         images: Sequence[Array] | None = None, graphs: Iterable[int] | None = None,
-        names: Sequence[str] | None = None, ax: Any = None, **kwargs: Any,
+        names: Sequence[str] | None = None, loss_augmented: bool = False, scores: bool = False,
+        ax: Any = None, **kwargs: Any,
     ) -> LabelMapDisplay:
         """Plot the predictions of a fitted estimator.
 
@@ -127,6 +152,10 @@ class LabelMapDisplay:
             The truth, as in :meth:`from_predictions`.
         shapes, label_maps, start_label, images, graphs, names, ax, **kwargs
             As in :meth:`from_predictions`. Only the graphs to show are predicted.
+        loss_augmented : bool, default=False
+            Whether to show the labels of the largest score plus cost too. They need `y`.
+        scores : bool, default=False
+            Whether to show the scores of each label at the nodes, and of the edges.
 
         Returns
         -------
@@ -140,12 +169,17 @@ class LabelMapDisplay:
             if part is not None:
                 _check_length(part, name, len(X))
                 parts[name] = [part[i] for i in shown]
+        if loss_augmented and y is None:
+            raise ValueError("loss_augmented=True needs y, the true labels.")
+        tagger, taken = last_step(estimator), as_last_step_takes(estimator, X[shown])
         return cls.from_predictions(
-            y_pred=list(estimator.predict(X[shown])), start_label=start_label,
-            classes=last_step(estimator).classes_, ax=ax,
+            y_pred=list(tagger.predict(taken)), start_label=start_label,
+            classes=tagger.classes_, ax=ax,
             names=[f"graph {i}" for i in shown] if names is None else names,
-            graphs=range(len(shown)), ignore_label=last_step(estimator).ignore_label, **parts,
-            **kwargs,
+            graphs=range(len(shown)), ignore_label=tagger.ignore_label, **parts,
+            y_augmented=(
+                list(tagger.loss_augmented(taken, parts["y_true"])) if loss_augmented else None),
+            scores=tagger.scores(taken) if scores else None, **kwargs,
         )
 
     @classmethod
@@ -155,7 +189,8 @@ class LabelMapDisplay:
         label_maps: Sequence[IntArray] | None = None, start_label: int = 0,
         images: list[Array] | None = None, classes: Sequence[Any] | None = None,
         graphs: Iterable[int] | None = None, names: Sequence[str] | None = None, ax: Any = None,
-        ignore_label: Any = None, **kwargs: Any,
+        ignore_label: Any = None, y_augmented: Labellings | None = None,
+        scores: Sequence[GraphScores] | None = None, **kwargs: Any,
     ) -> LabelMapDisplay:
         """Plot given labels.
 
@@ -184,6 +219,12 @@ class LabelMapDisplay:
             Axes to plot on, one for each panel, row by row. By default a new figure.
         ignore_label : label, default=None
             Mark of nodes without a label in `y_true`, in addition to -1.
+        y_augmented : Sequences or list of arrays, default=None
+            The labels of the largest score plus cost, see :meth:`GraphTagger.loss_augmented`.
+        scores : list of GraphScores, default=None
+            Scores of nodes and edges, see :meth:`GraphTagger.scores`. The nodes are of one type,
+            and their labels are all `classes`. Each edge is a line. Its colour is how much equal
+            labels at its ends score more than different ones, both in the mean.
         **kwargs
             Passed to :meth:`plot`.
 
@@ -194,7 +235,10 @@ class LabelMapDisplay:
         check_matplotlib(f"{cls.__name__}.from_predictions")
         if (shapes is None) == (label_maps is None):
             raise ValueError("Give shapes for grids, or label_maps for regions.")
-        given = {"y_true": y_true, "shapes": shapes, "label_maps": label_maps, "images": images}
+        given = {
+            "y_true": y_true, "shapes": shapes, "label_maps": label_maps, "images": images,
+            "y_augmented": y_augmented, "scores": scores,
+        }
         for name, part in given.items():
             if part is not None:
                 _check_length(part, name, len(y_pred))
@@ -203,15 +247,17 @@ class LabelMapDisplay:
             _grid(shapes[i], i) if label_maps is None else _regions(label_maps[i], start_label, i)
             for i in shown
         ]
-        predicted, true = (
+        predicted, true, augmented = (
             None if y is None else [
                 _labels_of(y[i], part, f"{name}[{i}]")
                 for i, part in zip(shown, places, strict=True)]
-            for y, name in ((y_pred, "y_pred"), (y_true, "y_true")))
+            for y, name in (
+                (y_pred, "y_pred"), (y_true, "y_true"), (y_augmented, "y_augmented")))
         if ignore_label is not None and true is not None:
             true = [(labels, known & (labels != ignore_label)) for labels, known in true]
         if classes is None:
-            found = [np.unique(part[known]) for part, known in predicted + (true or [])]
+            every = predicted + (true or []) + (augmented or [])
+            found = [np.unique(part[known]) for part, known in every]
             classes = sorted(set(np.concatenate(found).tolist()) - {-1}) if found else []
         classes = np.asarray(classes).tolist()
         names = of_length(names, len(shown), "names", "graph")
@@ -221,6 +267,11 @@ class LabelMapDisplay:
             None if true is None else [_positions(*part, classes, "y_true") for part in true],
             None if images is None else [np.asarray(images[i]) for i in shown],
             [f"graph {i}" for i in shown] if names is None else list(names),
+            None if augmented is None else [
+                _positions(*part, classes, "y_augmented") for part in augmented],
+            *(None, None) if scores is None else zip(*(
+                _drawn(scores[i], part, len(classes), i)
+                for i, part in zip(shown, places, strict=True)), strict=True),
         ).plot(ax, **kwargs)
 
     def plot(
@@ -246,11 +297,24 @@ class LabelMapDisplay:
         display : LabelMapDisplay
         """
         check_matplotlib(f"{type(self).__name__}.plot")
-        from matplotlib.colors import ListedColormap
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.collections import LineCollection
+        from matplotlib.colors import CenteredNorm, ListedColormap
         from matplotlib.patches import Patch
 
-        columns = {"image": self.images, "truth": self.true, "prediction": self.predicted}
-        columns = {name: maps for name, maps in columns.items() if maps is not None}
+        columns = [(name, maps) for name, maps in (
+            ("image", self.images), ("truth", self.true), ("prediction", self.predicted),
+            ("loss-augmented", self.augmented)) if maps is not None]
+        n_maps = len(columns)
+        if self.scores is not None:
+            values = [*self.scores, *(attractions for _, attractions in self.edges)]
+            largest = max(
+                (np.abs(part[np.isfinite(part)]).max(initial=0) for part in values), default=0)
+            scale = {"norm": CenteredNorm(halfrange=largest or 1.0), "cmap": "RdBu_r"}
+            columns += [
+                (f"score of {label}", [part[k] for part in self.scores])
+                for k, label in enumerate(self.classes)]
+            columns.append(("score of equal neighbours", self.edges))
         size = (len(self.predicted), len(columns))
         if not self.predicted:
             raise ValueError("There is no graph to plot.")
@@ -262,23 +326,32 @@ class LabelMapDisplay:
             "interpolation": "nearest", **(im_kw or {}),
         }
         self.ims_ = np.empty(size, dtype=object)
-        errors = self.errors
         for (row, column), panel in np.ndenumerate(self.axes_):
-            name = list(columns)[column]
-            shown = columns[name][row]
-            own = {"cmap": "gray"} if name == "image" else options
-            self.ims_[row, column] = panel.imshow(shown, **own)
+            name, maps = columns[column]
+            if maps is self.edges:
+                height, width = self.predicted[row].shape
+                lines, attractions = maps[row]
+                self.ims_[row, column] = panel.add_collection(
+                    LineCollection(lines, array=attractions, linewidths=2, **scale))
+                panel.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal")
+            else:
+                own = options if column < n_maps else {"interpolation": "nearest", **scale}
+                self.ims_[row, column] = panel.imshow(
+                    maps[row], **({"cmap": "gray"} if maps is self.images else own))
             panel.set(xticks=[], yticks=[])
             panel.spines[:].set_visible(False)
             if row == 0:
                 panel.set_title(name, fontsize="medium")
             if column == 0 and self.names is not None:
                 panel.set_ylabel(self.names[row])
-            if name == "prediction" and errors is not None:
-                panel.set_xlabel(f"{100 * errors[row]:.1f} % wrong")
-        self.legend_ = None
+            if (maps is self.predicted or maps is self.augmented) and self.true is not None:
+                panel.set_xlabel(f"{100 * self._wrong(maps)[row]:.1f} % wrong")
+        self.colorbar_ = self.legend_ = None
+        if self.scores is not None:
+            self.colorbar_ = self.figure_.colorbar(
+                ScalarMappable(**scale), ax=self.axes_[:, n_maps:].ravel(), label="score")
         if legend:
-            maps = self.predicted + (self.true or [])
+            maps = self.predicted + (self.true or []) + (self.augmented or [])
             occurring = sorted(set().union(*(np.unique(part).tolist() for part in maps)))
             names = ["(none)", *self.classes]
             patches = [Patch(color=colors[i + 1], label=names[i + 1]) for i in occurring]
@@ -348,6 +421,30 @@ def _positions(labels, known, classes, name):
     if unknown and np.isin(labels[known], unknown).any():
         raise ValueError(f"{name} has the label {unknown[0]!r}, which is not in classes.")
     return np.where(known, numbers[inverse.reshape(labels.shape)], -1)
+
+
+def _drawn(scores, places, n_classes, i):
+    """Maps of the scores of nodes, and lines of edges with what equal labels score more."""
+    nodes = scores.nodes
+    if isinstance(nodes, list) or nodes.shape[1] != n_classes:
+        raise ValueError(
+            f"scores[{i}] must have the scores of {n_classes} classes for each node, whose types "
+            "are all the same.")
+    known = places >= 0
+    maps = np.where(known, nodes.T[:, np.where(known, places, 0)], np.nan)
+    pixels = np.argwhere(known)[:, ::-1]
+    sizes = np.bincount(places[known], minlength=len(nodes))
+    with np.errstate(invalid="ignore"):
+        middles = np.stack([
+            np.bincount(places[known], along, len(nodes)) / sizes for along in pixels.T], axis=1)
+    lines = middles[scores.edges]
+    attractions = np.asarray(scores.edge_scores)
+    if attractions.ndim == 3:
+        equal = attractions.trace(axis1=1, axis2=2)
+        different = attractions.sum(axis=(1, 2)) - equal
+        attractions = equal / n_classes - different / max(1, n_classes * (n_classes - 1))
+    shown = np.isfinite(lines).all(axis=(1, 2))  # of regions that have pixels
+    return maps, (lines[shown], attractions[shown])
 
 
 def _axes(ax, size, maps):
