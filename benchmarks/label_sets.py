@@ -192,10 +192,17 @@ def page(results):
             f"| {name} | {MEASURES[measure]} | {chain['value']:.4f} | {ours['value']:.4f} | "
             f"{ahead(measure, row):+.1f} | {GRAPHS[ours['model']]} | {DECODINGS[ours['decode']]} | "
             f"{ours['C']:g} | {ours['seconds']:.2f} | {chain['seconds']:.2f} |")
+    rows = [results.get("defaults", {}).get(name) for name in SETS]
+    rows = [row for row in rows if row is not None]
+    won = [sum(row["ours"][labels] <= row["regressions"][labels] for row in rows if (
+        row["ours"][labels] is not None)) for labels in ("all", "rare")]
     lines += [
         "", "## Default parameters", "",
-        "Hamming losses with default parameters: `MultiLabelClassifier()`, and "
-        "`LogisticRegression(max_iter=1000)` for each label or in a chain. A label is rare if "
+        f"`MultiLabelClassifier()` has no larger Hamming loss than logistic regressions in "
+        f"{won[0]} of {len(rows)} sets. On rare labels the same holds in {won[1]} of "
+        f"{sum(row['rare'] > 0 for row in rows)}.", "",
+        "The regressions are `LogisticRegression(max_iter=1000)`, one for each label or in a "
+        "chain. A label is rare if "
         f"less than {RARE:.0%} of the training examples have it. `python benchmarks/label_sets.py "
         "--defaults` makes this table.", "",
         "| data | labels | rare | ours | regressions | chain | ours, rare | regressions, rare | "

@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 from scipy.optimize import minimize
 
 from fastm4n import (
@@ -280,6 +281,10 @@ MISTAKES = {
         "Edge 0 of graph 1 joins node 1 to itself. Remove it"),
     "twice": (
         [(features(), [[0, 1], [1, 0]])] * 2, "Edges 0 and 1 of graph 0 both join the nodes 0 and 1"),
+    "adjacency": (
+        [(features(), np.eye(3, k=1))] * 2, r"got \(3, 3\). An adjacency matrix A has the edges"),
+    "sparse adjacency": (
+        [(features(), sparse.csr_array(np.eye(3, k=1)))] * 2, "np.argwhere\\(np.triu\\(A\\)\\)"),
     "floats": (
         [(features(), EDGES), (features(), EDGES.astype(float))],
         r"Graph 1: edges: edges must be integers, .* float64. edges.astype\(int\) converts"),

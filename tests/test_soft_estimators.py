@@ -543,3 +543,22 @@ def test_graphs_of_soft_fits_have_counts():
     wrong = [CountFactor([0], 1 - int(y[b][0]), 1 - int(y[b][0]))]
     with pytest.raises(ValueError, match=f"graph {b}: its true labels are forbidden"):
         fitted(X.with_factors([wrong if g == b else None for g in range(len(X))]), y)
+
+
+def test_calls(label_sets):
+    """Each begins anew, with the data of all."""
+    options = dict(alpha=ALPHA, random_state=0, tol=1e-2)
+    X, y = random_graphs(0, labels=2)
+    calls = SoftGraphTagger(**options).partial_fit(X[:6], y[:6], [0, 1]).partial_fit(X[6:], y[6:])
+    assert_same_optimum(calls, SoftGraphTagger(**options).fit(X, y))
+    X, Y = label_sets
+    sets = SoftMultiLabelClassifier(graph="complete", **options)
+    calls = clone(sets).partial_fit(X[:6], Y[:6]).partial_fit(X[6:], Y[6:])
+    assert_same_optimum(calls, sets.fit(X, Y))
+    weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], Y.shape)
+    weighted = clone(sets).fit(X, Y, label_weight=weights)
+    assert_same_optimum(weighted, clone(sets).fit(
+        np.concatenate([X, X]), np.concatenate([Y, Y]), label_weight=np.tile(weights, (2, 1))))
+    assert weighted.primal_objective_ != sets.primal_objective_
+    scaled = clone(sets).set_params(cost=[[0, 3.0], [3.0, 0]]).fit(X, Y)
+    assert_same_optimum(scaled, clone(sets).fit(X, Y, label_weight=np.full(Y.shape, 3.0)))

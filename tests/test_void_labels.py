@@ -73,6 +73,9 @@ def test_marks_that_are_words():
         with pytest.raises(ValueError, match=rf"y\[0\] has '{mark}' among other strings: NumPy"):
             GraphTagger(ignore_label=given).fit(X, arrays)
         assert len(GraphTagger(ignore_label=str(mark), tol=0.1).fit(X, arrays).classes_) == 3
+        # unless it is declared
+        every = GraphTagger(classes=["sky", "tree", "cow", str(mark)], tol=0.1).fit(X, arrays)
+        assert str(mark) in every.classes_ and every.score(X, arrays) > 0.5
         lists = [[*part[:-1], mark] for part in words]
         assert len(GraphTagger(ignore_label=given, tol=0.1).fit(X, lists).classes_) == 3
     # True is no 1

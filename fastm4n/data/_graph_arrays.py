@@ -32,11 +32,14 @@ def as_features(values, name):
 
 
 def as_edges(edges):
-    array = np.asarray(edges)
+    array = np.asarray(edges.toarray() if sp.issparse(edges) else edges)
     if array.size == 0 and array.ndim in (1, 2):
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
-        remedy = " Transpose it: edges.T." if array.ndim == 2 and len(array) == 2 else ""
+        remedy = "" if array.ndim != 2 else (
+            " Transpose it: edges.T." if len(array) == 2 else
+            " An adjacency matrix A has the edges np.argwhere(np.triu(A))."
+            if len(array) == array.shape[1] else "")
         raise ValueError(f"edges must have shape (n_edges, 2), got {array.shape}.{remedy}")
     if array.dtype.kind not in "iu":
         remedy = "" if array.dtype.kind != "f" else (

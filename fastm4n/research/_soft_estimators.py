@@ -81,6 +81,9 @@ class SoftProblem(Problem):
         nodes = self.graphs.examples[self.graphs.node_blocks]
         return float(np.sum(worst * self.blocks.weights[nodes])) or 1.0
 
+    def warm(self, solution: Any, alpha: float) -> None:
+        """None: a later call of `partial_fit` begins anew."""
+
     def refusal(self, problem: Any) -> None:
         """As of `Solver`: parameters are checked with those of the estimator."""
 

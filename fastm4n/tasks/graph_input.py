@@ -199,10 +199,6 @@ def as_node_labels(y, X, first=0, ignore_label=None, declared=None):
             raise ValueError(
                 f"y[{i}] has the shape {part.shape}: give the labels of the nodes one after "
                 f"another, y[{i}].ravel().")
-        for mark in () if declared else _void_as_text(part, ignore_label):
-            raise ValueError(
-                f"y[{i}] has {mark!r} among other strings: NumPy makes strings of all labels in "
-                f"one array. Give a list, an array of dtype=object, or ignore_label={mark!r}.")
         part = part.tolist() if isinstance(part, np.ndarray) else list(part)
         if len(part) != n_nodes:
             raise ValueError(
@@ -222,14 +218,21 @@ def as_node_labels(y, X, first=0, ignore_label=None, declared=None):
     return labels
 
 
-def _void_as_text(part, ignore_label):
-    """Marks of no label in an array of strings, if others of them are no numbers."""
-    if not isinstance(part, np.ndarray) or part.dtype.kind != "U":
-        return set()
-    given = set(part.tolist())
-    if all(label.lstrip("+-").isdecimal() for label in given):
-        return set()
-    return given & {str(UNLABELLED), str(ignore_label)} - {ignore_label}
+def check_marks(y, ignore_label, first=0):
+    """Refuse marks of no label in arrays of strings, if others of these are no numbers.
+
+    Errors call the first of the graphs `first`.
+    """
+    for i, part in enumerate(y, first):
+        if not isinstance(part, np.ndarray) or part.dtype.kind != "U":
+            continue
+        given = set(part.tolist())
+        marks = given & {str(UNLABELLED), str(ignore_label)} - {ignore_label}
+        if marks and not all(label.lstrip("+-").isdecimal() for label in given):
+            mark = min(marks)
+            raise ValueError(
+                f"y[{i}] has {mark!r} among other strings: NumPy makes strings of all labels in "
+                f"one array. Give a list, an array of dtype=object, or ignore_label={mark!r}.")
 
 
 def _check_declared(labels, types, declared, i):

@@ -36,6 +36,7 @@ from fastm4n.tasks.graph_input import (
     as_places,
     check_costs,
     check_labels_of_graphs,
+    check_marks,
     check_not_negative,
     check_sizes,
     declared_labels,
@@ -124,7 +125,10 @@ class GraphTask(Task):
 
     def labels_of(self, y, X, first=0):
         """The labels of all nodes in one list, as `as_node_labels` has them."""
-        return as_node_labels(y, X, first, self.ignore_label, self.declared)
+        labels = as_node_labels(y, X, first, self.ignore_label, self.declared)
+        if self.declared is None:
+            check_marks(y, self.ignore_label, first)
+        return labels
 
     def typed_labels(self, n_types):
         """The declared labels as pairs of a type of node and a label."""

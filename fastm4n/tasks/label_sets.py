@@ -86,7 +86,7 @@ def read_indicator(y, labels=None):
         try:
             given = np.asarray(y)
         except ValueError as error:
-            raise ValueError(f"y has rows of different lengths ({error}): {_REMEDY}.") from error
+            raise ValueError(f"y has rows of different lengths: {_REMEDY}.") from error
         if given.ndim != 2:
             raise ValueError(
                 f"{_kind_of(given)}y has shape {given.shape}, and an indicator has two "
