@@ -130,7 +130,12 @@ def wrapped(sentence):
 
 def table(title, head, rows):
     """A section with one Markdown table."""
-    lines = [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return f"## {title}\n\n{rows_of(head, rows)}"
+
+
+def rows_of(head, rows):
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""docs/coming_from.md: its code runs, its names exist, and its factors are those of the others."""
+"""docs/coming_from*.md: their code runs, their names exist, and factors are those of the others."""
 
 import inspect
 import itertools
@@ -8,24 +8,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import load_iris
+from scipy.sparse import csr_matrix, issparse, lil_matrix
+from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from sklearn.utils import compute_class_weight
 
 import fastm4n
-from fastm4n import GraphTagger, MulticlassClassifier, datasets, inference, metrics
+from fastm4n import (
+    GraphTagger,
+    MulticlassClassifier,
+    MultiLabelClassifier,
+    datasets,
+    inference,
+    metrics,
+)
 from fastm4n.data import _rankings as rankings
+from fastm4n.inference.graph import marginals, maximise
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
-TEXT = PAGE.read_text("utf-8")
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [DOCS / "coming_from.md", DOCS / "coming_from_graphs.md"]
 X, Y = load_iris(return_X_y=True)
 
 
+def run(page):
+    namespace = {"__name__": page.stem}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+        exec(compile(block, str(page), "exec"), namespace)
+    return namespace
+
+
 def test_the_page_runs_from_top_to_bottom(capsys):
-    namespace = {"__name__": "coming_from"}
-    for block in re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S):
-        exec(compile(block, str(PAGE), "exec"), namespace)
+    namespace = run(PAGES[0])
     assert capsys.readouterr().out.count("\n") > 20
     # what the page promises of its own numbers
     assert_allclose(namespace["svm_gap"], 0, atol=1e-4)
@@ -33,21 +47,25 @@ def test_the_page_runs_from_top_to_bottom(capsys):
     scores = namespace["data"].X[0] @ namespace["w"]
     assert scores[0] > scores[1] > scores[2:].max()
     assert namespace["matcher"].predict(namespace["features"])[0].tolist() == [0, 1, 2, 3]
+    assert issparse(namespace["relevance"].predict(namespace["X"]))
 
 
-def test_sections_of_the_first_table_exist():
+@pytest.mark.parametrize("page, fewest", [(PAGES[0], 8), (PAGES[1], 4)], ids=("all", "graphs"))
+def test_sections_of_the_first_table_exist(page, fewest):
+    text = page.read_text("utf-8")
     headings = {
         re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
-        for heading in re.findall(r"^#+ (.*)$", TEXT, re.M)}
-    links = re.findall(r"\]\(#([^)]+)\)", TEXT)
-    assert len(links) >= 8 and set(links) <= headings
+        for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+    links = re.findall(r"\]\(#([^)]+)\)", text)
+    assert len(links) >= fewest and set(links) <= headings
 
 
-def test_names_in_our_columns_exist():
+@pytest.mark.parametrize("page, fewest", [(PAGES[0], 20), (PAGES[1], 6)], ids=("all", "graphs"))
+def test_names_in_our_columns_exist(page, fewest):
     """Every `name=` of the right-hand columns is a parameter of something here."""
     objects = [getattr(fastm4n, name) for name in fastm4n.__all__] + [
         getattr(module, name) for module in (datasets, inference, metrics, rankings, fastm4n.penalties)
-        for name in module.__all__]
+        for name in module.__all__] + [maximise, marginals]
     known = {"c1", "c2"}  # of fastm4n.crfsuite, which has a page of its own
     for thing in objects:
         members = [thing] + [
@@ -58,12 +76,12 @@ def test_names_in_our_columns_exist():
                 known |= set(inspect.signature(member).parameters)
             except (TypeError, ValueError):
                 pass
-    rows = re.findall(r"^\| (.*) \|$", TEXT, re.M)
+    rows = re.findall(r"^\| (.*) \|$", page.read_text("utf-8"), re.M)
     ours = [cells for row in rows for cells in row.split(" | ")[1:]]
     named = {
         name for cell in ours for code in re.findall("`([^`]*)`", cell)
         for name in re.findall(r"(\w+)=", code)}
-    assert len(named) > 20 and named <= known, named - known
+    assert len(named) > fewest and named <= known, named - known
     for name in re.findall(r"`(\w+)\(", " ".join(ours)):
         if name[0].isupper() and name != "CRF":
             assert hasattr(fastm4n, name) or hasattr(fastm4n.penalties, name), name
@@ -209,3 +227,123 @@ def test_a_hidden_markov_model_by_enumeration():
         assert_allclose(likelihoods[i], np.log(sum(joint.values())))
         ones = sum(p * np.array(z) for z, p in joint.items()) / sum(joint.values())
         assert_allclose(posteriors[rows, 1], ones)
+
+
+# ----------------------------------- PyMaxflow, OpenGM, toulbar2, pydensecrf, by enumeration
+
+
+def least(n, k, energy):
+    """Labels and energy of the best labelling."""
+    found = min(itertools.product(range(k), repeat=n), key=energy)
+    return np.array(found), energy(found)
+
+
+@pytest.fixture(scope="module")
+def graphs_page():
+    return run(PAGES[1])
+
+
+def test_capacities_of_a_cut(graphs_page):
+    """A pixel of the sink's side pays the capacity from the source, and a cut edge its own."""
+    source, sink = graphs_page["source"].ravel(), graphs_page["sink"].ravel()
+    edges = inference.grid_edges((3, 4))
+
+    def energy(z):
+        return sum(source[i] if label else sink[i] for i, label in enumerate(z)) + 0.4 * sum(
+            z[i] != z[j] for i, j in edges)
+
+    labels, flow = least(12, 2, energy)
+    assert_allclose(graphs_page["flow"], flow)
+    assert_array_equal(graphs_page["segments"].ravel(), labels == 1)
+    # each direction its own capacity: the table of the page
+    forth, back = 0.3, 0.8
+    found = maximise(
+        -np.column_stack([sink, source]), edges, np.array([[0, -forth], [-back, 0]]))
+
+    def directed(z):
+        return sum(source[i] if label else sink[i] for i, label in enumerate(z)) + sum(
+            forth * (z[i] < z[j]) + back * (z[i] > z[j]) for i, j in edges)
+
+    assert_allclose(-found.value, least(12, 2, directed)[1])
+
+
+def test_expansions_of_a_grid(graphs_page):
+    D, V, edges = graphs_page["D"].reshape(-1, 3), graphs_page["V"], inference.grid_edges((3, 3))
+    _, energy = least(9, 3, lambda z: D[np.arange(9), list(z)].sum() + sum(
+        V[z[i], z[j]] for i, j in edges))
+    assert_allclose(-graphs_page["best"].value, energy)
+    assert -graphs_page["expanded"].bound <= energy + 1e-9 <= 2e-9 - graphs_page["expanded"].value
+
+
+def test_factors_of_opengm(graphs_page):
+    unaries, potts, table, triple = (
+        graphs_page[name] for name in ("unaries", "potts", "table", "triple"))
+
+    def energy(z):
+        return unaries[np.arange(4), list(z)].sum() + 0.7 * (z[0] != z[1]) + table[
+            z[1], z[2]] + triple[z[0], z[2], z[3]]
+
+    labels, lowest = least(4, 3, energy)
+    assert_allclose(-graphs_page["model"].value, lowest)
+    assert_array_equal(graphs_page["model"].labels, labels)
+    weights = {z: np.exp(-energy(z)) for z in itertools.product(range(3), repeat=4)}
+    first = [sum(w for z, w in weights.items() if z[0] == label) for label in range(3)]
+    assert_allclose(graphs_page["of_nodes"].nodes[0], np.array(first) / sum(first))
+    # valueEqual a and valueNotEqual b: the number b - a, and b more for each edge
+    a, b, edges = 0.2, 0.5, [[0, 1], [1, 2], [2, 3]]
+    found = maximise(-unaries, edges, b - a)
+    _, lowest = least(4, 3, lambda z: unaries[np.arange(4), list(z)].sum() + sum(
+        a if z[i] == z[j] else b for i, j in edges))
+    assert_allclose(b * len(edges) - found.value, lowest)
+
+
+def test_costs_of_toulbar2(graphs_page):
+    """The values of the second variable change first; the last label is given."""
+    costs = graphs_page["costs"].ravel().tolist()
+
+    def energy(z):
+        return np.inf if z[2] != 2 else [0.25, 1.5, 0.5][z[0]] + sum(
+            costs[3 * z[i] + z[i + 1]] for i in range(2))
+
+    labels, lowest = least(3, 3, energy)
+    assert_allclose(-graphs_page["solved"].value, lowest)
+    assert_array_equal(graphs_page["solved"].labels, labels)
+
+
+def test_dense_edges(graphs_page):
+    K, p = graphs_page["K"], graphs_page["p"]
+    weights = np.diag(K.sum(axis=1)**-0.5)
+    weights = 2.0 * weights @ K @ weights
+
+    def energy(z):
+        z = np.array(z)
+        return -np.log(p[z, np.arange(12)]).sum() + np.triu(
+            weights * (z[:, np.newaxis] != z), 1).sum()
+
+    labels, lowest = least(12, 2, energy)
+    assert_array_equal(graphs_page["dense"].labels, labels)
+    assert_allclose(np.triu(weights, 1).sum() - graphs_page["dense"].value, lowest)
+
+
+# ----------------------------------------------------------------------- scikit-multilearn
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_matrix, lil_matrix])
+def test_binary_relevance(container):
+    X2, y2 = make_multilabel_classification(60, 4, n_classes=3, random_state=0)
+    X2, C = X2 / X2.std(), 0.5
+    log = MultiLabelClassifier(
+        "log", graph="none", alpha=1 / (C * len(X2)), fit_intercept="free", tol=1e-8,
+        max_iter=10**4, random_state=0).fit(X2, container(y2))
+    margin = MultiLabelClassifier(
+        "max_margin", graph="none", alpha=1 / (C * len(X2)), fit_intercept=True, tol=1e-10,
+        max_iter=10**4, random_state=0).fit(X2, container(y2))
+    for label in range(3):
+        theirs = LogisticRegression(C=C, tol=1e-10).fit(X2, y2[:, label])
+        assert_allclose(log.coef_[label], theirs.coef_[0], atol=1e-3)
+        assert_allclose(log.intercept_[label], theirs.intercept_[0], atol=1e-3)
+        assert_allclose(
+            log.predict_proba(X2)[:, label], theirs.predict_proba(X2)[:, 1], atol=1e-4)
+        theirs = LinearSVC(loss="hinge", C=C, tol=1e-9, max_iter=10**6).fit(X2, y2[:, label])
+        assert_allclose(margin.coef_[label], theirs.coef_[0], atol=1e-4)
+        assert_allclose(margin.intercept_[label], theirs.intercept_[0], atol=1e-4)
