@@ -16,6 +16,7 @@ from table import quadratic_program
 
 from fastm4n import (
     CountFactor,
+    CuttingPlanes,
     Graphs,
     GraphTagger,
     OutOfCore,
@@ -283,6 +284,22 @@ def test_relaxations(kind, surrogate):
         assert exact <= objective.min() + 1e-7
     tagger.fit(X, y)
     assert tagger.certified_for_ == "completions" and tagger.duality_gap_ >= 0.0
+
+
+def test_rounds_take_the_solver_of_a_fit(monkeypatch):
+    """Cutting planes for graphs of few weights, and steps of blocks if a fit is to be gone on from."""
+    truth = np.zeros((6, 7, 7), dtype=int)
+    truth[:, 2:5, 1:6] = 1
+    X = Graphs.from_grid(truth + np.random.default_rng(0).normal(size=truth.shape), contrast=False)
+    y = list(truth.reshape(6, -1))
+    solved, solve = [], CuttingPlanes.solve
+    monkeypatch.setattr(CuttingPlanes, "solve", lambda *args: solved.append(0) or solve(*args))
+    tagger = GraphTagger(inference="lp", hidden_states={1: 2}, random_state=0)
+    tagger.fit(X, y)
+    n = len(tagger.history_["objective"])
+    assert len(solved) == n >= 1 and tagger.n_iter_ == tagger.history_["pass"][-1]
+    tagger.set_params(warm_start=True).fit(X, y)
+    assert len(solved) == n and tagger.relative_gap_ <= 1e-2
 
 
 def test_costs_of_labels():
