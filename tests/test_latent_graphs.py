@@ -423,6 +423,26 @@ def test_marginals_and_scores_are_of_labels(surrogate):
     assert str(tagger.explain(n_strongest=3)).count(", state ") > 0
 
 
+def test_the_worst_labelling_has_the_costs_of_the_fit():
+    X, y = graphs()
+    y[2][0] = 9
+    tagger = GraphTagger(
+        cost_scale="mean", alpha=0.3, ignore_label=9, unlabelled="hidden", random_state=0).fit(X, y)
+    codes = np.concatenate(y)
+    for i, scores in enumerate(tagger.scores(X)):
+        known, n = np.asarray(y[i]), np.count_nonzero(np.asarray(y[i]) != 9)
+        outputs = np.array(list(itertools.product(range(2), repeat=known.size)))
+        values = [
+            scores.nodes[np.arange(known.size), out].sum()
+            + sum(t[out[a], out[b]] for t, (a, b) in zip(
+                scores.edge_scores, scores.edges, strict=True))
+            + np.sum((out != known) & (known >= 0) & (known != 9)) / n for out in outputs]
+        worst, bound = tagger.loss_augmented(X, y, return_bound=True)
+        found = next(v for v, out in zip(values, outputs, strict=True) if (out == worst[i]).all())
+        assert max(values) - 1e-9 <= found and bound[i] <= 1e-9
+    assert codes.min() == -1
+
+
 def test_nothing_hidden_is_one_fit():
     """To the bit, with states of one each, with no node of -1, and with ignored nodes alone."""
     X, y = graphs("forest", None)
