@@ -45,7 +45,8 @@ print(f"objective after each round: {model.history_['objective'].round(4)}")
 # %%
 # What the states are
 # -------------------
-# ``predict_states`` gives the state of each picture. Most states are one digit.
+# ``predict_states`` gives the state of each picture. The states of "even" are the five even
+# digits. Some odd digits share a state, where one vector of weights is enough for them.
 
 states = model.predict_states(X[test]).values
 figure, axes = plt.subplots(2, 5, figsize=(8, 3.8), layout="constrained")

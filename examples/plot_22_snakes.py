@@ -74,7 +74,8 @@ for i, ax in zip(range(100, 104), axes, strict=True):
     picture[tuple(places.T)] = tagger.predict(X[[i]])[0]
     ax.imshow(picture, cmap="viridis", vmin=0, vmax=7)
     for (row, column), part in zip(places, y[i], strict=True):
-        ax.text(column, row, part, ha="center", va="center", color="white")
+        color = "white" if part < 4 else "black"
+        ax.text(column, row, part, ha="center", va="center", color=color)
     ax.set_axis_off()
 figure.suptitle("Predicted parts as colours, true parts as numbers")
 plt.show()

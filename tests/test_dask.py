@@ -392,6 +392,8 @@ def test_bad_parameters(client, parameters, words):
     (DaskSequenceTagger(states="observed"), "states='observed'"),
     (DaskSequenceTagger(transitions=Transitions(order=2)), "order=2 of transitions"),
     (DaskGraphTagger(pairwise="displacement", grid_shape=(2, 2)), "pairwise='displacement'"),
+    (DaskGraphTagger(unlabelled="hidden"), "unlabelled='hidden'"),
+    (DaskGraphTagger(hidden_states={1: 2}), "hidden_states={1: 2}"),
 ])
 def test_not_divisible(client, estimator, words):
     with pytest.raises(ValueError, match=f"{words} is not supported for data in partitions"):

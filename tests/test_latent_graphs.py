@@ -16,6 +16,7 @@ from table import quadratic_program
 
 from fastm4n import (
     CountFactor,
+    CuttingPlanes,
     Graphs,
     GraphTagger,
     OutOfCore,
@@ -285,6 +286,22 @@ def test_relaxations(kind, surrogate):
     assert tagger.certified_for_ == "completions" and tagger.duality_gap_ >= 0.0
 
 
+def test_rounds_take_the_solver_of_a_fit(monkeypatch):
+    """Cutting planes for graphs of few weights, and steps of blocks if a fit is to be gone on from."""
+    truth = np.zeros((6, 7, 7), dtype=int)
+    truth[:, 2:5, 1:6] = 1
+    X = Graphs.from_grid(truth + np.random.default_rng(0).normal(size=truth.shape), contrast=False)
+    y = list(truth.reshape(6, -1))
+    solved, solve = [], CuttingPlanes.solve
+    monkeypatch.setattr(CuttingPlanes, "solve", lambda *args: solved.append(0) or solve(*args))
+    tagger = GraphTagger(inference="lp", hidden_states={1: 2}, random_state=0)
+    tagger.fit(X, y)
+    n = len(tagger.history_["objective"])
+    assert len(solved) == n >= 1 and tagger.n_iter_ == tagger.history_["pass"][-1]
+    tagger.set_params(warm_start=True).fit(X, y)
+    assert len(solved) == n and tagger.relative_gap_ <= 1e-2
+
+
 def test_costs_of_labels():
     """A matrix is of labels, and the states of a label cost the same."""
     X, y = graphs("forest", "some", weights=True)
@@ -404,6 +421,26 @@ def test_marginals_and_scores_are_of_labels(surrogate):
     worst, bound = tagger.loss_augmented(X, truth, return_bound=True)
     assert set(worst.values.tolist()) <= {0, 1} and (bound <= 1e-6).all()
     assert str(tagger.explain(n_strongest=3)).count(", state ") > 0
+
+
+def test_the_worst_labelling_has_the_costs_of_the_fit():
+    X, y = graphs()
+    y[2][0] = 9
+    tagger = GraphTagger(
+        cost_scale="mean", alpha=0.3, ignore_label=9, unlabelled="hidden", random_state=0).fit(X, y)
+    codes = np.concatenate(y)
+    for i, scores in enumerate(tagger.scores(X)):
+        known, n = np.asarray(y[i]), np.count_nonzero(np.asarray(y[i]) != 9)
+        outputs = np.array(list(itertools.product(range(2), repeat=known.size)))
+        values = [
+            scores.nodes[np.arange(known.size), out].sum()
+            + sum(t[out[a], out[b]] for t, (a, b) in zip(
+                scores.edge_scores, scores.edges, strict=True))
+            + np.sum((out != known) & (known >= 0) & (known != 9)) / n for out in outputs]
+        worst, bound = tagger.loss_augmented(X, y, return_bound=True)
+        found = next(v for v, out in zip(values, outputs, strict=True) if (out == worst[i]).all())
+        assert max(values) - 1e-9 <= found and bound[i] <= 1e-9
+    assert codes.min() == -1
 
 
 def test_nothing_hidden_is_one_fit():

@@ -206,6 +206,8 @@ def check_divisible(estimator):
         refuse(f"order={scored.order} of transitions", "use order=1")
     if values.get("pairwise") == "displacement":
         refuse("pairwise='displacement'", "use another one, or GraphTagger")
+    if values.get("unlabelled") == "hidden" or values.get("hidden_states") is not None:
+        refuse(estimator._task_class(estimator).latent(), "use GraphTagger")
     if values["warm_start"]:
         refuse("warm_start=True", "fit anew")
     if estimator._is_pure_l1():

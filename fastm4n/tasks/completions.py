@@ -31,6 +31,7 @@ from fastm4n.base.threads import in_threads
 from fastm4n.solvers.base import Solution
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
+from fastm4n.solvers.cutting_planes import CuttingPlanes
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import LogLoss
 from fastm4n.surrogates._batches import (
@@ -272,7 +273,11 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
             scores_of(layout, features, scores)
         targets = completed(scores)[0]
     outputs.set_target(targets, costs)
-    options, stops = replace(options, scale=problem.scale(), keep_dual=True), []
+    options, stops = replace(options, scale=problem.scale(), is_warm=start is not None), []
+    single = choose(problem, options)
+    # planes go on from no dual point, and each round begins anew
+    is_cold = isinstance(single, CuttingPlanes)
+    options = replace(options, solver=single) if is_cold else replace(options, keep_dual=True)
     if options.callback is not None:
         asked = options.callback
 
@@ -303,7 +308,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
         converged = fall <= tol * options.scale or np.array_equal(next_targets, targets)
         if solution.interrupted or any(stops):
             break
-        targets, start = next_targets, solution.state
+        targets, start = next_targets, None if is_cold else solution.state
     outputs.set_target(best.targets, costs)
     features.restore(best.weights)
     go_on(best.modulus)

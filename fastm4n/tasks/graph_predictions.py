@@ -31,7 +31,7 @@ from fastm4n.tasks.graph_model import (
     named,
     types_of_edges,
 )
-from fastm4n.tasks.graph_states import check_factors
+from fastm4n.tasks.graph_states import check_factors, hidden_nodes
 from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL
 
@@ -350,6 +350,7 @@ class GraphDecoder(Decoder):
         """Numbers of the labels of the largest score plus cost, and bounds as of `best`."""
         X, tagger = self.X, self.fitted
         codes = self._codes(y)
+        counts = (codes >= 0) | hidden_nodes(self.task, y, X)
         cost = choices_and_costs(X, {
             "node_classes_": tagger.node_classes_, "_cost_held": tagger._cost_held})[1]
         weights = np.ones(X.n_nodes) if X.node_weights is None else X.node_weights
@@ -361,7 +362,7 @@ class GraphDecoder(Decoder):
                 continue
             of_nodes = weights[nodes]
             if tagger.cost_scale == "mean":
-                of_nodes = of_nodes / max(1, np.count_nonzero(codes[nodes] >= 0))
+                of_nodes = of_nodes / max(1, np.count_nonzero(counts[nodes]))
             costs = of_nodes[:, np.newaxis] * cost[codes[nodes]]
             factors = None if X.factors is None else X.factors[i]
             with named([i]):

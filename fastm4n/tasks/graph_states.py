@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n.base.checks import is_number
 from fastm4n.tasks.completions import Clamp, NoOutput
+from fastm4n.tasks.graph_input import as_node_labels, is_unlabelled
 
 
 def check_hidden_states(given):
@@ -23,6 +24,13 @@ def check_hidden_states(given):
         raise ValueError(
             "hidden_states must be None, an integer > 0, or a dict of labels to integers > 0, got "
             f"{given!r:.80}.")
+
+
+def hidden_nodes(task, y, X):
+    """Which nodes a fit fills in: those of -1, but not those of `ignore_label`."""
+    if task.unlabelled != "hidden":
+        return np.zeros(X.n_nodes, dtype=bool)
+    return np.fromiter(map(is_unlabelled, as_node_labels(y, X)), bool, X.n_nodes)
 
 
 def check_factors(given, X):

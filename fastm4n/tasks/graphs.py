@@ -68,6 +68,7 @@ from fastm4n.tasks.graph_states import (
     first_columns,
     first_targets,
     has_unseen,
+    hidden_nodes,
     may_be,
     with_states,
 )
@@ -179,11 +180,8 @@ class GraphTask(Task):
             check_not_negative(X)
         # a node without a label says nothing, and neither does a graph without nodes
         unlabelled = np.fromiter(map(is_unlabelled, labels), bool, len(labels))
-        hidden = np.zeros(len(labels), dtype=bool)
-        if self.unlabelled == "hidden" and unlabelled.any():
-            given = labels if self.ignore_label is None else as_node_labels(pieces.y, X)
-            hidden |= np.fromiter(map(is_unlabelled, given), bool, len(given))
-            unlabelled &= ~hidden
+        hidden = hidden_nodes(self, pieces.y, X)
+        unlabelled &= ~hidden
         if not pieces.may_be_partial and (hidden.any() or self.hidden_states is not None):
             raise ValueError(
                 f"{self.latent()} needs rounds of fits, which `fit` makes in memory. Paths, "

@@ -467,7 +467,9 @@ if TYPE_CHECKING:
     class DaskOrdinalClassifier(DaskEstimator, OrdinalClassifier): ...
     class DaskSequenceTagger(DaskEstimator, SequenceTagger): ...
 else:
-    DaskGraphTagger = _of(GraphTagger, '``pairwise="displacement"``, ')
+    DaskGraphTagger = _of(
+        GraphTagger,
+        '``pairwise="displacement"``, ``unlabelled="hidden"``, `hidden_states`, ')
     DaskLabelRanker = _of(LabelRanker, _KERNELS)
     DaskMatcher = _of(Matcher, _KERNELS)
     DaskMulticlassClassifier = _of(MulticlassClassifier, _KERNELS)
