@@ -220,11 +220,12 @@ class LabelMapDisplay:
         ignore_label : label, default=None
             Mark of nodes without a label in `y_true`, in addition to -1.
         y_augmented : Sequences or list of arrays, default=None
-            The labels of the largest score plus cost, see :meth:`GraphTagger.loss_augmented`.
+            The labels of the largest score plus cost:
+            :meth:`fastm4n.GraphTagger.loss_augmented`.
         scores : list of GraphScores, default=None
-            Scores of nodes and edges, see :meth:`GraphTagger.scores`. The nodes are of one type,
-            and their labels are all `classes`. Each edge is a line. Its colour is how much equal
-            labels at its ends score more than different ones, both in the mean.
+            Scores of nodes and edges: :meth:`fastm4n.GraphTagger.scores`. The nodes are of one
+            type, and their labels are all `classes`. Each edge is a line. Its colour is how much
+            equal labels at its ends score more than different ones, both in the mean.
         **kwargs
             Passed to :meth:`plot`.
 
