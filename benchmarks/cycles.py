@@ -10,7 +10,7 @@ import time
 import warnings
 
 import numpy as np
-from _peers import ROOT, environment, table
+from _peers import ROOT, describe, environment, table, wrapped
 from sklearn.exceptions import ConvergenceWarning
 
 from fastm4n import BlockFrankWolfe, Graphs, GraphTagger
@@ -19,7 +19,8 @@ from fastm4n.solvers import cutting_planes
 INTRODUCTION = """# Fits over cycles
 
 Made by `python benchmarks/cycles.py`: CPU time of one thread in seconds, medians of {repeats},
-contestants in turn. {run}
+contestants in turn.
+{run}
 
 Ten images of 10 x 12 pixels have three stripes, one for each label, and normal *noise*.
 `Graphs.from_grid(images, contrast=True)` joins neighbours. Fits go to `tol=1e-3`, at most 100
@@ -68,7 +69,7 @@ def main():
                     model.n_iter_, f"{np.median([seconds for seconds, _ in runs]):.2f}",
                     f"{model.relative_gap_:.1e}", f"{model.primal_objective_:.4g}"])
     header = ["surrogate", "noise", "`solver`", "steps", "passes", "s", "gap", "objective"]
-    page = INTRODUCTION.format(repeats=repeats, run=environment()) + table(header, rows) + "\n"
+    page = INTRODUCTION.format(repeats=repeats, run=wrapped(describe(environment()))) + table("Fits", header, rows)
     shares = []
     X, y = stripes(10, 2.0)
     for share in (0.1, 0.3, 0.5):
@@ -77,8 +78,8 @@ def main():
             "{1} passes, {0:.2f} s".format(seconds, model.n_iter_) for seconds, model in (
                 fitted(surrogate, X, y, cutting_planes.CuttingPlanes())
                 for surrogate in ("max_margin", "max_min"))])
-    page += "\nErrors of oracles as a share of the gap, noise 2:\n\n"
-    page += table(["share", "max_margin", "max_min"], shares) + "\n"
+    page += "\n" + table(
+        "Errors of oracles as a share of the gap, noise 2", ["share", "max_margin", "max_min"], shares)
     print(page)
     if not options.quick:
         (ROOT / "docs" / "results" / "cycles.md").write_text(page)
