@@ -464,7 +464,7 @@ OutOfCore, default="auto"
         Parameters
         ----------
         X : Graphs, or list of tuples (node_features, edges[, edge_features])
-            As in `fit`. With `hidden_states` the labels are those of the best states.
+            As in `fit`. With `hidden_states` a node gets the label of its best state.
         decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
         allowed : Sequences, or list of bool arrays of shape (n_nodes, n_classes), default=None

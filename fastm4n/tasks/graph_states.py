@@ -18,7 +18,7 @@ from fastm4n.tasks.graph_input import as_node_labels, is_unlabelled
 
 
 def check_hidden_states(given):
-    """Refuse what are no numbers of states."""
+    """Refuse a parameter `hidden_states` without numbers of states."""
     numbers = given.values() if isinstance(given, dict) else () if given is None else (given,)
     if not all(is_number(n, low=0, integer=True) for n in numbers):
         raise ValueError(
@@ -27,7 +27,7 @@ def check_hidden_states(given):
 
 
 def hidden_nodes(task, y, X):
-    """Which nodes a fit fills in: those of -1, but not those of `ignore_label`."""
+    """Which nodes have the label -1, and not `ignore_label`, if the fit fills them in."""
     if task.unlabelled != "hidden":
         return np.zeros(X.n_nodes, dtype=bool)
     return np.fromiter(map(is_unlabelled, as_node_labels(y, X)), bool, X.n_nodes)

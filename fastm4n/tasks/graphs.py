@@ -5,6 +5,7 @@ Graphs in memory and graphs read in chunks stand in one file, as both make the s
 
 from contextlib import nullcontext
 from functools import cached_property
+from itertools import compress
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,8 +217,8 @@ class GraphTask(Task):
 
     def census(self, piece):
         X, types = piece.X, piece.inner.node_types
-        known = np.flatnonzero(~piece.hidden)
-        of_known = [piece.labels[t] for t in known]
+        known = ~piece.hidden
+        of_known = list(compress(piece.labels, known))
         labels = distinct(of_known)
         n_types = number_of(X.node_types)
         if self.declared is None:
