@@ -88,7 +88,7 @@ for name, data, cost in (
     ("no edges", without_edges, "zero_one"), ("edges", X, "zero_one"), ("costs", X, balanced)
 ):
     tagger = GraphTagger(
-        "max_margin", cost=cost, alpha=0.02, inference="lp", ignore_label="void", random_state=0
+        "max_margin", cost=cost, alpha=0.02, ignore_label="void", random_state=0
     ).fit(data[train], y[train])
     found = tagger.predict(data[test]).values
     houses = recall_score(truth[known], found[known], labels=["house"], average="macro")

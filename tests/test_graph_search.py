@@ -385,3 +385,17 @@ def test_same_again():
     first, second = (maximise(*mixed(40), max_entries=1000) for _ in range(2))
     assert_array_equal(first.labels, second.labels)
     assert not first.exact
+
+
+def test_a_path_hangs_from_a_wide_grid(rng):
+    """Nodes that are eliminated first are none of the grid's."""
+    edges = [*grid_edges((12, 12)).tolist(), [0, 144], [144, 145]]
+    found = maximise(rng.normal(size=(146, 4)), edges, 0.5)
+    assert found.value <= found.bound and found.labels.shape == (146,)
+
+
+def test_moves_from_the_linear_program():
+    """The labels of expansions are not all that moves begin at."""
+    rng = np.random.default_rng(0)
+    graph = potts(rng, (40, 40), 5, 1.0)
+    assert maximise(*graph).value >= maximise(*graph, method="expansion").value + 1.5

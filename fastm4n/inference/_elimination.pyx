@@ -469,7 +469,9 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
             f"exact inference by elimination is for at most {MOST_CORE} nodes on cycles or between "
             f"them, there are {n_left}")
     if n_left > FEW_LEFT:
-        refuse_wide(sizes, neighbours, most_entries)
+        # leaves still name the neighbour that they went with
+        left = [set() if gone else near for near, gone in zip(neighbours, eliminated, strict=True)]
+        refuse_wide(sizes, left, most_entries)
     found = {
         v: (_fill(neighbours, v), entries(v)) for v in range(len(neighbours))
         if not eliminated[v]}

@@ -1303,11 +1303,15 @@ def refuses_lp(GraphProblem problem):
 
 
 def solve_lp(GraphProblem problem, search):
-    """By sweeps, and where those leave a gap by primal-dual iterations."""
+    """By sweeps, and where those leave a gap by primal-dual iterations.
+
+    The last item is the labels that one more sweep finds by itself.
+    """
     *_, messages = relax(problem, search.tol, 100, 0, None, search)
     yield
     slack = LP_SHARE * problem.slack(search.value) if search.value > -np.inf else 0.0
-    relax(problem, max(search.tol, slack), 10, LP_ITERATIONS, messages, search)
+    *_, messages = relax(problem, max(search.tol, slack), 10, LP_ITERATIONS, messages, search)
+    yield relax(problem, search.tol, 1, 0, messages)[0]
 
 
 def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):

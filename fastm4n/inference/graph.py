@@ -223,10 +223,10 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
     yield from search_moves(problem, search)
 
 
-def search_moves(problem: Any, search: Any) -> Iterator[None]:
-    """Expansions where scores of edges allow it, forests, and expansions."""
+def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
+    """Expansions where scores of edges allow it, forests, and expansions, from the best labels."""
     search.n_moves += 1
-    moves = Moves(problem, search.labels, search.n_moves)
+    moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
         for n_moves in (FORESTS, 0):
             if refuses_expansion(problem) is None:
@@ -236,10 +236,14 @@ def search_moves(problem: Any, search: Any) -> Iterator[None]:
 
 
 def search_lp(problem: Any, search: Any) -> Iterator[None]:
-    yield from solve_lp(problem, search)
-    yield
+    rounded: Any = None
+    for rounded in solve_lp(problem, search):
+        yield
     if search.value > -np.inf:
         yield from search_moves(problem, search)
+        # they may end elsewhere than those from the labels of expansions
+        if problem.score(rounded) > -np.inf:
+            yield from search_moves(problem, search, rounded)
 
 
 # solve(problem: GraphProblem, search: Search)
