@@ -1,9 +1,10 @@
 """Best labellings of graphs: against PyMaxflow, thinqpbo, toulbar2 and HiGHS.
 
-    python benchmarks/graph_inference.py [--repeats 3] [--quick]
+    python benchmarks/graph_inference.py [--repeats 3] [--quick] [--sections "Trees" ...]
 
-prints each section as a Markdown table and writes them to docs/results/graph_inference.md, and the
-figures to benchmarks/results/graph_inference.json; with --quick (small graphs alone) it prints.
+prints each section as a Markdown table. After each it writes docs/results/graph_inference.md, and
+the figures to benchmarks/results/graph_inference.json, where it finds the sections that are left
+out. With --quick (small graphs alone) it prints.
 Peers that are not installed are left out. PyMaxflow and thinqpbo (GPL) stand beside fastm4n here,
 and are no part of it.
 """
@@ -240,6 +241,7 @@ SECTIONS = {
 }
 # nodes of --quick
 FEW = 2500
+FIGURES = RESULTS / "graph_inference.json"
 
 
 def run(instance, contestants, repeats, missed):
@@ -334,14 +336,30 @@ def conclusions(results):
     return "\n".join(wrapped(sentence) for sentence in text)
 
 
+def write(results, repeats):
+    """The page and its figures."""
+    made = environment("fastm4n", "scipy", "PyMaxflow", "thinqpbo", "pytoulbar2")
+    introduction = INTRODUCTION.format(
+        conclusions=conclusions(results), repeats=repeats, run=wrapped(describe(made)),
+        improving=IMPROVING, limit=LIMIT, memory=MEMORY)
+    (ROOT / "docs" / "results" / "graph_inference.md").write_text("\n".join([
+        introduction, *(section(title, results[title]) for title in SECTIONS if results[title])]))
+    RESULTS.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps({"run": made, "results": results}, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small graphs; print alone")
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     options = parser.parse_args()
-    results = {}
+    results = dict.fromkeys(SECTIONS, {})
+    if len(options.sections) < len(SECTIONS) and FIGURES.exists():
+        results |= json.loads(FIGURES.read_text())["results"]
     with threadpool_limits(1):
-        for title, (contestants, instances) in SECTIONS.items():
+        for title in options.sections:
+            contestants, instances = SECTIONS[title]
             usable = {
                 name: solve for name, solve in contestants.items()
                 if name not in PACKAGES or has_package(PACKAGES[name])}
@@ -351,18 +369,9 @@ def main():
                 if len(instance[0]) <= FEW or not options.quick:
                     results[title][name] = run(instance, usable, options.repeats, missed)
             print(section(title, results[title]), flush=True)
-    made = environment("fastm4n", "scipy", "PyMaxflow", "thinqpbo", "pytoulbar2")
-    text = "\n".join([
-        INTRODUCTION.format(
-            conclusions=conclusions(results), repeats=options.repeats,
-            run=wrapped(describe(made)), improving=IMPROVING, limit=LIMIT, memory=MEMORY),
-        *(section(title, rows) for title, rows in results.items())])
-    print(text.split("\n## ")[0])
-    if not options.quick:
-        RESULTS.mkdir(exist_ok=True)
-        (ROOT / "docs" / "results" / "graph_inference.md").write_text(text)
-        (RESULTS / "graph_inference.json").write_text(
-            json.dumps({"run": made, "results": results}, indent=1) + "\n")
+            if not options.quick:
+                write(results, options.repeats)
+    print(conclusions(results))
 
 
 if __name__ == "__main__":
