@@ -1,9 +1,11 @@
 """Best labellings of graphs: against PyMaxflow, thinqpbo, toulbar2 and HiGHS.
 
-    python benchmarks/graph_inference.py [--repeats 3] [--quick]
+    python benchmarks/graph_inference.py [--repeats 3] [--quick] [--sections "Trees" ...]
 
-prints each section as a Markdown table and writes them to docs/results/graph_inference.md, and the
-figures to benchmarks/results/graph_inference.json; with --quick (small graphs alone) it prints.
+prints each section as a Markdown table. After each it writes docs/results/graph_inference.md, and
+the figures to benchmarks/results/graph_inference.json, where it finds the sections that are left
+out; without titles behind --sections it writes the page anew. With --quick (small graphs alone) it
+prints.
 Peers that are not installed are left out. PyMaxflow and thinqpbo (GPL) stand beside fastm4n here,
 and are no part of it.
 """
@@ -27,23 +29,25 @@ INTRODUCTION = """# Best labellings of graphs
 
 {conclusions}
 
-Made by `python benchmarks/graph_inference.py`: CPU time of one thread, medians of {repeats}, all
-contestants of an instance in turn. {run}
+`python benchmarks/graph_inference.py` made this page: CPU time of one thread, medians of {repeats},
+all contestants of an instance in turn.
+{run}
 
 *Value* is the score of the labelling, larger being better. *Bound* is a number that no labelling
 exceeds, if the contestant has one. *Seconds* include the time to hand over a problem. Node scores
-are normal deviates, times *size* if that is given. Edges have one of these scores:
+are normal deviates, times *size* if it is given. Edges have one of these scores:
 
 - *weight*: minus the weight times the distance of the labels, up to 1 (Potts) or the given distance.
 - *mixed signs*: a normal deviate if both labels are the same.
 - *tables*: normal deviates for all pairs of labels, times *size* of tables.
 
-"auto" is `maximise` with its defaults, and "auto, 2 s" has `time_limit=2.0` on the clock. QPBO-I's
-seconds are those of `solve` and of `improve` with labels 0 at first. `improve` is called until ten
-calls in a row gain nothing, or for {improving:g} seconds. toulbar2 minimises integers, the scores
-times 10^4. The linear program is that over the local polytope, by HiGHS. Its value is that of its
-labelling, if that is integral. A process of its own runs toulbar2 and HiGHS. A dash marks those
-that took more than {limit} seconds or {memory} GiB, on this graph or on a smaller one of its kind.
+"auto" is `maximise` with its defaults, and "auto, 2 s" has `time_limit=2.0` on the clock. QPBO-I
+starts from labels 0. Its seconds are those of `solve` and `improve`, without the hand-over. Calls
+of `improve` end when ten in a row gain nothing, or after {improving:g} seconds. toulbar2 minimises
+integers, the scores times 10^4. HiGHS solves the linear program over the local polytope. If the
+solution is integral, its labelling gives the value. toulbar2 and HiGHS run in a process of their
+own. A dash marks runs of more than {limit} seconds or {memory} GiB, on this graph or on a smaller
+one in the section.
 """
 
 # of QPBO-I
@@ -240,6 +244,7 @@ SECTIONS = {
 }
 # nodes of --quick
 FEW = 2500
+FIGURES = RESULTS / "graph_inference.json"
 
 
 def run(instance, contestants, repeats, missed):
@@ -312,8 +317,8 @@ def conclusions(results):
     if cuts:
         text.append(
             f"Two labels that attract: `maximise` takes {times(cuts)} times as long as PyMaxflow's "
-            f"`maxflow`, and values differ by at most "
-            f"{max(abs(a[0] / b[0] - 1.0) for a, b in cuts):.0e} of them.")
+            f"`maxflow`, and values agree to "
+            f"{max(1e-15, *(abs(a[0] / b[0] - 1.0) for a, b in cuts)):.0e}, relatively.")
     near = results["Edges that favour near labels"]
     moves, soon = (pairs_of(near, one, "PyMaxflow, expansion") for one in ("expansion", "auto"))
     if moves:
@@ -334,14 +339,32 @@ def conclusions(results):
     return "\n".join(wrapped(sentence) for sentence in text)
 
 
+def write(results, repeats):
+    """The page and its figures."""
+    made = environment("fastm4n", "scipy", "PyMaxflow", "thinqpbo", "pytoulbar2")
+    introduction = INTRODUCTION.format(
+        conclusions=conclusions(results), repeats=repeats, run=wrapped(describe(made)),
+        improving=IMPROVING, limit=LIMIT, memory=MEMORY)
+    (ROOT / "docs" / "results" / "graph_inference.md").write_text("\n".join([
+        introduction, *(section(title, results[title]) for title in SECTIONS if results[title])]))
+    RESULTS.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps({"run": made, "results": results}, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small graphs; print alone")
+    parser.add_argument("--sections", nargs="*", default=list(SECTIONS))
     options = parser.parse_args()
-    results = {}
+    if not set(options.sections) <= set(SECTIONS):
+        parser.error(f"sections are {list(SECTIONS)}.")
+    results = dict.fromkeys(SECTIONS, {})
+    if len(options.sections) < len(SECTIONS) and FIGURES.exists():
+        results |= json.loads(FIGURES.read_text())["results"]
     with threadpool_limits(1):
-        for title, (contestants, instances) in SECTIONS.items():
+        for title in options.sections:
+            contestants, instances = SECTIONS[title]
             usable = {
                 name: solve for name, solve in contestants.items()
                 if name not in PACKAGES or has_package(PACKAGES[name])}
@@ -351,18 +374,11 @@ def main():
                 if len(instance[0]) <= FEW or not options.quick:
                     results[title][name] = run(instance, usable, options.repeats, missed)
             print(section(title, results[title]), flush=True)
-    made = environment("fastm4n", "scipy", "PyMaxflow", "thinqpbo", "pytoulbar2")
-    text = "\n".join([
-        INTRODUCTION.format(
-            conclusions=conclusions(results), repeats=options.repeats,
-            run=wrapped(describe(made)), improving=IMPROVING, limit=LIMIT, memory=MEMORY),
-        *(section(title, rows) for title, rows in results.items())])
-    print(text.split("\n## ")[0])
-    if not options.quick:
-        RESULTS.mkdir(exist_ok=True)
-        (ROOT / "docs" / "results" / "graph_inference.md").write_text(text)
-        (RESULTS / "graph_inference.json").write_text(
-            json.dumps({"run": made, "results": results}, indent=1) + "\n")
+            if not options.quick:
+                write(results, options.repeats)
+    if not options.sections:
+        write(results, options.repeats)
+    print(conclusions(results))
 
 
 if __name__ == "__main__":

@@ -198,6 +198,10 @@ def test_edges_whose_scores_overflow(edge_scores):
     for method in ("auto", "min_cut", "exact"):
         with pytest.raises(ValueError, match="sum overflows float64. Divide them|too large for"):
             maximise(np.zeros((3, 2)), triangle, edge_scores, method=method)
+    # no label is forbidden, though the sum is -inf
+    for solve in (maximise, marginals, max_marginals):
+        with pytest.raises(ValueError, match="sum overflows float64. Divide them"):
+            solve(np.zeros((3, 1)), triangle, [-1e308] * 3)
 
 
 def test_what_no_scores_or_factors_are():

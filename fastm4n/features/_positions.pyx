@@ -256,6 +256,9 @@ cdef class PositionMap(LinearMap):
 
     cdef double position_norm(self, Py_ssize_t b, const double* direction) noexcept nogil:
         """||sum_t x_t direction_t'||^2 over the weights that count, with the constant feature."""
+        if self.lengths[b] == 0:
+            # the last block's Gram matrix would begin behind the array
+            return 0.0
         if self.has_gram(b):
             return self.loops.gram_norm(
                 &self.gram[self.gram_start[b]], direction, self.lengths[b], self.stride)

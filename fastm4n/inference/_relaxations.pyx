@@ -352,6 +352,7 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
         around = [[] for _ in range(n_nodes)]
         kept = []
         for number, e in enumerate(left + used):
+            look()
             roots = []
             for i in pairs[e]:
                 while parent[i] != i:
@@ -372,6 +373,7 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
             seen[root] = True
             queue = [root]
             for i in queue:
+                look()
                 for end in around[i]:
                     child = pairs[end // 2][end % 2]
                     if not seen[child]:

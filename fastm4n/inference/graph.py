@@ -374,12 +374,13 @@ def make_problem(
         with np.errstate(over="ignore"):
             of_edges = (
                 0.0, np.maximum(more, 0.0).sum(), np.abs(more).sum(where=more > -np.inf))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         found.append(tuple(repeats * x for x in of_edges))
+        totals = [sum(of) for of in zip(*found, strict=True)]
     places = step * (np.arange(m, dtype=np.intp) if repeats == 1 else np.zeros(m, dtype=np.intp))
     problem = GraphProblem(
         rows, edges, np.ascontiguousarray(more.ravel()), places, k, pairs, n_choices, factors)
-    problem.constant, problem.height, problem.spread = map(sum, zip(*found, strict=True))
+    problem.constant, problem.height, problem.spread = totals
     return problem
 
 
@@ -579,7 +580,7 @@ def maximise(
         Seconds after which the best labelling so far is returned. "auto" then searches until its
         labelling is known to be best, or the time is over. For a list, seconds for each graph.
         By default the search ends by itself, on a grid of 200 x 200 nodes and 5 labels after about
-        15 seconds.
+        9 seconds.
     callback : callable, default=None
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
@@ -649,7 +650,7 @@ def maximise(
             search.offer(*_labelling(problem, init, where))
         search.run(search_best(problem, search, method, where))
         if not search.value > -np.inf:
-            raise _nothing_finite(where) if search.is_done else ValueError(
+            raise _nothing_finite(problem, where) if search.is_done else ValueError(
                 f"no labelling{where} was found in time_limit={time_limit} seconds: give more.")
         if not search.value < np.inf or not search.bound < np.inf:
             raise _too_large(where)
@@ -725,7 +726,7 @@ def marginals(
         way = MARGINALS[name]
         nodes, edge_rows, log_partition = way.solve(problem)
         if not log_partition > -np.inf:
-            raise _nothing_finite(where)
+            raise _nothing_finite(problem, where)
         log_partition += problem.constant
         if not (np.isfinite(log_partition) and np.isfinite(nodes).all()):
             raise _too_large(where)
@@ -766,10 +767,11 @@ def max_marginals(
     roots = np.flatnonzero(parent_edge[order] < 0)
     trees = np.split(order, roots[1:])
     best = np.array([out[tree[0]].max() for tree in trees if tree.size])
-    for t, tree in enumerate(trees):
-        if tree.size:
-            # not a difference, which would lose what is small beside the tree's own
-            out[tree] += best[:t].sum() + best[t + 1:].sum()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t, tree in enumerate(trees):
+            if tree.size:
+                # not a difference, which would lose what is small beside the tree's own
+                out[tree] += best[:t].sum() + best[t + 1:].sum()
     return _rows_of(problem, _with_constant(problem, out))
 
 
@@ -805,7 +807,7 @@ def k_best(
     most = float(problem.n_labels) ** problem.n_nodes if problem.n_nodes < 64 else np.inf
     labels, scores = forest_kbest(problem, int(min(k, most)))
     if not len(scores):
-        raise _nothing_finite("")
+        raise _nothing_finite(problem, "")
     return labels, _with_constant(problem, scores)
 
 
@@ -844,7 +846,9 @@ def _check_method(method, methods):
         raise ValueError(f"method must be one of {('auto', *methods)}, got {method!r}.")
 
 
-def _nothing_finite(where):
+def _nothing_finite(problem, where):
+    if not np.isfinite([problem.constant, problem.spread]).all():
+        return _too_large(where)
     return ValueError(
         f"no labelling{where} has a finite score: scores of -inf leave none. Allow a label or a "
         "pair of labels.")
@@ -854,7 +858,9 @@ def _with_constant(problem, scores):
     """The scores and the constant of the problem, where their sums did not overflow."""
     with np.errstate(over="ignore"):
         total = scores + problem.constant
-    if not (np.isfinite(total) | (scores == -np.inf)).all():
+    # with too large a spread sums on the way may have overflowed
+    is_forbidden = (scores == -np.inf) & (problem.spread < np.inf)
+    if not (np.isfinite(total) | is_forbidden).all():
         raise _too_large("")
     return total
 
