@@ -116,10 +116,10 @@ class FitMember:
         """A problem that makes fitted attributes."""
         return self.least
 
-    def values(self, state, gap):
+    def values(self, state, gap, scale):
         """The weight of this part, and its `Task.values` at these weights, of a fit to this gap."""
         self.problem.features.restore(state)
-        return self.problem.blocks.total, self.problem.task.values(self.problem, gap)
+        return self.problem.blocks.total, self.problem.task.values(self.problem, gap, scale)
 
     def __getattr__(self, name):
         worker = self.__dict__.get("worker")

@@ -261,7 +261,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                 problem.loss = None
             fitted = task.fitted(
                 problem, alpha, solution.mu, solution.intercepts, is_last=not keep_dual)
-        fitted.update(task.values(problem, options.gap))
+        fitted.update(task.values(problem, options.gap, options.scale))
         fitted.update(pieces.attributes(problem, solution, alpha, keep_dual))
         # from here on nothing fails: the fitted state changes as a whole
         self._keep(problem.common, fitted)

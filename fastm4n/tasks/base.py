@@ -647,10 +647,10 @@ class Task:
                 f"X has {values.shape[1]} features, but {self.taker} is expecting {wanted} "
                 "features as input.")
 
-    def values(self, problem, tol):
+    def values(self, problem, tol, scale):
         """Fitted attributes that are no arrays and depend on w, which the features have.
 
-        tol is the gap of the fit.
+        tol is the gap of the fit, and scale the objective at zero weights.
         """
         return {}
 

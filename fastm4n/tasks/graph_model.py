@@ -18,7 +18,7 @@ from fastm4n.tasks.graph_input import Rows, by_type
 from fastm4n.tasks.graph_weights import WeightShapes
 from fastm4n.tasks.parameters import RISK_TOL, cost_matrix, warn_of_order
 
-# an integrality gap up to here is rounding
+# share of the objective at zero weights up to which an integrality gap is rounding
 ROUNDING = 1e-9
 # error of the bound of an integrality gap, as a share of the gap of the fit
 GAP_SHARE = 0.1
@@ -72,12 +72,12 @@ def integrality_gaps(loss, features, tol=0.0):
     return gaps
 
 
-def integrality(gaps, weights):
-    """Fitted attributes, of what `integrality_gaps` gave for all blocks."""
+def integrality(gaps, weights, scale):
+    """Fitted attributes, of what `integrality_gaps` gave and the objective at zero weights."""
     if gaps is None:
         return {}
     gap = float(weights @ gaps)
-    return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+    return {"integrality_gap_": gap, "exact_": gap <= ROUNDING * scale}
 
 
 class GraphModel(NamedTuple):

@@ -164,14 +164,15 @@ class GraphTask(Task):
         features = problem.features
         return problem.shapes.fitted(features.all_weights(), features.edges.all_weights())
 
-    def values(self, problem, tol):
+    def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
         if problem.solver is not None:
-            return integrality(problem.pieces.integrality_gaps, problem.weights)
-        return integrality(
-            integrality_gaps(problem.loss, problem.features, tol), problem.weights)
+            gaps = problem.pieces.integrality_gaps
+        else:
+            gaps = integrality_gaps(problem.loss, problem.features, tol)
+        return integrality(gaps, problem.weights, scale)
 
     def piece(self, pieces):
         X = as_graphs(pieces.X)

@@ -658,11 +658,12 @@ class LabelSetTask(VectorTask):
         found = super().fitted(problem, *args, **options)
         return {**found, "edge_coef_": problem.features.pair_coef()}
 
-    def values(self, problem, tol):
+    def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
         if problem.common["exact_"]:
             return {}
-        return integrality(integrality_gaps(problem.loss, problem.features, tol), problem.weights)
+        gaps = integrality_gaps(problem.loss, problem.features, tol)
+        return integrality(gaps, problem.weights, scale)
 
     def in_memory(self, piece, census, one_alpha):
         X, Y, kept, weights = piece.X, piece.Y, piece.kept, summable(piece.weights)

@@ -34,9 +34,9 @@ from fastm4n.estimators import (
     OrdinalClassifier,
     SequenceTagger,
 )
-from fastm4n.solvers.certificates import ROUNDING
 from fastm4n.solvers.monitor import Progress, claim_file
 from fastm4n.tasks.base import Census
+from fastm4n.tasks.graph_model import integrality
 
 if TYPE_CHECKING:
     from typing import Any, Literal, Self
@@ -207,7 +207,7 @@ class DaskEstimator:
             template.features.restore(solution.z)
             fitted = template.task.fitted(template, alpha, None)
             if ended is None:
-                fitted.update(self._values(fleet, solution, template, self.tol_ * scale))
+                fitted.update(self._values(fleet, solution, template, scale))
         self._taken(template.common, fitted, solution, alpha, scale)
         if ended is not None:
             raise type(ended)(
@@ -308,19 +308,19 @@ class DaskEstimator:
         finally:
             progress.close()
 
-    def _values(self, fleet, solution, template, gap):
+    def _values(self, fleet, solution, template, scale):
         """`Task.values` of all parts at the weights of the solution."""
         if template.common.get("exact_", True):
             return {}
         try:
-            parts = asked(fleet, "values", solution.z, gap)
+            parts = asked(fleet, "values", solution.z, self.tol_ * scale, scale)
         except NoMember:
             return {}
         if not all(values for _, values in parts):
             return {}
-        weight = sum(total for total, _ in parts)
-        gap = sum(total * values["integrality_gap_"] for total, values in parts) / weight
-        return {"integrality_gap_": gap, "exact_": gap <= ROUNDING}
+        totals, gaps = np.array([
+            (total, values["integrality_gap_"]) for total, values in parts]).T
+        return integrality(gaps, totals / totals.sum(), scale)
 
     def _taken(self, common, fitted, solution, alpha, scale):
         """Replace the fitted state."""
