@@ -22,6 +22,13 @@ CALLS = {
     "reweighted": (
         "from fastm4n.inference.decomposition import reweighted_marginals as solve",
         "solve(*grid(60, 5), tol=0.0, max_sweeps=10**8)", "solve(*grid(4, 3)).nodes"),
+    "forest": (
+        "from fastm4n.inference._forest import forest_marginals\n"
+        "from fastm4n.inference.graph import make_problem\n"
+        "def solve(n, k, repeats): return forest_marginals(make_problem("
+        "rng.normal(size=(n, k)), [[i, i + 1] for i in range(n - 1)], "
+        "rng.normal(size=(n - 1, k, k))), repeats)",
+        "solve(50, 400, 10**9)", "solve(5, 3, 1)[0]"),
     "chains": (
         "from fastm4n.inference import max_min_chain as solve\n"
         "def given(n): return rng.normal(size=(n, 5)), rng.normal(size=(5, 5))",

@@ -9,10 +9,14 @@ from libc.math cimport INFINITY, exp, fabs, log, sqrt
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport chain_f64_for, forest_for, loops_for, padded
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t, label_t)
 from fastm4n.inference._simplex cimport centre
+
+cdef enum:
+    # nodes between two looks for signals
+    BETWEEN_LOOKS = 8
 
 
 # Orders of the nodes of forests, for messages from parents to children and back.
@@ -879,7 +883,7 @@ cdef class ForestScratch(ForestMessages):
         largest entry of their factors, and are added as logarithms at nodes. The loss is far below
         rounding unless the scores of an edge are far apart. In that case all is done in log space:
         slow, and right for any scores, in rows relative to their largest entry. Returns 2 if no
-        labelling has a finite score.
+        labelling has a finite score, -1 with an exception set at a signal.
         """
         cdef Py_ssize_t t, c, e, p, j, last, first = 1, stride = g.stride
         cdef bint child_first
@@ -891,6 +895,8 @@ cdef class ForestScratch(ForestMessages):
         memcpy(&self.base[0], &self.belief[0], g.n_nodes * stride * sizeof(double))
         log_z[0] = 0.0
         for t in range(g.n_nodes - 1, -1, -1):
+            if t % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+                return -1
             c = order[t]
             child = &self.belief[c * stride]
             if self.in_logs:
@@ -924,6 +930,8 @@ cdef class ForestScratch(ForestMessages):
             for j in range(stride):
                 self.belief[p * stride + j] += self.up[c * stride + j]
         for t in range(g.n_nodes):
+            if t % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+                return -1
             p = order[t]
             first = max(first, t + 1)
             last = self.split_cavities(order, parent_edge, g.edges, g.n_nodes, t, first)
@@ -1058,6 +1066,8 @@ def forest_marginals(GraphProblem p, Py_ssize_t repeats=1):
                 status = scratch.sum_product(
                     &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
                     &nodes[0, 0], &edges[0], &log_z)
+                if status < 0:
+                    raise_set()
     if status:
         log_z = -INFINITY
     return np.asarray(nodes)[:p.n_nodes], np.asarray(edges)[:p.more.shape[0]], log_z
@@ -1375,13 +1385,16 @@ def forest_tangent(GraphProblem p, const double[:, ::1] d_unary, const double[::
     cdef const int[::1] order, parent_edge
     cdef const double* along = NULL if d_more is None else &d_more[0]
     cdef ForestTangent scratch
+    cdef int status
     if n:
         order, parent_edge = p.forest_plan()[:2]
         scratch = ForestTangent(scratch_for(p), n)
         with nogil:
-            if scratch.tangent(
-                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
-                    &d_unary[0, 0], along, &nodes[0, 0, 0], &edges[0, 0], &nodes[1, 0, 0],
-                    &edges[1, 0], &log_z, &mean):
+            status = scratch.tangent(
+                &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(), &d_unary[0, 0],
+                along, &nodes[0, 0, 0], &edges[0, 0], &nodes[1, 0, 0], &edges[1, 0], &log_z, &mean)
+            if status < 0:
+                raise_set()
+            if status:
                 log_z = -INFINITY
     return np.asarray(nodes), np.asarray(edges), (log_z, mean)

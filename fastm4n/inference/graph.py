@@ -156,8 +156,8 @@ def refuses_factors(problem: Any) -> str | None:
     return None if problem.factors is None else "there are factors"
 
 
+# all labellings: by small tables, or by large ones
 def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[None]:
-    """All labellings: by small tables, or by large ones."""
     most = int(min(most, search.max_entries))
     try:
         found = solve_exact(problem, 1, min(MOST_ENTRIES, most))
@@ -174,22 +174,22 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
     yield
 
 
+# `search_exact` where that takes no longer than the linear program may
 def search_soon(problem: Any, search: Any) -> Iterator[None]:
-    """`search_exact` where that takes no longer than the linear program may."""
     return search_exact(
         problem, search, LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride)
 
 
+# `search_exact` where that is a matter of milliseconds
 def search_few(problem: Any, search: Any) -> Iterator[None]:
-    """`search_exact` where that is a matter of milliseconds."""
     if problem.n_nodes > FEW and problem.factors is None:
         raise TooLarge(f"the graph has more than {FEW} nodes")
     search.offer(*solve_exact(problem, 1, min(MOST_ENTRIES, search.max_entries)))
     yield
 
 
+# nodes that roof duality leaves open get labels by elimination, or else by moves
 def search_roof(problem: Any, search: Any) -> Iterator[None]:
-    """Nodes that roof duality leaves open get labels by elimination, or else by moves."""
     labels, value, bound, is_open = roof_best(problem)
     search.offer(labels, value, bound)
     yield
@@ -213,8 +213,8 @@ def refuses_expansion(problem: Any) -> str | None:
     return refuses_lp(problem)
 
 
+# a sweep of messages, for a bound and where to begin, and moves
 def search_expansion(problem: Any, search: Any) -> Iterator[None]:
-    """A sweep of messages, for a bound and where to begin, and moves."""
     relax(problem, search.tol, 1, 0, None, search)
     yield
     rows = np.asarray(problem.unary)[:, : problem.n_labels]
@@ -223,8 +223,8 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
     yield from search_moves(problem, search)
 
 
+# expansions where scores of edges allow it, forests, and expansions, from the best labels
 def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
-    """Expansions where scores of edges allow it, forests, and expansions, from the best labels."""
     search.n_moves += 1
     moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
@@ -265,8 +265,8 @@ ORDER = [
     ("lp", METHODS["lp"]), ("exact", METHODS["exact"])]
 
 
+# the steps of the method that is asked for, or of all that can be used until one is sure
 def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
-    """The steps of the method that is asked for, or of all that can be used until one is sure."""
     ways = ORDER if method == "auto" else [(method, METHODS[method])]
     reasons = {}
     for name, way in ways:
