@@ -596,3 +596,22 @@ def test_refusals(tmp_path):
         GraphTagger(hidden_states=2, unlabelled="hidden", classes={0: [0, 1], 1: [2, 3]}).fit(X, y)
     with pytest.raises(TypeError, match="unlabelled"):
         SoftGraphTagger(unlabelled="hidden")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("scale, seed, surrogate, states", [
+    (1e5, 1443, "log", None), (1e9, 33, "log", 2), (1e9, 183, "log", None),
+    (1e9, 307, "max_margin", None), (1e9, 1245, "log", 2)])
+def test_features_that_are_out_of_scale(scale, seed, surrogate, states):
+    """Heights are those of the dual point, less their rounding."""
+    rng = np.random.default_rng(seed)
+    assert 10.0 ** rng.integers(2, 10) == scale
+    X, y = [], []
+    for _ in range(2):
+        X.append((scale * rng.normal(size=(4, 2)), [[0, 1]]))
+        y.append(rng.integers(0, 2, 4))
+        y[-1][rng.integers(4)] = -1
+    tagger = GraphTagger(
+        surrogate, unlabelled="hidden", hidden_states=states, max_iter=300, random_state=0)
+    tagger.fit(X, y)
+    assert tagger.dual_objective_ <= tagger.primal_objective_

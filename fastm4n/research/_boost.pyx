@@ -167,5 +167,5 @@ cdef class BoostLoss(LogLoss):
         """work.scratch contains the proposed scores."""
         self.move(b, work, step, &work.scores[0])
         self.weighted(b, &work.scratch[0], work, &work.atom[0], concave)
-        concave[0] -= self.loops.dot(&work.scratch[0], &work.atom[0], self.size(b))
+        concave[0] = self.height(work, concave[0], self.size(b))
         return 0

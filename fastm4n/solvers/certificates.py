@@ -474,7 +474,8 @@ class Certifier:
         # the dual may fall where passes are accelerated
         is_ahead = best.mu is None and self.acceleration is not None and not self.by_dual
         if self.keep_dual and is_ahead:
-            best.mu = np.array(engine.mu)
+            # the last certificate need not have been the best one: heights go with the point
+            best.mu, best.heights = np.array(engine.mu), np.array(engine.concave)
         if best.kept is not None:
             return
         if self.by_dual:

@@ -883,6 +883,13 @@ cdef class LogLoss(Surrogate):
             score = keep * self.short_theta[offset + j] + step * scores[j]
             work.scratch[j] = <float> min(max(score, -LARGEST_SHORT), LARGEST_SHORT)
 
+    cdef double height(
+        self, Workspace work, double log_partition, Py_ssize_t k) noexcept nogil:
+        """h at work.atom, which has the k marginals of the scores work.scratch, from below."""
+        cdef const double* theta = &work.scratch[0]
+        return log_partition - self.loops.dot(theta, &work.atom[0], k) - error_of_height(
+            self.loops, theta, log_partition, k)
+
     cdef int propose(
         self, Py_ssize_t b, Workspace work, double step, double* concave) except -1 nogil:
         """work.scratch contains the proposed tempered scores."""
@@ -893,8 +900,7 @@ cdef class LogLoss(Surrogate):
             scores = &work.scratch[0]
         self.move(b, work, step, scores)
         self.outputs.sum_product(b, &work.scratch[0], work, &work.atom[0], concave)
-        concave[0] = self.temperature * max(
-            0.0, concave[0] - self.loops.dot(&work.scratch[0], &work.atom[0], k))
+        concave[0] = self.temperature * max(0.0, self.height(work, concave[0], k))
         if self.cost_augmented:
             concave[0] += self.outputs.expected_cost(b, &work.atom[0])
         return 0

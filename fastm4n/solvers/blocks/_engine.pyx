@@ -14,7 +14,7 @@ from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_prefetch
 from fastm4n.base.interrupts cimport look_at
 from fastm4n.features._base cimport FeatureMap
 from fastm4n.outputs._base cimport Workspace, label_t
-from fastm4n.surrogates._base cimport Surrogate
+from fastm4n.surrogates._base cimport Surrogate, error_of_height
 
 from fastm4n.base.arrays import checked, flat, formed, part
 from fastm4n.base.threads import in_threads
@@ -1509,7 +1509,7 @@ cdef class BlockCoordinateEngine(EngineState):
         for j in range(k):
             work.atom[j] = mu[j] + size * work.step[j]
         concave -= loops.dot(&work.scores[0], &work.step[0], k) + loops.dot(
-            &work.scores[0], mu, k)
+            &work.scores[0], mu, k) + error_of_height(loops, &work.scores[0], upper, k)
         self.t[b] += size * (concave - self.t[b])
         return loops.subtract(&work.atom[0], mu, &work.step[0], k)
 
