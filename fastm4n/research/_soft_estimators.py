@@ -129,7 +129,7 @@ class _SoftTask:
     def fitted(self, problem: Any, *args: Any, **options: Any) -> dict[str, Any]:
         return problem.weights_of(problem.found.node_weights, problem.found.factor_weights)
 
-    def values(self, problem: Any, tol: float) -> dict[str, Any]:
+    def values(self, problem: Any, tol: float, scale: float) -> dict[str, Any]:
         return {}
 
 

@@ -11,7 +11,8 @@ cdef double VISIT_SLACK, BOUND_SLACK, RELAXATION, FIRST_PROBABILITY
 cdef Py_ssize_t KEPT, VISIT_CALLS, BOUND_CALLS, DENSE_VISITS
 
 cdef inline double error_of_height(
-        const fastm4n_loops* loops, const double* scores, double value, Py_ssize_t k) noexcept nogil:
+        const fastm4n_loops* loops, const double* scores, double value,
+        Py_ssize_t k) noexcept nogil:
     """Largest rounding of value - <scores, mu>, where value is the log-partition of k scores.
 
     20 times what chains of 2 to 3,000 positions have, as scores of nodes and edges may cancel.
