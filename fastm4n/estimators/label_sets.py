@@ -128,7 +128,7 @@ OutOfCore, default="auto"
         Prediction of the set of highest score ("map"), or of the least expected cost under the
         probabilities ("log") or the oracle's distribution ("max_min"). "auto" is "min_risk" for
         "log" and "map" for surrogates that learn costs. "f1" is the set of largest expected
-        F-measure 2 |y & h| / (|y| + |h|), which is 1 if the true set y and the prediction h are
+        F-measure ``2 |y & h| / (|y| + |h|)``, 1 if the true set y and the prediction h are both
         empty. It takes labels as independent, with their marginals under the same distribution,
         and is exact for ``graph="none"``.
     warm_start : bool, default=False

@@ -60,5 +60,5 @@ figure.suptitle("Mean picture of each state")
 plt.show()
 
 # %%
-# Where to go on: :doc:`/guide/graphs` has what the rounds do, and :doc:`plot_21_hidden_nodes`
+# Where to go on: :doc:`/guide/graphs` has what the rounds do, and :doc:`plot_18_hidden_nodes`
 # nodes whose labels are not known.
