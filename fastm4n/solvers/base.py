@@ -263,6 +263,21 @@ class Solver(NamesParameters, BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `solve`.")
 
+    def reason_of_weights(self, problem: Any) -> str | None:
+        """Why not, for solvers of vectors of weights under the plain L2 penalty."""
+        features, said = problem.features, problem.said
+        if problem.free_intercept is not None:
+            return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
+        if features.has_offset:
+            return self.refused(
+                "needs scores of its own weights alone, and there are those of an earlier fit")
+        if not features.holds_weights():
+            return self.refused(f"needs weights, and {said('kernel')} has none")
+        if not features.has_plain_state():
+            return self.refused(
+                f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
+        return None
+
     def refused(self, what: str, instead: str = "use solver='auto'") -> str:
         """A refusal: "solver=QuasiNewton() <what>; <instead>."."""
         return f"solver={type(self).__name__}() {what}; {instead}."

@@ -85,20 +85,10 @@ class CuttingPlanes(Solver):
 
     def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
-        loss, features, said = problem.loss, problem.features, problem.said
-        if isinstance(loss, LogLoss):
-            return self.refused(f"is for piecewise losses, and {said('surrogate')} is smooth")
-        if problem.free_intercept is not None:
-            return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
-        if features.has_offset:
+        if isinstance(problem.loss, LogLoss):
             return self.refused(
-                "needs scores of its own weights alone, and there are those of an earlier fit")
-        if features.weight_norm() is None:
-            return self.refused(f"needs weights, and {said('kernel')} has none")
-        if not features.has_plain_state():
-            return self.refused(
-                f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
-        return None
+                f"is for piecewise losses, and {problem.said('surrogate')} is smooth")
+        return self.reason_of_weights(problem)
 
     def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: for graphs whose oracles are no column generation.

@@ -109,8 +109,7 @@ class QuasiNewton(Solver):
 
     def reason(self, problem: Any) -> str | None:
         """As in `Solver`."""
-        loss, features, said = problem.loss, problem.features, problem.said
-        outputs = loss.outputs
+        loss, said, outputs = problem.loss, problem.said, problem.loss.outputs
         if type(loss) not in (LogLoss, MaxMarginLoss, MaxMinLoss):
             return self.refused(f"smooths maxima, and {said('surrogate')} has none")
         if not outputs.has_marginals:
@@ -124,17 +123,7 @@ class QuasiNewton(Solver):
             return self.refused(
                 f"supports 'max_min' for sequences with the 0-1 cost, got {said('cost')} and "
                 f"{problem.outputs_in_words()}")
-        if problem.free_intercept is not None:
-            return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
-        if features.has_offset:
-            return self.refused(
-                "needs scores of its own weights alone, and there are those of an earlier fit")
-        if not features.holds_weights():
-            return self.refused(f"needs weights, and {said('kernel')} has none")
-        if not features.has_plain_state():
-            return self.refused(
-                f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
-        return None
+        return self.reason_of_weights(problem)
 
     def cost(self, problem: Any, options: Options) -> float:
         """As in `Solver`: as many evaluations as blocks take passes, each with its pairs.
