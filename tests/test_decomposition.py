@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array
 from scipy.special import logsumexp, softmax
 
-from fastm4n import Graphs, GraphTagger
+from fastm4n import Graphs, GraphTagger, MultiLabelClassifier
 from fastm4n.features._positions import GraphFeatures
 from fastm4n.inference._relaxations import spanning_forests
 from fastm4n.inference.decomposition import maximise_relaxation, reweighted_marginals
@@ -636,3 +636,15 @@ def test_taggers_bound_those_that_are_exact(rng):
         if surrogate == "log":
             for nodes in lp.predict_marginals(X):
                 np.testing.assert_allclose(nodes.sum(axis=1), 1.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n, policy", [(60, "quasi_newton"), (400, "line_search")])
+def test_solvers_of_conditional_random_fields(n, policy):
+    """Passes over few graphs are many, and those over many graphs are few."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    Y = (X @ rng.normal(size=(3, 6)) + rng.normal(size=(n, 6)) > 0).astype(int)
+    model = MultiLabelClassifier(
+        "log", graph="complete", inference="lp", max_iter=1, random_state=0).fit(X, Y)
+    assert set(model.history_["policy"]) == {policy}

@@ -28,8 +28,9 @@ ORACLES = ("exact", "mirror_prox")
 # scale (benchmarks/scales.py); the first for passes that list transitions, which are much cheaper
 # than marginals of all of them (benchmarks/many_labels.py)
 COARSE, ILL_CONDITIONED, COARSE_LISTS = 2.0, 4.0, 12.0
-# factor over linear programs, whose answers have no atoms in common (benchmarks/cycles.py)
-RELAXED = 5.0
+# factor over linear programs, whose answers have no atoms in common, and most examples for it in
+# units of their mean number of parts under the log surrogate (benchmarks/cycles.py)
+RELAXED, FEW_RELAXED = 5.0, 20
 # least mean number of parts of long outputs, and most examples in units of it, under the log
 # surrogate, whose exact steps are good, and else (benchmarks/long_sequences.py)
 LONG, FEW_SMOOTH, FEW = 50, 0.1, 1.0
@@ -256,13 +257,14 @@ class BlockFrankWolfe(Solver):
         They are `PASSES`, times `COARSE` if outputs are few and long, or times `ILL_CONDITIONED`
         if columns are out of scale, or times `RELAXED` over linear programs.
         """
-        factor = 1.0
-        if problem.loss.outputs.has_relaxation and not isinstance(problem.loss, LogLoss):
+        factor, outputs = 1.0, problem.loss.outputs
+        is_few = outputs.layout.n_blocks**2 <= FEW_RELAXED * outputs.layout.n_parts_of_all
+        if outputs.has_relaxation and (is_few or not isinstance(problem.loss, LogLoss)):
             factor = RELAXED
         elif is_out_of_scale(problem, options.alpha):
             factor = ILL_CONDITIONED
         elif is_coarse(problem):
-            factor = COARSE_LISTS if problem.loss.outputs.layout.may_list else COARSE
+            factor = COARSE_LISTS if outputs.layout.may_list else COARSE
         return factor * block_work(problem)
 
     def solve(
