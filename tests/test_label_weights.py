@@ -166,7 +166,7 @@ def test_mistakes(data):
     ):
         with pytest.raises(ValueError, match=message):
             weighted(X, Y, "max_margin", given)
-    with pytest.raises(ValueError, match=r"sample_weight has shape \(24, 4\), and it is one weight"):
+    with pytest.raises(ValueError, match=r"one weight for each sample, got \(24, 4\)"):
         weighted(X, Y, "max_margin", None, sample_weight=weights)
     with pytest.raises(ValueError, match="OutOfCore"):
         weighted(X, Y, "max_margin", weights, solver=OutOfCore())

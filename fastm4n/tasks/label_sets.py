@@ -592,8 +592,8 @@ class LabelSetTask(VectorTask):
     def piece(self, pieces):
         if getattr(pieces.sample_weight, "ndim", 1) == 2:
             raise ValueError(
-                f"sample_weight has shape {np.shape(pieces.sample_weight)}, and it is one weight "
-                "for each sample: label_weight has a factor for the cost of each label.")
+                "sample_weight must have shape (n_samples,), one weight for each sample, got "
+                f"{pieces.sample_weight.shape}: label_weight has a factor for each label.")
         found = super().piece(pieces)
         found.label_weight = self._label_weight(pieces.part_weight, found.Y)
         # a sample without a known label says nothing
