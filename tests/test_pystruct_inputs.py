@@ -285,6 +285,8 @@ MISTAKES = {
         [(features(), np.eye(3, k=1))] * 2, r"got \(3, 3\). An adjacency matrix A has the edges"),
     "sparse adjacency": (
         [(features(), sparse.csr_array(np.eye(3, k=1)))] * 2, "np.argwhere\\(np.triu\\(A\\)\\)"),
+    "large adjacency": (
+        [(features(), sparse.eye_array(10**7, k=1, format="csr"))], "An adjacency matrix A has"),
     "floats": (
         [(features(), EDGES), (features(), EDGES.astype(float))],
         r"Graph 1: edges: edges must be integers, .* float64. edges.astype\(int\) converts"),

@@ -32,15 +32,18 @@ def as_features(values, name):
 
 
 def as_edges(edges):
-    array = np.asarray(edges.toarray() if sp.issparse(edges) else edges)
-    if array.size == 0 and array.ndim in (1, 2):
+    array = edges if sp.issparse(edges) else np.asarray(edges)
+    shape = array.shape
+    if 0 in shape and len(shape) in (1, 2):
         return np.empty((0, 2), dtype=np.int64)
-    if array.ndim != 2 or array.shape[1] != 2:
-        remedy = "" if array.ndim != 2 else (
-            " Transpose it: edges.T." if len(array) == 2 else
+    if len(shape) != 2 or shape[1] != 2:
+        remedy = "" if len(shape) != 2 else (
+            " Transpose it: edges.T." if shape[0] == 2 else
             " An adjacency matrix A has the edges np.argwhere(np.triu(A))."
-            if len(array) == array.shape[1] else "")
-        raise ValueError(f"edges must have shape (n_edges, 2), got {array.shape}.{remedy}")
+            if shape[0] == shape[1] else "")
+        raise ValueError(f"edges must have shape (n_edges, 2), got {shape}.{remedy}")
+    if sp.issparse(array):
+        array = array.toarray()
     if array.dtype.kind not in "iu":
         remedy = "" if array.dtype.kind != "f" else (
             " edges.astype(int) converts whole numbers. Edge features are the third entry of a "
