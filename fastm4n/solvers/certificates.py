@@ -52,6 +52,15 @@ def checked_gap(primal, dual, slack=0.0):
     return max(0.0, primal - dual)
 
 
+def oracle_error(share, certificate, tol, at_zero):
+    """How far inexact oracles may be off: a share of the last gap, if there is a certificate.
+
+    The gap counts as at least `tol`, and at most the objective at zero weights.
+    """
+    gap = at_zero if certificate is None else min(at_zero, certificate.gap)
+    return share * max(tol, gap)
+
+
 @dataclass
 class Certificate:
     """Objective values at one dual point: primal - dual = gap >= primal - optimum.

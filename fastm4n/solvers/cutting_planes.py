@@ -31,7 +31,13 @@ from fastm4n.solvers.base import Solution, Solver, State, packed, pass_work, unp
 from fastm4n.solvers.blocks._sweeps import Marginals
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import is_out_of_scale, n_weights
-from fastm4n.solvers.certificates import OF_SCORES, ROUNDING, Certificate, checked_gap
+from fastm4n.solvers.certificates import (
+    OF_SCORES,
+    ROUNDING,
+    Certificate,
+    checked_gap,
+    oracle_error,
+)
 from fastm4n.surrogates import LogLoss, MaxMinLoss
 from fastm4n.surrogates._batches import losses_of, scores_of
 
@@ -169,8 +175,7 @@ class _Run:
         features.restore(self.state_of(w))
         scores_of(self.outputs.layout, features, self.scores)
         value, upper = np.empty((2, n))
-        gap = self.at_zero if self.certificate is None else self.certificate.gap
-        tol = ORACLE_SHARE * max(self.tol, min(gap, self.at_zero)) / max(1e-300, self.p.sum())
+        tol = oracle_error(ORACLE_SHARE, self.certificate, self.tol, self.at_zero)
         cost = n * self.surrogate.oracle_cost
         in_threads(
             lambda start, stop, *args: losses_of(self.surrogate, start, stop, *args), n, cost,

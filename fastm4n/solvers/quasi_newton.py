@@ -37,7 +37,13 @@ from fastm4n.solvers.base import PASSES, Solution, Solver, State, packed, pass_w
 from fastm4n.solvers.blocks._sweeps import Batch, TemperedBatch
 from fastm4n.solvers.blocks.block_coordinate import begin
 from fastm4n.solvers.blocks.block_frank_wolfe import MOST_COLUMNS, n_weights, rows_in_use
-from fastm4n.solvers.certificates import OF_SCORES, Certificate, checked_gap, with_exact_primal
+from fastm4n.solvers.certificates import (
+    OF_SCORES,
+    Certificate,
+    checked_gap,
+    oracle_error,
+    with_exact_primal,
+)
 from fastm4n.solvers.limited_memory import Planes, direction, inner, keep_pair, plus, times
 from fastm4n.surrogates import LogLoss, MaxMarginLoss, MaxMinLoss
 
@@ -219,7 +225,8 @@ class _Run:
         self.features.restore(w)
         self.n_passes += 1
         if self.is_smooth:
-            soft, heights = self.batch.evaluate(self.oracle_tolerance())
+            soft, heights = self.batch.evaluate(
+                oracle_error(ORACLE_SHARE, self.certificate, self.tol, self.at_zero))
             hard, entropy = soft, 0.0
         else:
             soft, hard, heights, entropies = self.batch.evaluate(self.tau, self.sweeps)
@@ -232,12 +239,6 @@ class _Run:
         if self.best is None or point.primal < self.best.primal:
             self.best = point
         return point
-
-    def oracle_tolerance(self):
-        """Error of inexact oracles."""
-        if self.certificate is None:
-            return ORACLE_SHARE * self.at_zero
-        return ORACLE_SHARE * max(self.tol, min(self.at_zero, self.certificate.gap))
 
     def certify(self, point):
         """The gradient at the point that was evaluated last, and the certificate of the best."""
