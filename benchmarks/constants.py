@@ -154,6 +154,14 @@ def sum_products(method, n, *shape):
     return lambda: [marginals(*one, method=method) for one in given]
 
 
+def all_pairs(n_nodes, n_labels):
+    rng = np.random.default_rng(0)
+    edges = np.array([(i, j) for i in range(n_nodes) for j in range(i)])
+    nodes = rng.normal(size=(n_nodes, n_labels))
+    tables = rng.normal(size=(len(edges), n_labels, n_labels))
+    return lambda: marginals(nodes, edges, tables, method="trw")
+
+
 def roofs(n, *shape):
     given = [grid_scores(*shape, seed=seed) for seed in range(n)]
     return lambda: [roof_duality(*one) for one in given]
@@ -313,6 +321,8 @@ PROX = ("30 rankings of 5 items, mirror prox", partial(
 SINKHORN = ("sinkhorn, 30 items, scores of 30", partial(sinkhorns, 20, 30, 30.0))
 LP = ("best labellings of 12 x 12, 4 labels", partial(labellings, "lp", 2, 12, 12, 4, 0.7))
 TRW = ("marginals of 12 x 12, 3 labels", partial(sum_products, "trw", 2, 12, 12, 3, 1.0))
+PAIRS_OF_ALL = ("marginals of all pairs of 60 nodes, 2 labels", partial(
+    all_pairs, 60, 2))
 ROUGH = ("roof duality and moves of 40 x 40, 2 labels", partial(
     labellings, "roof", 2, 40, 40, 2, 2.0))
 TABLES = ("best labellings of 15 x 15, 2 labels", partial(
@@ -354,6 +364,8 @@ CONSTANTS = [
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *TRW),
     (RELAX, "DAMPED_AFTER", "sweeps", *TRW),
     (RELAX, "CHECK_BOUND_EVERY", "sweeps", *GRAPH_LOG),
+    (RELAX, "SIDE_BY_SIDE", "numbers", *TRW),
+    (RELAX, "SIDE_BY_SIDE", "numbers", *PAIRS_OF_ALL),
     (RELAX, "CHECK_EVERY", "iterations", *LP),
     (RELAX, "STALLED", "share", *GRAPH_FIT),
     (RELAX, "PRIMAL_STEP", "1 / spread", *LP),

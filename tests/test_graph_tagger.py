@@ -420,6 +420,25 @@ def test_tree_reweighted_likelihoods_lie_above(pairwise, n_edge_features):
     assert_allclose(objective(reweighted, X, y), reweighted.primal_objective_, rtol=1e-6)
 
 
+@pytest.mark.parametrize("hub", [0, 90])
+def test_tree_reweighted_messages_of_many_neighbours(hub):
+    """Messages side by side: more than there is room for, of nodes with different labels."""
+    rng = np.random.default_rng(0)
+    types = rng.integers(0, 3, (4, 91))
+    types[:, hub] = 1
+    edges = [(i, hub) if i % 2 else (hub, i) for i in range(91) if i != hub]
+    X = Graphs(rng.normal(size=(364, 2)), np.array(4 * edges), 91 * np.arange(5),
+               90 * np.arange(5), node_types=types.ravel())
+    y = Sequences(rng.integers(0, np.array([2, 3, 5])[types.ravel()]), X.node_offsets)
+    given = {"alpha": 0.1, "tol": 1e-6, "max_iter": 300}
+    reweighted = fitted(X, y, "log", inference="lp", **given)
+    exact = fitted(X, y, "log", inference="forest", **given)
+    assert reweighted.oracle_ == "decomposition" and exact.oracle_ == "forest"
+    assert_allclose(reweighted.primal_objective_, exact.primal_objective_, rtol=2e-6)
+    assert_allclose(reweighted.dual_objective_, exact.dual_objective_, rtol=2e-6)
+    assert_allclose(reweighted.coef_, exact.coef_, atol=1e-2)
+
+
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_warm_starts_with_other_graphs(surrogate):
     """A dual point is one of its edges: with others the certificate would be none."""

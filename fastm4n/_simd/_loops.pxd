@@ -32,6 +32,9 @@ cdef extern from "loops.h" nogil:
         double (*advance)(double*, double*, double, Py_ssize_t) noexcept nogil
         double (*maximum)(const double*, Py_ssize_t) noexcept nogil
         double (*softmax)(const double*, Py_ssize_t, double*) noexcept nogil
+        void (*softmax_rows)(double*, Py_ssize_t, Py_ssize_t) noexcept nogil
+        void (*log_sums)(
+            const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, double*) noexcept nogil
         double (*entropy)(const double*, Py_ssize_t) noexcept nogil
         void (*entropy_slopes)(
             const double*, const double*, double, Py_ssize_t, double*, double*) noexcept nogil

@@ -62,6 +62,12 @@ typedef struct {
     double (*maximum)(const double *a, ptrdiff_t n);
     /* mu = softmax(v); returns log sum exp(v) */
     double (*softmax)(const double *v, ptrdiff_t n, double *mu);
+    /* each of n_rows rows of n numbers, without room between them, becomes its softmax */
+    void (*softmax_rows)(double *x, ptrdiff_t n_rows, ptrdiff_t n);
+    /* out[j] = log sum_i exp(x[i step + j]) for i < n_rows and j < n; step is a multiple of width,
+       and so are the numbers of x and out that are read and written */
+    void (*log_sums)(const double *x, ptrdiff_t n_rows, ptrdiff_t step, ptrdiff_t n,
+                     double *out);
     /* - sum mu log mu, in nats */
     double (*entropy)(const double *mu, ptrdiff_t n);
     /* first and second derivative in gamma of the entropy at mu + gamma d, for sum(d) = 0;

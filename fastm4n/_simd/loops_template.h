@@ -297,6 +297,49 @@ static double NAME(softmax)(const double *v, ptrdiff_t n, double *mu)
     return top + log(sum);
 }
 
+static void NAME(softmax_rows)(double *x, ptrdiff_t n_rows, ptrdiff_t n)
+{
+    const ptrdiff_t size = n_rows * n;
+    ptrdiff_t j = 0;
+    if (n >= VLEN) {
+        for (; j < size; j += n)
+            NAME(softmax)(x + j, n, x + j);
+        return;
+    }
+    /* rows that are shorter than a vector share it */
+    for (double *row = x; row < x + size; row += n) {
+        const double top = NAME(maximum)(row, n);
+        for (ptrdiff_t i = 0; i < n; ++i)
+            row[i] -= top;
+    }
+    for (; j < WHOLE(size); j += VLEN)
+        STORE(x + j, NAME(vexp)(LOAD(x + j)));
+    if (j < size)
+        NAME(store_tail)(x + j, size - j, NAME(vexp)(NAME(load_tail)(x + j, size - j, 0.0)));
+    for (double *row = x; row < x + size; row += n) {
+        double sum = 0.0;
+        for (ptrdiff_t i = 0; i < n; ++i)
+            sum += row[i];
+        for (ptrdiff_t i = 0; i < n; ++i)
+            row[i] /= sum;
+    }
+}
+
+static void NAME(log_sums)(const double *x, ptrdiff_t n_rows, ptrdiff_t step, ptrdiff_t n,
+                           double *out)
+{
+    for (ptrdiff_t j = 0; j < n; j += VLEN) {
+        NAME(vec) top = LOAD(x + j), total = {0};
+        for (ptrdiff_t i = 1; i < n_rows; ++i) {
+            const NAME(vec) row = LOAD(x + i * step + j);
+            top = SELECT(row > top, row, top);
+        }
+        for (ptrdiff_t i = 0; i < n_rows; ++i)
+            total += NAME(vexp)(LOAD(x + i * step + j) - top);
+        STORE(out + j, top + NAME(vlog)(total));
+    }
+}
+
 static double NAME(entropy)(const double *mu, ptrdiff_t n)
 {
     NAME(vec) total = {0};
@@ -446,6 +489,8 @@ static const fastm4n_loops NAME(table) = {
     NAME(advance),
     NAME(maximum),
     NAME(softmax),
+    NAME(softmax_rows),
+    NAME(log_sums),
     NAME(entropy),
     NAME(entropy_slopes),
     NAME(prefetch_rows),

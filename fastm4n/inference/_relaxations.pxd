@@ -6,7 +6,7 @@ from fastm4n.inference._graph cimport graph_t, label_t
 # tuned constants, declared here for benchmarks/constants.py
 cdef double STALLED, PRIMAL_STEP, RESTART
 cdef Py_ssize_t LOCAL_ROUNDS, CHECK_BOUND_EVERY, DAMPED_AFTER, CHECK_EVERY
-cdef Py_ssize_t FIRST_DOUBLING
+cdef Py_ssize_t FIRST_DOUBLING, SIDE_BY_SIDE
 
 cdef class Sweeps:
     cdef readonly Py_ssize_t max_nodes, max_edges, stride
@@ -37,11 +37,12 @@ cdef struct forests_t:
     Py_ssize_t n_forests
     const Py_ssize_t* starts
     const int* ends
-    # share of the forests that have each edge
+    # share of the forests that have each edge, and of each node one minus those of its edges
     const double* shares
+    const double* weights
 
 cdef class Reweighted:
-    cdef Py_ssize_t stride
+    cdef Py_ssize_t stride, room
     cdef readonly Py_ssize_t n_sweeps
     cdef const fastm4n_loops* loops
     cdef const graph_t* g
@@ -49,15 +50,23 @@ cdef class Reweighted:
     cdef const double* more
     cdef double* messages
     cdef Py_ssize_t[::1] starts, end_of, sizes
-    cdef double[::1] theta, up, source, target, pair
-    cdef unsigned char[::1] is_child
+    cdef double[::1] theta, up, source, target
+    # messages that wait to be found, their columns (n_labels, room), and the sums of those
+    cdef Py_ssize_t n_waiting, n_columns
+    cdef Py_ssize_t[::1] waiting
+    cdef double[::1] pair, sums
+    cdef unsigned char[::1] state
 
     cdef void begin(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages) noexcept nogil
     cdef void add_up(self, const double* unary) noexcept nogil
-    cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil
+    cdef void put(self, Py_ssize_t end, const double* scores) noexcept nogil
+    cdef bint is_full(self) noexcept nogil
+    cdef void add(self) noexcept nogil
+    cdef void send(self, double keep) noexcept nogil
     cdef void half_sweep(self, bint forward) noexcept nogil
+    cdef void carry(self) noexcept nogil
     cdef double bound(self) noexcept nogil
     cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil
     cdef void slopes(
@@ -69,7 +78,7 @@ cdef class Reweighted:
         double* nodes, double* edges, double* lower, double* upper) except -1 nogil
 
 cdef double mean_entropy(
-    const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
+    const graph_t* g, const forests_t* forests, const double* nodes,
     const double* edges) noexcept nogil
 
 cdef struct game_t:

@@ -323,6 +323,10 @@ CHECK_BOUND_EVERY = 2
 # pairs are 2 to 3 % looser (benchmarks/constants.py)
 DAMPED_AFTER = 40
 
+# numbers of messages that are found side by side, a multiple of the width of vectors
+# (benchmarks/constants.py)
+SIDE_BY_SIDE = 64
+
 # error of the bound by rounding, relative to it
 cdef double ENTROPY_ROUNDING = 1e-13
 
@@ -387,6 +391,29 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
     return forests, counts / len(forests)
 
 
+def entropy_weights(Py_ssize_t n_nodes, edges, shares):
+    """Weights of the entropies of nodes in h: one minus the shares of the edges of each.
+
+    Parameters
+    ----------
+    n_nodes : int
+    edges : ndarray of int of shape (n_edges, 2)
+    shares : ndarray of shape (n_edges,)
+        As `spanning_forests` gives them.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_nodes,)
+    """
+    return 1.0 - np.bincount(edges.ravel(), np.repeat(shares, 2), minlength=n_nodes)
+
+
+cdef enum:
+    # of a node in `bound`: it has a parent in the forest; a message to it is about to be found
+    IS_CHILD = 1
+    IS_WAITED_FOR = 2
+
+
 cdef class Reweighted:
     """Scratch of one thread.
 
@@ -399,14 +426,16 @@ cdef class Reweighted:
     def __init__(self, max_nodes, max_edges, n_labels, stride):
         max_nodes = max(1, max_nodes)
         self.stride = stride
-        self.loops = loops_for(n_labels)
+        self.room = max(stride, SIDE_BY_SIDE)
+        self.loops = loops_for(self.room)
         self.starts = np.zeros(max_nodes + 1, dtype=np.intp)
         self.end_of = np.zeros(2 * max_edges + 1, dtype=np.intp)
         self.sizes = np.zeros(max_nodes, dtype=np.intp)
-        self.theta, self.up = np.zeros(max_nodes * stride), np.zeros(max_nodes * max(2, stride))
-        self.source, self.target = np.zeros(stride), np.zeros(stride)
-        self.pair = np.zeros(stride * stride)
-        self.is_child = np.zeros(max_nodes, dtype=np.uint8)
+        self.theta, self.up = np.zeros((2, max_nodes * stride))
+        self.source, self.target = np.zeros((2, stride))
+        self.pair, self.sums = np.zeros(stride * self.room), np.zeros(self.room)
+        self.waiting = np.zeros(self.room, dtype=np.intp)
+        self.state = np.zeros(max_nodes, dtype=np.uint8)
 
     cdef void begin(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
@@ -443,76 +472,115 @@ cdef class Reweighted:
                 self.theta[i * g.stride + a] += (
                     self.forests.shares[e // 2] * self.messages[e * g.stride + a])
 
-    cdef void message(self, Py_ssize_t end, bint reparametrised) noexcept nogil:
-        """target = log-sum-exp over the labels of an edge's other end of source + t_e / r_e.
+    # Messages that do not depend on one another are found side by side, as many as there is room
+    # for: `put` makes columns of the scores that each sums over, `send` and `carry` take the sums.
 
-        `reparametrised` minus the messages to both ends.
+    cdef void put(self, Py_ssize_t end, const double* scores) noexcept nogil:
+        """Make the message to an edge's end wait, from the scores of the node at its other end.
+
+        Its columns have the scores minus the message from there, plus t_e / r_e.
         """
         cdef Py_ssize_t e = end // 2, a, b, stride = self.stride
         cdef Py_ssize_t n_from = self.sizes[self.g.edges[end ^ 1]]
         cdef Py_ssize_t n_to = self.sizes[self.g.edges[end]]
+        # from one label of the other end to the next, and of this one
+        cdef Py_ssize_t step = stride if end & 1 else 1, across = 1 if end & 1 else stride
         cdef const double* table = self.more + self.g.places[e]
         cdef const double* m = self.messages + (end ^ 1) * stride
+        cdef double* column = &self.pair[self.n_columns]
         cdef double scale = 1.0 / self.forests.shares[e]
-        if reparametrised:
-            for a in range(n_from):
-                self.source[a] -= m[a]
-        for b in range(n_to):
-            if end & 1:
-                for a in range(n_from):
-                    self.pair[a] = self.source[a] + scale * table[a * stride + b]
-            else:
-                for a in range(n_from):
-                    self.pair[a] = self.source[a] + scale * table[b * stride + a]
-            self.target[b] = self.loops.softmax(&self.pair[0], n_from, &self.pair[0])
-        if reparametrised:
-            m = self.messages + end * stride
+        for a in range(n_from):
             for b in range(n_to):
-                self.target[b] -= m[b]
+                column[a * self.room + b] = (
+                    scores[a] - m[a] + scale * table[a * step + b * across])
+        self.waiting[self.n_waiting] = end
+        self.n_waiting += 1
+        self.n_columns += n_to
+
+    cdef bint is_full(self) noexcept nogil:
+        return self.n_columns + self.g.n_labels > self.room
+
+    cdef void add(self) noexcept nogil:
+        """sums = the log-sum-exps of the columns of all messages that wait."""
+        if self.n_waiting:
+            self.loops.log_sums(
+                &self.pair[0], self.sizes[self.g.edges[self.waiting[0] ^ 1]], self.room,
+                self.n_columns, &self.sums[0])
+
+    cdef void send(self, double keep) noexcept nogil:
+        """Messages that wait replace those that there were, of which the share `keep` stays."""
+        cdef Py_ssize_t k, j, end, a, stride = self.stride
+        cdef double* found = &self.sums[0]
+        cdef double* m
+        cdef double top, share, x
+        self.add()
+        for k in range(self.n_waiting):
+            end = self.waiting[k]
+            j = self.g.edges[end]
+            share = self.forests.shares[end // 2]
+            m = self.messages + end * stride
+            top = found[0]
+            for a in range(1, self.sizes[j]):
+                top = top if top > found[a] else found[a]
+            for a in range(self.sizes[j]):
+                x = keep * m[a] + (1.0 - keep) * (found[a] - top)
+                self.theta[j * stride + a] += share * (x - m[a])
+                m[a] = x
+            found += self.sizes[j]
+        self.n_waiting = self.n_columns = 0
 
     cdef void half_sweep(self, bint forward) noexcept nogil:
         """Messages from each node to those after it in the order of the nodes, or against it."""
         cdef const graph_t* g = self.g
-        cdef Py_ssize_t k, i, j, end, a, step, stride = self.stride
-        cdef double* m
-        cdef double top, share, keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
+        cdef Py_ssize_t k, i, end, step
+        cdef double keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
         for step in range(g.n_nodes):
             i = step if forward else g.n_nodes - 1 - step
             for k in range(self.starts[i], self.starts[i + 1]):
                 end = self.end_of[k] ^ 1
-                j = g.edges[end]
-                if (j > i) != forward:
-                    continue
-                m = self.messages + (end ^ 1) * stride
-                for a in range(self.sizes[i]):
-                    self.source[a] = self.theta[i * stride + a] - m[a]
-                self.message(end, False)
-                top = self.loops.maximum(&self.target[0], self.sizes[j])
-                share = self.forests.shares[end // 2]
-                m = self.messages + end * stride
-                for a in range(self.sizes[j]):
-                    self.target[a] = keep * m[a] + (1.0 - keep) * (self.target[a] - top)
-                    self.theta[j * stride + a] += share * (self.target[a] - m[a])
-                    m[a] = self.target[a]
+                if (g.edges[end] > i) == forward:
+                    self.put(end, &self.theta[i * self.stride])
+                    if self.is_full():
+                        self.send(keep)
+            self.send(keep)
+
+    cdef void carry(self) noexcept nogil:
+        """Add the messages that wait to the scores of parents, minus those that are in them."""
+        cdef Py_ssize_t k, j, end, a, stride = self.stride
+        cdef const double* found = &self.sums[0]
+        cdef const double* m
+        self.add()
+        for k in range(self.n_waiting):
+            end = self.waiting[k]
+            j = self.g.edges[end]
+            self.state[j] &= IS_CHILD
+            m = self.messages + end * stride
+            for a in range(self.sizes[j]):
+                self.up[j * stride + a] += found[a] - m[a]
+            found += self.sizes[j]
+        self.n_waiting = self.n_columns = 0
 
     cdef double bound(self) noexcept nogil:
         """The mean of log Z over the forests, by messages towards their roots, rounded up."""
         cdef const graph_t* g = self.g
-        cdef Py_ssize_t f, k, i, j, a, end, stride = self.stride
+        cdef Py_ssize_t f, k, i, end, n_from = 0, stride = self.stride
         cdef double total = 0.0, size = 0.0, value
         for f in range(self.forests.n_forests):
             memcpy(&self.up[0], &self.theta[0], g.n_nodes * stride * sizeof(double))
-            memset(&self.is_child[0], 0, g.n_nodes)
+            memset(&self.state[0], 0, g.n_nodes)
             for k in range(self.forests.starts[f + 1] - 1, self.forests.starts[f] - 1, -1):
                 end = self.forests.ends[k]
-                i, j = g.edges[end], g.edges[end ^ 1]
-                self.is_child[i] = 1
-                memcpy(&self.source[0], &self.up[i * stride], self.sizes[i] * sizeof(double))
-                self.message(end ^ 1, True)
-                for a in range(self.sizes[j]):
-                    self.up[j * stride + a] += self.target[a]
+                i = g.edges[end]
+                # messages side by side are from nodes of as many labels that wait for none
+                if self.state[i] & IS_WAITED_FOR or self.sizes[i] != n_from or self.is_full():
+                    self.carry()
+                n_from = self.sizes[i]
+                self.put(end ^ 1, &self.up[i * stride])
+                self.state[i] |= IS_CHILD
+                self.state[g.edges[end ^ 1]] |= IS_WAITED_FOR
+            self.carry()
             for i in range(g.n_nodes):
-                if not self.is_child[i]:
+                if not self.state[i] & IS_CHILD:
                     value = self.loops.softmax(&self.up[i * stride], self.sizes[i], &self.target[0])
                     total += value
                     size += fabs(value)
@@ -523,6 +591,7 @@ cdef class Reweighted:
         """nodes, edges = the messages' marginals, made a point of L. Return its score and its h."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = self.stride
+        cdef Py_ssize_t first = 0, size, at
         cdef const double* m_a
         cdef const double* m_b
         cdef const double* table
@@ -533,57 +602,60 @@ cdef class Reweighted:
             self.loops.softmax(
                 &self.theta[i * stride], self.sizes[i], nodes + i * stride)
             total += self.loops.dot(unary + i * stride, nodes + i * stride, self.sizes[i])
-        for e in range(g.n_edges):
-            i, j = g.edges[2 * e], g.edges[2 * e + 1]
-            n_a, n_b = self.sizes[i], self.sizes[j]
-            m_a, m_b = self.messages + 2 * e * stride, self.messages + (2 * e + 1) * stride
-            table = self.more + g.places[e]
-            scale = 1.0 / self.forests.shares[e]
-            for a in range(n_a):
-                for b in range(n_b):
-                    self.pair[a * n_b + b] = (
-                        scale * table[a * stride + b] + self.theta[i * stride + a] - m_a[a]
-                        + self.theta[j * stride + b] - m_b[b])
-            self.loops.softmax(&self.pair[0], n_a * n_b, &self.pair[0])
-            q = edges + g.places[e]
-            memset(q, 0, g.n_labels * stride * sizeof(double))
-            for a in range(n_a):
-                memcpy(q + a * stride, &self.pair[a * n_b], n_b * sizeof(double))
-            round_table(
-                q, n_a, n_b, stride, nodes + i * stride, nodes + j * stride, &self.source[0],
-                &self.target[0])
-            for a in range(n_a):
-                total += self.loops.dot(table + a * stride, q + a * stride, n_b)
-        return total + mean_entropy(
-            self.loops, g, self.forests, nodes, edges)
+        while first < g.n_edges:
+            # tables of the same size side by side, as many as there is room for
+            e, at = first, 0
+            size = self.sizes[g.edges[2 * e]] * self.sizes[g.edges[2 * e + 1]]
+            while e < g.n_edges and at + size <= self.pair.shape[0]:
+                i, j = g.edges[2 * e], g.edges[2 * e + 1]
+                n_a, n_b = self.sizes[i], self.sizes[j]
+                if n_a * n_b != size:
+                    break
+                m_a, m_b = self.messages + 2 * e * stride, self.messages + (2 * e + 1) * stride
+                table = self.more + g.places[e]
+                scale = 1.0 / self.forests.shares[e]
+                for a in range(n_a):
+                    for b in range(n_b):
+                        self.pair[at + a * n_b + b] = (
+                            scale * table[a * stride + b] + self.theta[i * stride + a] - m_a[a]
+                            + self.theta[j * stride + b] - m_b[b])
+                at += size
+                e += 1
+            self.loops.softmax_rows(&self.pair[0], e - first, size)
+            at = 0
+            while first < e:
+                i, j = g.edges[2 * first], g.edges[2 * first + 1]
+                n_a, n_b = self.sizes[i], self.sizes[j]
+                table, q = self.more + g.places[first], edges + g.places[first]
+                memset(q, 0, g.n_labels * stride * sizeof(double))
+                for a in range(n_a):
+                    memcpy(q + a * stride, &self.pair[at + a * n_b], n_b * sizeof(double))
+                round_table(
+                    q, n_a, n_b, stride, nodes + i * stride, nodes + j * stride, &self.source[0],
+                    &self.target[0])
+                total += self.loops.dot(table, q, n_a * stride)
+                at += size
+                first += 1
+        return total + mean_entropy(g, self.forests, nodes, edges)
 
     cdef void slopes(
         self, const graph_t* g, const forests_t* forests, const double* mu, const double* step,
         double gamma, double* slope, double* bend) noexcept nogil:
         """First and second derivative of h(mu + gamma step) in gamma."""
-        cdef Py_ssize_t i, e, a, side, at, stride = g.stride, behind = g.n_nodes * g.stride
-        cdef double first, second, share
+        cdef Py_ssize_t i, e, at, stride = g.stride, behind = g.n_nodes * g.stride
+        cdef double first, second
         slope[0] = bend[0] = 0.0
         for i in range(g.n_nodes):
             self.loops.entropy_slopes(
                 mu + i * stride, step + i * stride, gamma, choices(g, i), &first, &second)
-            # kept for the edges
-            self.up[2 * i] = first
-            self.up[2 * i + 1] = second
-            slope[0] += first
-            bend[0] += second
+            slope[0] += forests.weights[i] * first
+            bend[0] += forests.weights[i] * second
         for e in range(g.n_edges):
-            share = forests.shares[e]
-            for side in range(2):
-                i = g.edges[2 * e + side]
-                slope[0] -= share * self.up[2 * i]
-                bend[0] -= share * self.up[2 * i + 1]
-            for a in range(choices(g, g.edges[2 * e])):
-                at = behind + g.places[e] + a * stride
-                self.loops.entropy_slopes(
-                    mu + at, step + at, gamma, choices(g, g.edges[2 * e + 1]), &first, &second)
-                slope[0] += share * first
-                bend[0] += share * second
+            at = behind + g.places[e]
+            self.loops.entropy_slopes(
+                mu + at, step + at, gamma, choices(g, g.edges[2 * e]) * stride, &first, &second)
+            slope[0] += forests.shares[e] * first
+            bend[0] += forests.shares[e] * second
 
     cdef int sum_product(
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
@@ -660,22 +732,17 @@ cdef double round_table(
 
 
 cdef double mean_entropy(
-    const fastm4n_loops* loops, const graph_t* g, const forests_t* forests, const double* nodes,
+    const graph_t* g, const forests_t* forests, const double* nodes,
     const double* edges) noexcept nogil:
-    """h of a point of L."""
-    cdef Py_ssize_t i, e, a, side, stride = g.stride
-    cdef double total = 0.0, part
+    """h of a point of L, of which the numbers beyond a node's labels are zero."""
+    cdef Py_ssize_t i, e, stride = g.stride
+    cdef const fastm4n_loops* loops = loops_for(g.n_labels * stride)
+    cdef double total = 0.0
     for i in range(g.n_nodes):
-        total += loops.entropy(nodes + i * stride, choices(g, i))
+        total += forests.weights[i] * loops.entropy(nodes + i * stride, choices(g, i))
     for e in range(g.n_edges):
-        part = 0.0
-        for side in range(2):
-            i = g.edges[2 * e + side]
-            part -= loops.entropy(nodes + i * stride, choices(g, i))
-        for a in range(choices(g, g.edges[2 * e])):
-            part += loops.entropy(
-                edges + g.places[e] + a * stride, choices(g, g.edges[2 * e + 1]))
-        total += forests.shares[e] * part
+        total += forests.shares[e] * loops.entropy(
+            edges + g.places[e], choices(g, g.edges[2 * e]) * stride)
     return total
 
 
@@ -1336,11 +1403,12 @@ def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):
             g.places = &places[0]
     forests, of_edges = spanning_forests(n, problem.edges)
     cdef double[::1] shares = np.append(of_edges, 1.0)
+    cdef double[::1] weights = np.append(entropy_weights(n, problem.edges, of_edges), 1.0)
     cdef Py_ssize_t[::1] starts = np.cumsum([0, *map(len, forests)])
     cdef int[::1] ends = np.array([*sum(forests, []), 0], dtype=np.intc)
     cdef forests_t held
     held.n_forests, held.starts, held.ends = len(forests), &starts[0], &ends[0]
-    held.shares = &shares[0]
+    held.shares, held.weights = &shares[0], &weights[0]
     cdef double[:, ::1] kept = np.zeros((2 * m + 1, problem.stride))
     cdef double[:, ::1] nodes = np.zeros((n + 1, problem.stride))
     cdef double[::1] found = np.zeros(m * k * problem.stride + 1)

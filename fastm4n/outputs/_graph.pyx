@@ -24,7 +24,7 @@ from fastm4n.base.arrays import sums_of
 from fastm4n.base.label_costs import as_costs, name_of
 from fastm4n.factors import TooLarge, graph_factors
 from fastm4n.inference._elimination import exact_plan
-from fastm4n.inference._relaxations import spanning_forests
+from fastm4n.inference._relaxations import entropy_weights, spanning_forests
 from fastm4n.inference.simplex import max_min_game
 from fastm4n.outputs._base import row_stride
 
@@ -1185,7 +1185,7 @@ cdef class DecompositionOutputs(GraphOutputs):
     # spanning forests of all blocks, as forests_t has them: where each block's begin among all
     cdef Py_ssize_t[::1] first_forest, forest_starts
     cdef int[::1] forest_ends
-    cdef double[::1] shares
+    cdef double[::1] shares, entropy_weights
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -1223,17 +1223,21 @@ cdef class DecompositionOutputs(GraphOutputs):
 
     def plan(self):
         """Spanning forests of all blocks, those of one where all have the same edges."""
-        firsts, starts, ends, shares = [0], [0], [], []
+        firsts, starts, ends, shares, weights = [0], [0], [], [], []
         for b in range(min(1, self.layout.n_blocks) if self.same_edges else self.layout.n_blocks):
-            forests, of_block = spanning_forests(self.layout.n_parts(b), self.edges_of(b))
+            # nodes that only some of the blocks with these edges have are roots in all forests
+            n = self.layout.max_parts if self.same_edges else self.layout.n_parts(b)
+            forests, of_block = spanning_forests(n, self.edges_of(b))
             for forest in forests:
                 ends.extend(forest)
                 starts.append(len(ends))
             firsts.append(len(starts) - 1)
             shares.append(of_block)
+            weights.append(entropy_weights(n, self.edges_of(b), of_block))
         self.forest_ends = np.array([*ends, 0], dtype=np.intc)
         self.forest_starts = np.array(starts, dtype=np.intp)
         self.shares = np.concatenate([*shares, [1.0]])
+        self.entropy_weights = np.concatenate([*weights, [1.0]])
         # the last, as it says that the others are there
         self.first_forest = np.array(firsts, dtype=np.intp)
 
@@ -1247,6 +1251,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         found.starts = &self.forest_starts[first]
         found.ends = &self.forest_ends[0]
         found.shares = &self.shares[self.edge_starts[b]]
+        found.weights = &self.entropy_weights[self.layout.first_part(b)]
         return found
 
     def state(self):
@@ -1358,7 +1363,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         """The mean of the entropies of the forests."""
         cdef graph_t g = self.graph(b)
         cdef forests_t forests = self.forests(b)
-        return mean_entropy(self.loops, &g, &forests, mu, mu + self.layout.behind(b))
+        return mean_entropy(&g, &forests, mu, mu + self.layout.behind(b))
 
     cdef int entropy_search(
         self, Py_ssize_t b, const double[::1] mu, Py_ssize_t offset, Workspace work,
