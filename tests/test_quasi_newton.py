@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 from estimator_cases import CASES
 from numpy.testing import assert_allclose
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from test_tempering import iris, words
 
 from fastm4n import (
     BlockFrankWolfe,
+    Graphs,
+    GraphTagger,
     MulticlassClassifier,
     QuasiNewton,
+    Sequences,
     SequenceTagger,
     Transitions,
     load_model,
@@ -334,3 +338,26 @@ def test_model_files(tmp_path):
     again = load_model(tmp_path / "model")
     assert again.solver.get_params() == clf.solver.get_params()
     assert_allclose(again.predict_proba(X), clf.predict_proba(X))
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("kind", ["classes", "sequences", "graphs"])
+def test_sparse_rows_with_any_index_type(kind, index):
+    """More rows than the first Hessian looks at, all of which SciPy has to take by number."""
+    X = sparse.random(2000, 5, 0.4, format="csr", random_state=0)
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    y, offsets = np.random.default_rng(0).integers(0, 3, 2000), np.arange(0, 2001, 10)
+    estimator, wrap, targets = {
+        "classes": (MulticlassClassifier, lambda rows: rows, y),
+        "sequences": (
+            SequenceTagger, lambda rows: Sequences(rows, offsets), Sequences(y, offsets)),
+        "graphs": (
+            GraphTagger, lambda rows: Graphs(
+                rows, np.array([(i, i + 1) for i in range(9)] * 200), offsets,
+                np.arange(0, 1801, 9)), Sequences(y, offsets)),
+    }[kind]
+    given = {"solver": QuasiNewton(), "alpha": 0.01, "tol": 1e-6, "random_state": 0}
+    found = estimator("log", **given).fit(wrap(X), targets)
+    expected = estimator("log", **given).fit(wrap(X.toarray()), targets)
+    assert_allclose(found.primal_objective_, expected.primal_objective_, rtol=1e-6)
+    assert_allclose(found.coef_, expected.coef_, atol=1e-2)

@@ -406,7 +406,8 @@ def first_hessian(features):
         else:
             squares = np.einsum("ij,ij->j", X, X, dtype=np.float64)
         return _by_row(squares / n)
-    X = X[:: max(1, n // (ROWS * k))]
+    # not a slice with a step: SciPy refuses these where indices and indptr differ in type
+    X = X[np.arange(0, n, max(1, n // (ROWS * k)))]
     X = (X.toarray() if sparse.issparse(X) else X).astype(np.float64)
     moments = X.T @ X / X.shape[0]
     scale = np.sqrt(np.diagonal(moments))[:, np.newaxis]
