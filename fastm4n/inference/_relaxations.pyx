@@ -773,6 +773,7 @@ cdef class Decomposition(Sweeps):
         cdef Py_ssize_t i, e, a, b, n, stride = g.stride, count = 0
         cdef Py_ssize_t size = stride * stride
         cdef const double* t
+        cdef const double* d
         cdef double* q
         cdef double mean, spread = 0.0
         n = g.n_edges
@@ -819,11 +820,12 @@ cdef class Decomposition(Sweeps):
                 memset(q, 0, size * sizeof(double))
                 q[self.labels[g.edges[2 * e]] * stride + self.labels[g.edges[2 * e + 1]]] = 1.0
             memcpy(&self.q_first[e * size], q, size * sizeof(double))
+            d = self.messages + 2 * e * stride
+            memcpy(&self.d_now[2 * e * stride], d, 2 * stride * sizeof(double))
+            memcpy(&self.d_first[2 * e * stride], d, 2 * stride * sizeof(double))
         spread = sqrt(spread / max(1, count))
         self.scale = PRIMAL_STEP / spread if spread > 0.0 else 1.0
         memcpy(&self.p_first[0], &self.p_now[0], g.n_nodes * stride * sizeof(double))
-        memcpy(&self.d_now[0], self.messages, 2 * n * stride * sizeof(double))
-        memcpy(&self.d_first[0], self.messages, 2 * n * stride * sizeof(double))
         return spread < INFINITY
 
     cdef double advance(self, double keep, bint publish) except? -1.0 nogil:
