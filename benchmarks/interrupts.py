@@ -43,6 +43,22 @@ CALLS = {
         "from fastm4n.inference import grid_edges, min_cut\n"
         "given = 3 * rng.random((1500, 1500)), 3 * rng.random((1500, 1500)), "
         "grid_edges((1500, 1500)), 1.0", "min_cut(*given)"),
+    "expansion": (
+        "from fastm4n.inference.graph import maximise\n"
+        "scores, edges, _ = grid(600, 5)\ngiven = scores, edges, rng.random(len(edges))",
+        "maximise(*given, method='expansion')"),
+    "best labelling of a tree": (
+        "from fastm4n.inference._forest import forest_best\n"
+        "from fastm4n.inference.graph import make_problem\n"
+        "edges = np.array([(i, int(rng.integers(i))) for i in range(1, 1000000)])\n"
+        "given = make_problem(rng.normal(size=(1000000, 5)), edges, 1.0)",
+        "forest_best(given, 20)"),
+    "marginals of a tree": (
+        "from fastm4n.inference._forest import forest_marginals\n"
+        "from fastm4n.inference.graph import make_problem\n"
+        "edges = np.array([(i, int(rng.integers(i))) for i in range(1, 100000)])\n"
+        "given = make_problem(rng.normal(size=(100000, 20)), edges, "
+        "rng.normal(size=(99999, 20, 20)))", "forest_marginals(given, 20)"),
     "max_min_chain": (
         "from fastm4n.inference import max_min_chain\n"
         "given = rng.normal(size=(600, 20)), rng.normal(size=(20, 20))",

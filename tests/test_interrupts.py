@@ -7,11 +7,28 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
 
-from fastm4n.base.interrupts import stopped
+from fastm4n.base.interrupts import listeners, stopped
 from fastm4n.base.threads import in_threads
+from fastm4n.inference import grid_edges, min_cut
+from fastm4n.inference._elimination import elimination_order, functions_of, level_order, solve_large
+from fastm4n.inference._forest import (
+    forest_best,
+    forest_kbest,
+    forest_marginals,
+    forest_max_marginals,
+    forest_order,
+    forest_tangent,
+)
+from fastm4n.inference._moves import Moves, expand_all
+from fastm4n.inference._relaxations import refuses_lp, relax, spanning_forests
+from fastm4n.inference.cut import cut_best
+from fastm4n.inference.graph import make_problem
+from fastm4n.inference.roof import roof_best
 
 # a call that would take many minutes, and a small one of the same kind
 CALLS = {
@@ -137,3 +154,115 @@ def test_a_signal_while_threads_begin(at, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         in_threads(work, 100, 1e9, 2)
     assert not late and not stopped and len(submitted) == at
+
+
+# --------------------------------------------------------------------- roads of graphs
+
+
+def graph(kind="tables", n=4, k=3, edges=None):
+    """A problem of n x n nodes, or of the nodes of `edges`."""
+    rng = np.random.default_rng(0)
+    edges = grid_edges((n, n)) if edges is None else np.asarray(edges)
+    unary = rng.normal(size=(int(edges.max()) + 1, k))
+    scores = rng.normal(size=(len(edges), k, k)) if kind == "tables" else rng.random(len(edges))
+    problem = make_problem(unary, edges, scores)
+    # once for all calls
+    problem.forest_plan()
+    return problem
+
+
+def binary(kind="tables"):
+    return graph(kind, k=2)
+
+
+def forest(kind="tables"):
+    return graph(kind, edges=[[i // 2, i] for i in range(1, 20)])
+
+
+def moved(problem, act):
+    """Labels and value after moves from labels 0."""
+    moves = Moves(problem, np.zeros(problem.n_nodes, dtype=int))
+    act(moves)
+    return moves.labels, moves.value
+
+
+def tangent(problem):
+    return forest_tangent(
+        problem, np.ones((problem.n_nodes, problem.stride)), np.ones(len(problem.more)))
+
+
+def cut(problem, **options):
+    return min_cut([3.0, 1.0, 0.0], [0.0, 2.0, 0.5], [[0, 1], [1, 2]], 2.0, **options)
+
+
+# a problem, and a small piece of work in which signals are looked for
+ROADS = {
+    "plan": (forest, lambda problem: forest_order(problem.edges, 20)),
+    "best": (forest, forest_best),
+    "best of numbers": (lambda: forest("equal"), forest_best),
+    "marginals": (forest, forest_marginals),
+    "max-marginals": (forest, forest_max_marginals),
+    "k best": (forest, lambda problem: forest_kbest(problem, 3)),
+    "tangent": (forest, tangent),
+    "expansion": (lambda: graph("equal"), lambda problem: moved(problem, expand_all)),
+    "forests": (graph, lambda problem: moved(problem, lambda moves: moves.improve(3))),
+    "cut": (binary, cut),
+    "cut from a flow": (binary, lambda problem: cut(problem, flow=[1.0, 0.0])),
+    "best by a cut": (lambda: binary("equal"), cut_best),
+    "roof": (binary, roof_best),
+    "sweeps": (graph, lambda problem: relax(problem, 0.0, 2, 0)),
+    "size of scores": (graph, refuses_lp),
+    "spanning forests": (graph, lambda problem: spanning_forests(16, problem.edges)),
+    "functions": (
+        graph, lambda problem: [scope for scope, _ in functions_of(problem, None, None)[1]]),
+    "order": (graph, lambda problem: elimination_order([2] * 16, problem.edges.tolist())),
+    "levels": (graph, lambda problem: level_order([2] * 16, problem.edges.tolist(), 10**6)),
+    "elimination": (graph, lambda problem: solve_large(problem, 10**6)),
+}
+# looks ask every 50 ms: after so many seconds the next one does
+DUE = 0.1
+
+
+@pytest.mark.parametrize("name", ROADS)
+def test_every_road_of_graphs_looks(name):
+    """A call ends, and the one after it is as the one before it."""
+    make, road = ROADS[name]
+    problem, thread = make(), get_ident()
+    before = str(road(problem))
+    time.sleep(DUE)
+    stopped.add(thread)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            road(problem)
+    finally:
+        stopped.discard(thread)
+    assert str(road(problem)) == before
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 4])
+def test_moves_go_on_after_an_interrupt(last):
+    """Wherever it came, labels and scratch are whole."""
+    rng, asked = np.random.default_rng(0), []
+    edges = grid_edges((150, 150))
+    problem = make_problem(rng.normal(size=(150 * 150, 4)), edges, rng.random(len(edges)))
+    moves = Moves(problem, np.zeros(problem.n_nodes, dtype=int))
+
+    def listen():
+        asked.append(True)
+        if len(asked) == last:
+            raise KeyboardInterrupt
+
+    time.sleep(DUE)
+    listeners[get_ident()] = listen
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                expand_all(moves)
+                moves.improve(3)
+    finally:
+        del listeners[get_ident()]
+    assert_allclose(moves.value, problem.score(moves.labels))
+    again = Moves(problem, moves.labels)
+    for one in (moves, again):
+        expand_all(one)
+    assert_array_equal(moves.labels, again.labels)

@@ -66,5 +66,6 @@ cdef extern from * nogil:
     int look_at "fastm4n_look_at"(Py_ssize_t turn) except -1
     # for functions that raise nothing themselves: -1 with the exception set
     int fastm4n_look() noexcept
+    int fastm4n_look_at(Py_ssize_t turn) noexcept
     # raise the exception that is set
     int raise_set "fastm4n_raise_set"() except -1

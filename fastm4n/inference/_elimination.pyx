@@ -15,7 +15,7 @@ from libc.math cimport INFINITY, exp, log
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_lowest_bit, loops_for
-from fastm4n.base.interrupts cimport look_at
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport (
     add_binary_edge, add_binary_node, binary_form, edge_add, edge_score)
@@ -403,6 +403,7 @@ def refuse_wide(sizes, neighbours, most_entries):
     heap = [(len(others), v) for v, others in near.items()]
     heapify(heap)
     while heap:
+        look()
         degree, v = heappop(heap)
         if v not in near or degree != len(near[v]):
             continue  # out of date
@@ -432,6 +433,7 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
     """
     neighbours = [set() for _ in sizes]
     for scope in scopes:
+        look()
         for v in scope:
             neighbours[v].update(scope)
     for v, near in enumerate(neighbours):
@@ -459,6 +461,7 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
     # nodes of at most one neighbour cost no fill: trees take linear time
     leaves = [v for v, near in enumerate(neighbours) if len(near) <= 1]
     while leaves:
+        look()
         v = leaves.pop()
         if not eliminated[v]:
             total += eliminate(v)
@@ -478,6 +481,7 @@ def elimination_order(sizes, scopes, most_entries=MOST_ENTRIES):
     heap = [(*key, v) for v, key in found.items()]
     heapify(heap)
     while heap and total <= most_entries:
+        look()
         fill, size, v = heappop(heap)
         if found.get(v) != (fill, size):
             continue  # out of date
@@ -553,8 +557,10 @@ cdef class Elimination:
     def __init__(self, sizes, edges, scopes=(), factor_tables=(),
                  Py_ssize_t most_entries=MOST_ENTRIES):
         sizes = [int(size) for size in sizes]
-        scopes = [tuple(int(v) for v in edge) for edge in edges] + [
-            tuple(int(v) for v in scope) for scope in scopes]
+        given, scopes = chain(edges, scopes), []
+        for scope in given:
+            look()
+            scopes.append(tuple(int(v) for v in scope))
         order, cliques = elimination_order(sizes, scopes, most_entries)
         position = {v: s for s, v in enumerate(order)}
         n_edges = len(edges)
@@ -940,13 +946,17 @@ def level_order(sizes, scopes, most_entries):
         [(u, v) for scope in scopes for v in scope for u in scope if u != v], dtype=np.intp)
     links = coo_array((np.ones(len(pairs)), pairs.reshape(-1, 2).T), shape=(n, n)).tocsr()
     starts, ends = links.indptr.tolist(), links.indices.tolist()
-    neighbours = [set(ends[starts[v]:starts[v + 1]]) for v in range(n)]
+    neighbours = []
+    for v in range(n):
+        look()
+        neighbours.append(set(ends[starts[v]:starts[v + 1]]))
     refuse_wide(sizes, neighbours, most_entries)
     order, cliques, total = [], [], 0
     leaves = [v for v, near in enumerate(neighbours) if len(near) <= 1]
     eliminated = [False] * n
     levels = reverse_cuthill_mckee(links, symmetric_mode=True).tolist() if n else []
     while leaves or levels:
+        look()
         v = leaves.pop() if leaves else levels.pop()
         if eliminated[v]:
             continue
@@ -998,6 +1008,7 @@ def best_by_elimination(problem, most_entries, given=None, is_open=None):
     terms = [[] for _ in sizes]
     value, steps = 0.0, []
     for scope, table in functions:
+        look()
         if scope:
             terms[min(scope, key=position.__getitem__)].append((scope, np.ravel(table)))
     for v, clique in zip(order, cliques, strict=True):
@@ -1014,6 +1025,7 @@ def best_by_elimination(problem, most_entries, given=None, is_open=None):
             value += message[0]
     labels = np.zeros(len(sizes), dtype=np.intp)
     for v, near, chunk, choices in reversed(steps):
+        look()
         place = 0
         for u in near:
             place = place * sizes[u] + labels[u]
@@ -1032,10 +1044,14 @@ def functions_of(GraphProblem p, given, is_open):
     cdef Py_ssize_t e, a, b
     cdef double[:, ::1] of_edge
     sizes = [p.n_labels] * p.n_nodes if p.n_choices is None else p.n_choices.tolist()
-    scopes = [(i,) for i in range(p.n_nodes)]
-    tables = [p.unary[i, :size] for i, size in enumerate(sizes)]
+    scopes, tables = [], []
+    for e, size in enumerate(sizes):
+        look_at(e)
+        scopes.append((e,))
+        tables.append(p.unary[e, :size])
     edges = range(p.n_edges) if is_open is None else np.flatnonzero(is_open[p.edges].any(axis=1))
     for e in edges:
+        look_at(e)
         pair = p.held_edges[e, 0], p.held_edges[e, 1]
         of_edge = np.empty((sizes[pair[0]], sizes[pair[1]]))
         for a in range(of_edge.shape[0]):
@@ -1047,17 +1063,16 @@ def functions_of(GraphProblem p, given, is_open):
         sizes, more, of_factors, _ = graph_factors(p.factors, sizes, p.edges)
         scopes += [tuple(int(v) for v in scope) for scope in more]
         tables += of_factors
-    sizes = [int(size) for size in sizes]
-    if is_open is not None:
-        tables = [
-            table if is_open[list(scope)].all() else np.asarray(table)[tuple(
+    sizes = [int(size) if is_open is None or is_open[v] else 1 for v, size in enumerate(sizes)]
+    functions = []
+    for scope, table in zip(scopes, tables, strict=True):
+        look()
+        if is_open is not None and not is_open[list(scope)].all():
+            table = np.asarray(table)[tuple(
                 slice(None) if is_open[v] else given[v] for v in scope)]
-            for scope, table in zip(scopes, tables, strict=True)]
-        scopes = [tuple(v for v in scope if is_open[v]) for scope in scopes]
-        sizes = [size if is_open[v] else 1 for v, size in enumerate(sizes)]
-    return sizes, [
-        (scope, np.ascontiguousarray(table, dtype=np.float64))
-        for scope, table in zip(scopes, tables, strict=True)]
+            scope = tuple(v for v in scope if is_open[v])
+        functions.append((scope, np.ascontiguousarray(table, dtype=np.float64)))
+    return sizes, functions
 
 
 def _best_of(v, near, sizes, terms):

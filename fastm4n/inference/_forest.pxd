@@ -7,6 +7,7 @@ from fastm4n.inference._graph cimport graph_t, label_t
 cdef Py_ssize_t LONG_AXIS
 
 cdef enum plan_status:
+    INTERRUPTED = -1
     FOREST = 0
     SELF_LOOP = 1
     REPEATED = 2
@@ -40,7 +41,7 @@ cdef class ForestMessages:
     # one row a node: scores of its labels with what its children send, what it sends to its
     # parent, what its later sisters send, its scores with what its parent sends, probabilities
     cdef double[::1] belief, up, later, base, probs
-    # exponentials of the tables, shifts of them by edge, and the first edge of each place
+    # exponentials of the tables, shifts of them by edge, and the first edge of each table
     cdef double[::1] P, shift
     cdef int[::1] first_edge
     # of one message
@@ -63,7 +64,7 @@ cdef class ForestMessages:
     cdef Py_ssize_t best_place(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,
         const double* belief, Py_ssize_t n, Py_ssize_t parent_label) noexcept nogil
-    cdef bint exponentials(self, const graph_t* g, const double* more) noexcept nogil
+    cdef int exponentials(self, const graph_t* g, const double* more) noexcept nogil
     cdef void add_edge_marginals(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint child_first,
         const double* child, const double* parent, const double* received,

@@ -9,14 +9,10 @@ from libc.math cimport INFINITY, exp, fabs, log, sqrt
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport chain_f64_for, forest_for, loops_for, padded
-from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
+from fastm4n.base.interrupts cimport fastm4n_look_at, look, look_at, raise_set
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t, label_t)
 from fastm4n.inference._simplex cimport centre
-
-cdef enum:
-    # nodes between two looks for signals
-    BETWEEN_LOOKS = 8
 
 
 # Orders of the nodes of forests, for messages from parents to children and back.
@@ -29,13 +25,15 @@ cdef plan_status plan_forest(
     order (n_nodes,). parent_edge (n_nodes,): the edge to each node's parent, -1 at roots, which are
     the lowest nodes of their trees. work (2 n_edges + n_nodes + 1,). Otherwise the status gives the
     reason and *where an edge that shows it: a loop, a duplicate edge, or an edge that closes a
-    cycle. Linear.
+    cycle. INTERRUPTED: an exception is set. Linear.
     """
     cdef Py_ssize_t e, i, t, root, a, b, at, n_found = 0, next_node
     cdef int* starts = work + 2 * n_edges
     where[0] = -1
     memset(starts, 0, (n_nodes + 1) * sizeof(int))
     for e in range(n_edges):
+        if fastm4n_look_at(e) < 0:
+            return INTERRUPTED
         if edges[2 * e] == edges[2 * e + 1]:
             where[0] = e
             return SELF_LOOP
@@ -47,6 +45,8 @@ cdef plan_status plan_forest(
         starts[i] = <int> a
     # filled from the end, so that starts are starts in the end and edges of a node in order
     for e in range(n_edges - 1, -1, -1):
+        if fastm4n_look_at(e) < 0:
+            return INTERRUPTED
         for i in range(2):
             a = edges[2 * e + i]
             starts[a] -= 1
@@ -62,6 +62,8 @@ cdef plan_status plan_forest(
         order[n_found] = <int> root
         n_found += 1
         while next_node < n_found:
+            if fastm4n_look_at(next_node) < 0:
+                return INTERRUPTED
             t = order[next_node]
             next_node += 1
             for at in range(starts[t], starts[t + 1]):
@@ -96,6 +98,8 @@ def forest_order(edges, Py_ssize_t n_nodes):
     cdef plan_status status = plan_forest(
         &held[0, 0] if n_edges else NULL, n_edges, n_nodes, &order[0], &parent_edge[0], &work[0],
         &where)
+    if status < 0:
+        raise_set()
     wrong = None
     if status != FOREST:
         kinds = {SELF_LOOP: "self-loop", REPEATED: "repeated", CYCLE: "cycle"}
@@ -297,9 +301,9 @@ cdef class ForestMessages:
         self.cavity = np.zeros(self.stride)
         self.inverse = np.zeros(self.stride)
         self.sums = np.zeros(self.stride)
-        tables = max(1, max_more if kind == TABLES else 0)
-        self.P = np.zeros(tables)
-        self.first_edge = np.full(tables, -1, dtype=np.intc)
+        more = max_more if kind == TABLES else 0
+        self.P = np.zeros(max(1, more))
+        self.first_edge = np.full(1 + more // (n_labels * self.stride), -1, dtype=np.intc)
         self.shift = np.zeros(max(1, max_edges))
         if kind != DISPLACED:
             width = n_labels = 1
@@ -487,23 +491,27 @@ cdef class ForestMessages:
 
     # ----------------------------------------------------------------- sum-product
 
-    cdef bint exponentials(self, const graph_t* g, const double* more) noexcept nogil:
-        """Compute P and shift. False where log space is needed.
+    cdef int exponentials(self, const graph_t* g, const double* more) noexcept nogil:
+        """Compute P and shift. Return 0 where log space is needed, -1 with an exception set.
 
         shift[e] is what the exponentials of edge e leave out.
         """
-        cdef Py_ssize_t e, place
+        cdef Py_ssize_t e, place, table, size = g.n_labels * g.stride
         cdef double spread = 0.0, x, low, top, d
-        cdef int forbidden = 0, axis
+        cdef int status = 0, forbidden = 0, axis
         cdef Py_ssize_t n, i
         cdef const double* s
         for e in range(g.n_edges):
+            status = fastm4n_look_at(e)
+            if status < 0:
+                break
             place = g.places[e]
             if g.kind == TABLES:
-                if self.first_edge[place] >= 0:
-                    self.shift[e] = self.shift[self.first_edge[place]]
+                table = place // size
+                if self.first_edge[table] >= 0:
+                    self.shift[e] = self.shift[self.first_edge[table]]
                     continue
-                self.first_edge[place] = <int> e
+                self.first_edge[table] = <int> e
                 self.shift[e] = chain_f64_for(g.n_labels).exp_rows(
                     more + place, g.stride, g.n_labels, g.n_labels, g.n_labels, g.stride,
                     &self.P[place], &spread, &forbidden)
@@ -527,8 +535,8 @@ cdef class ForestMessages:
                 spread = max(spread, fabs(more[place]))
         if g.kind == TABLES:
             for e in range(g.n_edges):
-                self.first_edge[g.places[e]] = -1
-        return spread <= WIDE and not forbidden
+                self.first_edge[g.places[e] // size] = -1
+        return status if status < 0 else spread <= WIDE and not forbidden
 
     cdef void sum_message(
         self, const graph_t* g, Py_ssize_t e, const double* more, bint from_first,
@@ -773,11 +781,14 @@ cdef class ForestScratch(ForestMessages):
         """labels = a labelling of largest score, value = this score. Ties go to lower labels.
 
         order and parent_edge come from `plan_forest`. The value is summed along the labelling.
+        Returns -1 with an exception set at a signal.
         """
         cdef Py_ssize_t t, c, e, p, j, best, n, stride = g.stride
         cdef double* row
         self.start(g, unary)
         for t in range(g.n_nodes - 1, -1, -1):
+            if fastm4n_look_at(t) < 0:
+                return -1
             c = order[t]
             e = parent_edge[c]
             if e < 0:
@@ -788,6 +799,8 @@ cdef class ForestScratch(ForestMessages):
                 choices(g, p), &self.belief[p * stride])
         value[0] = 0.0
         for t in range(g.n_nodes):
+            if fastm4n_look_at(t) < 0:
+                return -1
             c = order[t]
             e = parent_edge[c]
             row = &self.belief[c * stride]
@@ -812,13 +825,16 @@ cdef class ForestScratch(ForestMessages):
         const double* more, double* out) noexcept nogil:
         """out[i, j] = the largest score of a labelling of i's tree with y_i = j.
 
-        Rows of stride numbers, -inf behind the labels.
+        Rows of stride numbers, -inf behind the labels. Returns -1 with an exception set at a
+        signal.
         """
         cdef Py_ssize_t t, c, e, p, j, last, first = 1, stride = g.stride
         cdef double* base
         self.start(g, unary)
         memcpy(&self.base[0], &self.belief[0], g.n_nodes * stride * sizeof(double))
         for t in range(g.n_nodes - 1, -1, -1):
+            if fastm4n_look_at(t) < 0:
+                return -1
             c = order[t]
             e = parent_edge[c]
             if e < 0:
@@ -836,6 +852,8 @@ cdef class ForestScratch(ForestMessages):
             last = self.split_cavities(order, parent_edge, g.edges, g.n_nodes, t, first)
             base = &self.base[p * stride]
             for c in range(first, last):
+                if fastm4n_look_at(c) < 0:
+                    return -1
                 c = order[c]
                 e = parent_edge[c]
                 for j in range(stride):
@@ -890,12 +908,15 @@ cdef class ForestScratch(ForestMessages):
         cdef double top, total
         cdef double* base
         cdef double* child
-        self.in_logs = not self.exponentials(g, more)
+        cdef int plain = self.exponentials(g, more)
+        if plain < 0:
+            return -1
+        self.in_logs = not plain
         self.start(g, unary)
         memcpy(&self.base[0], &self.belief[0], g.n_nodes * stride * sizeof(double))
         log_z[0] = 0.0
         for t in range(g.n_nodes - 1, -1, -1):
-            if t % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+            if fastm4n_look_at(t) < 0:
                 return -1
             c = order[t]
             child = &self.belief[c * stride]
@@ -930,13 +951,15 @@ cdef class ForestScratch(ForestMessages):
             for j in range(stride):
                 self.belief[p * stride + j] += self.up[c * stride + j]
         for t in range(g.n_nodes):
-            if t % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+            if fastm4n_look_at(t) < 0:
                 return -1
             p = order[t]
             first = max(first, t + 1)
             last = self.split_cavities(order, parent_edge, g.edges, g.n_nodes, t, first)
             base = &self.base[p * stride]
             for c in range(first, last):
+                if fastm4n_look_at(c) < 0:
+                    return -1
                 c = order[c]
                 e = parent_edge[c]
                 child_first = g.edges[2 * e] == c
@@ -1038,9 +1061,10 @@ def forest_best(GraphProblem p, Py_ssize_t repeats=1):
         scratch = scratch_for(p)
         with nogil:
             for _ in range(repeats):
-                scratch.max_sum(
-                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
-                    &labels[0], &value)
+                if scratch.max_sum(
+                        &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
+                        &labels[0], &value):
+                    raise_set()
     return np.asarray(labels)[:p.n_nodes].astype(np.intp), value
 
 
@@ -1057,12 +1081,13 @@ def forest_marginals(GraphProblem p, Py_ssize_t repeats=1):
     cdef double[::1] edges = np.zeros(max(1, p.more.shape[0]))
     cdef double log_z = 0.0
     cdef int status = 0
-    cdef Py_ssize_t _
+    cdef Py_ssize_t turn
     if p.n_nodes:
         scratch = scratch_for(p)
         with nogil:
-            for _ in range(repeats):
-                memset(&edges[0], 0, edges.shape[0] * sizeof(double))
+            for turn in range(repeats):
+                if turn:
+                    memset(&edges[0], 0, edges.shape[0] * sizeof(double))
                 status = scratch.sum_product(
                     &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
                     &nodes[0, 0], &edges[0], &log_z)
@@ -1082,8 +1107,10 @@ def forest_max_marginals(GraphProblem p):
     if p.n_nodes:
         scratch = scratch_for(p)
         with nogil:
-            scratch.max_marginals(
-                &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(), &out[0, 0])
+            if scratch.max_marginals(
+                    &p.g, &order[0], &parent_edge[0], p.node_scores(), p.edge_scores(),
+                    &out[0, 0]):
+                raise_set()
     return np.asarray(out)[:p.n_nodes]
 
 
@@ -1178,6 +1205,7 @@ def forest_kbest(GraphProblem p, Py_ssize_t k):
             # sisters are taken off; children were merged from the last in the order on
             rank[n, 0] = <int> found
             for t in range(n):
+                look_at(t)
                 c = order[t]
                 q = parent[c]
                 cell = labels[found, q] if q < n else 0
@@ -1225,7 +1253,7 @@ cdef class ForestTangent:
 
         mean is the derivative of log_z. d_unary and d_more are the direction, finite, with the
         shapes of unary and more. d_more is NULL for zeros. edges and d_edges are added to. Returns
-        2 where no labelling has a finite score.
+        2 where no labelling has a finite score, -1 with an exception set at a signal.
         """
         cdef Py_ssize_t t, c, e, p, i, j, first, second, n, n_parent, stride = g.stride
         cdef double x, of_edge, joint
@@ -1243,6 +1271,8 @@ cdef class ForestTangent:
             return status
         memset(&self.below[0], 0, g.n_nodes * stride * sizeof(double))
         for t in range(g.n_nodes - 1, -1, -1):
+            if fastm4n_look_at(t) < 0:
+                return -1
             c = order[t]
             n = choices(g, c)
             row = &self.below[c * stride]
@@ -1273,6 +1303,8 @@ cdef class ForestTangent:
             for j in range(n_parent):
                 self.below[p * stride + j] += sent[j]
         for t in range(g.n_nodes):
+            if fastm4n_look_at(t) < 0:
+                return -1
             c = order[t]
             n = choices(g, c)
             row = &self.all_of[c * stride]

@@ -9,7 +9,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
 from fastm4n.inference.cut cimport MinCut
@@ -113,11 +113,13 @@ cdef class Moves:
 
     def expand(self, Py_ssize_t alpha):
         """Expand label alpha. Return whether the score rose. Scores of edges are finite."""
-        if self.cut is None:
-            self.cut = MinCut(self.g.n_nodes, self.g.n_edges)
-            self.cut.begin(self.g.n_nodes, self.g.edges, self.g.n_edges)
-            self.may = np.zeros(self.g.n_nodes + 1, dtype=np.uint8)
         cdef bint better
+        cdef MinCut cut
+        if self.cut is None:
+            cut = MinCut(self.g.n_nodes, self.g.n_edges)
+            cut.begin(self.g.n_nodes, self.g.edges, self.g.n_edges)
+            self.may = np.zeros(self.g.n_nodes + 1, dtype=np.uint8)
+            self.cut = cut
         with nogil:
             better = self.expand_now(<label_t> alpha)
         return better
@@ -131,14 +133,15 @@ cdef class Moves:
         cdef label_t a, b
         cdef double now, s01, s10, half
         cdef bint moved = False
-        look()
         for i in range(g.n_nodes):
+            look_at(i)
             a = self.now[i]
             self.may[i] = a != alpha and alpha < choices(g, i) and (
                 unary[i * g.stride + alpha] > -INFINITY)
             weight[i] = (
                 unary[i * g.stride + alpha] - unary[i * g.stride + a] if self.may[i] else 0.0)
         for e in range(g.n_edges):
+            look_at(e)
             i = g.edges[2 * e]
             j = g.edges[2 * e + 1]
             half = 0.0
@@ -173,7 +176,6 @@ cdef class Moves:
         cdef Py_ssize_t _move, n_better = 0
         with nogil:
             for _move in range(n_moves):
-                look()
                 n_better += self.improve_now()
         return n_better
 
@@ -190,7 +192,7 @@ cdef class Moves:
             i = self.root[i]
         return i
 
-    cdef Py_ssize_t draw_forest(self) noexcept nogil:
+    cdef Py_ssize_t draw_forest(self) except -1 nogil:
         """order, parent = nodes of a random forest, parents first. Return how many.
 
         parent is the end of the edge to the parent, at the child; -1 of roots, and -2 of nodes
@@ -205,6 +207,7 @@ cdef class Moves:
             self.root[i] = <int> i
             self.stamp[i] = -1
         for place in range(n):
+            look_at(place)
             k = place + self.draw(n - place)
             i = self.shuffled[k]
             self.shuffled[k] = self.shuffled[place]
@@ -231,6 +234,7 @@ cdef class Moves:
             self.order[n_found] = <int> i
             n_found += 1
             while at < n_found:
+                look_at(at)
                 i = self.order[at]
                 at += 1
                 for k in range(self.ends[i], self.ends[i + 1]):
@@ -248,7 +252,7 @@ cdef class Moves:
             edge_score(self.g, end // 2, self.problem.edge_scores(), there, here) if end & 1 else
             edge_score(self.g, end // 2, self.problem.edge_scores(), here, there))
 
-    cdef bint improve_now(self) noexcept nogil:
+    cdef bint improve_now(self) except -1 nogil:
         cdef const graph_t* g = self.g
         cdef const double* unary = self.problem.node_scores()
         cdef const double* more = self.problem.edge_scores()
@@ -260,6 +264,7 @@ cdef class Moves:
         # labels that are as good as others are taken, too, now the first and now the last of them
         cdef bint last = self.draw(2)
         for place in range(n_found):
+            look_at(place)
             i = self.order[place]
             here = &self.local[i * stride]
             memcpy(here, unary + i * stride, choices(g, i) * sizeof(double))
@@ -276,6 +281,7 @@ cdef class Moves:
                 for a in range(choices(g, i)):
                     here[a] += self.at(end, a, b)
         for place in range(n_found - 1, -1, -1):
+            look_at(place)
             i = self.order[place]
             end = self.parent[i]
             if end < 0:
@@ -309,6 +315,7 @@ cdef class Moves:
                 above[b] += top
         memcpy(&self.trial[0], &self.now[0], g.n_nodes * sizeof(label_t))
         for place in range(n_found):
+            look_at(place)
             i = self.order[place]
             end = self.parent[i]
             here = &self.local[i * stride]

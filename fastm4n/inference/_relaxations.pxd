@@ -25,11 +25,11 @@ cdef class Sweeps:
         self, const graph_t* g, const double* unary, const double* more,
         double* messages) noexcept nogil
     cdef double message(self, Py_ssize_t end, const double* messages) noexcept nogil
-    cdef double half_sweep(self, bint forward, double* messages) noexcept nogil
+    cdef double half_sweep(self, bint forward, double* messages) except? -1.0 nogil
     cdef void add_up(self, const double* messages) noexcept nogil
     cdef double bound(self, const double* messages) noexcept nogil
     cdef double score(self, const label_t* labels) noexcept nogil
-    cdef double decode(self, const double* messages, label_t* labels) noexcept nogil
+    cdef double decode(self, const double* messages, label_t* labels) except? -1.0 nogil
 
 cdef struct forests_t:
     # forests of a graph, each spanning: of the k-th, the ends of edges at children, parents first,
@@ -127,9 +127,9 @@ cdef class Decomposition(Sweeps):
         Py_ssize_t max_sweeps, Py_ssize_t max_iterations, double* lower,
         double* upper) except -1 nogil
     cdef const double* table(self, Py_ssize_t e) noexcept nogil
-    cdef bint begin_polish(self) noexcept nogil
-    cdef double advance(self, double keep, bint publish) noexcept nogil
-    cdef double round_to_polytope(self) noexcept nogil
+    cdef bint begin_polish(self) except -1 nogil
+    cdef double advance(self, double keep, bint publish) except? -1.0 nogil
+    cdef double round_to_polytope(self) except? -1.0 nogil
     cdef int polish(
         self, double current, double slack, double tol, Py_ssize_t max_iterations, double* lower,
         double* upper) except -1 nogil

@@ -5,6 +5,7 @@ One module: both are sweeps over the same messages.
 """
 
 from contextlib import nullcontext
+from itertools import chain
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from libc.math cimport INFINITY, fabs, fmax, sqrt
 from libc.string cimport memcpy, memset
 
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, TABLES, choices, edge_score, graph_t, label_t
 
@@ -160,7 +161,7 @@ cdef class Sweeps:
             top = top if top > target[b] else target[b]
         return top
 
-    cdef double half_sweep(self, bint forward, double* messages) noexcept nogil:
+    cdef double half_sweep(self, bint forward, double* messages) except? -1.0 nogil:
         """Renew all messages in the order of the nodes, or in reverse. Return U, up to rounding.
 
         A label that no label of a neighbour allows is made impossible.
@@ -171,6 +172,8 @@ cdef class Sweeps:
         cdef double* d
         cdef double top, share, total = 0.0
         for step in range(g.n_nodes):
+            # where no message is in scratch: listeners ask for the bound
+            look_at(step)
             i = step if forward else g.n_nodes - 1 - step
             theta = &self.theta[i * stride]
             n_in = n_out = 0
@@ -260,7 +263,7 @@ cdef class Sweeps:
                 self.g, e, self.more, labels[self.g.edges[2 * e]], labels[self.g.edges[2 * e + 1]])
         return total
 
-    cdef double decode(self, const double* messages, label_t* labels) noexcept nogil:
+    cdef double decode(self, const double* messages, label_t* labels) except? -1.0 nogil:
         """A labelling from the messages of a reverse sweep. Return its score.
 
         Each node takes its best label under the labels of earlier nodes and the messages of later
@@ -272,6 +275,7 @@ cdef class Sweeps:
         for rounds in range(LOCAL_ROUNDS):
             n_changed = 0
             for i in range(g.n_nodes):
+                look_at(i)
                 for a in range(self.sizes[i]):
                     local[a] = self.unary[i * stride + a]
                 for k in range(self.ends[i], self.ends[i + 1]):
@@ -346,19 +350,24 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
     shares : ndarray of shape (n_edges,)
         Share of the forests that have each edge.
     """
-    pairs = [tuple(pair) for pair in np.asarray(edges).tolist()]
-    if any(i == j for i, j in pairs):
-        raise ValueError("edges must join two nodes: one joins a node to itself.")
-    left, used, forests = list(range(len(pairs))), [], []
-    counts = np.zeros(len(pairs))
+    cdef const Py_ssize_t[:, ::1] pairs = np.ascontiguousarray(edges, dtype=np.intp).reshape(-1, 2)
+    cdef Py_ssize_t e, k, end, n_edges = pairs.shape[0]
+    for k in range(n_edges):
+        look_at(k)
+        if pairs[k, 0] == pairs[k, 1]:
+            raise ValueError("edges must join two nodes: one joins a node to itself.")
+    left, used, forests = list(range(n_edges)), [], []
+    counts = np.zeros(n_edges)
     while left or not forests:
         parent = list(range(n_nodes))
-        around = [[] for _ in range(n_nodes)]
-        kept = []
+        around, kept = [], []
+        for _ in range(n_nodes):
+            look()
+            around.append([])
         for number, e in enumerate(left + used):
             look()
             roots = []
-            for i in pairs[e]:
+            for i in (pairs[e, 0], pairs[e, 1]):
                 while parent[i] != i:
                     parent[i] = i = parent[parent[i]]
                 roots.append(i)
@@ -368,8 +377,8 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
                 continue
             parent[roots[0]] = roots[1]
             counts[e] += 1
-            around[pairs[e][0]].append(2 * e + 1)
-            around[pairs[e][1]].append(2 * e)
+            around[pairs[e, 0]].append(2 * e + 1)
+            around[pairs[e, 1]].append(2 * e)
         seen, forest = [False] * n_nodes, []
         for root in range(n_nodes):
             if seen[root]:
@@ -379,7 +388,7 @@ def spanning_forests(Py_ssize_t n_nodes, edges):
             for i in queue:
                 look()
                 for end in around[i]:
-                    child = pairs[end // 2][end % 2]
+                    child = pairs[end // 2, end % 2]
                     if not seen[child]:
                         seen[child] = True
                         queue.append(child)
@@ -822,7 +831,7 @@ cdef class Decomposition(Sweeps):
             return self.more + self.g.places[e]
         return &self.tables[e * self.stride * self.stride]
 
-    cdef bint begin_polish(self) noexcept nogil:
+    cdef bint begin_polish(self) except -1 nogil:
         """Start at the best labelling and the messages.
 
         Return whether squares of scores are finite.
@@ -831,10 +840,11 @@ cdef class Decomposition(Sweeps):
         cdef Py_ssize_t i, e, a, b, n, stride = g.stride, count = 0
         cdef Py_ssize_t size = stride * stride
         cdef const double* t
+        cdef const double* d
+        cdef double* q
         cdef double mean, spread = 0.0
         n = g.n_edges
         memset(&self.p_now[0], 0, g.n_nodes * stride * sizeof(double))
-        memset(&self.q_now[0], 0, n * size * sizeof(double))
         for i in range(g.n_nodes):
             mean = 0.0
             for a in range(self.sizes[i]):
@@ -845,6 +855,7 @@ cdef class Decomposition(Sweeps):
                     spread += (self.unary[i * stride + a] - mean) ** 2
                     count += 1
         for e in range(n):
+            look_at(e)
             if g.kind != TABLES:
                 for a in range(self.sizes[g.edges[2 * e]]):
                     for b in range(self.sizes[g.edges[2 * e + 1]]):
@@ -864,23 +875,27 @@ cdef class Decomposition(Sweeps):
         if self.is_game:
             # where rounding has left them
             memcpy(&self.p_now[0], &self.p_next[0], g.n_nodes * stride * sizeof(double))
-            memcpy(&self.q_now[0], &self.q_next[0], n * size * sizeof(double))
         else:
             for i in range(g.n_nodes):
                 self.p_now[i * stride + self.labels[i]] = 1.0
-            for e in range(n):
-                self.q_now[
-                    e * size + self.labels[g.edges[2 * e]] * stride
-                    + self.labels[g.edges[2 * e + 1]]] = 1.0
+        for e in range(n):
+            look_at(e)
+            q = &self.q_now[e * size]
+            if self.is_game:
+                memcpy(q, &self.q_next[e * size], size * sizeof(double))
+            else:
+                memset(q, 0, size * sizeof(double))
+                q[self.labels[g.edges[2 * e]] * stride + self.labels[g.edges[2 * e + 1]]] = 1.0
+            memcpy(&self.q_first[e * size], q, size * sizeof(double))
+            d = self.messages + 2 * e * stride
+            memcpy(&self.d_now[2 * e * stride], d, 2 * stride * sizeof(double))
+            memcpy(&self.d_first[2 * e * stride], d, 2 * stride * sizeof(double))
         spread = sqrt(spread / max(1, count))
         self.scale = PRIMAL_STEP / spread if spread > 0.0 else 1.0
         memcpy(&self.p_first[0], &self.p_now[0], g.n_nodes * stride * sizeof(double))
-        memcpy(&self.q_first[0], &self.q_now[0], n * size * sizeof(double))
-        memcpy(&self.d_now[0], self.messages, 2 * n * stride * sizeof(double))
-        memcpy(&self.d_first[0], self.messages, 2 * n * stride * sizeof(double))
         return spread < INFINITY
 
-    cdef double advance(self, double keep, bint publish) noexcept nogil:
+    cdef double advance(self, double keep, bint publish) except? -1.0 nogil:
         """z = keep (2 T(z) - z) + (1 - keep) z_first, T one primal-dual step. Return |T(z) - z|^2.
 
         With `publish` T(z) is written to p_next, q_next and d_next. T is non-expansive in these
@@ -923,6 +938,7 @@ cdef class Decomposition(Sweeps):
         step = 0.5 * self.scale
         memset(lanes, 0, stride * sizeof(double))
         for e in range(g.n_edges):
+            look_at(e)
             i, j = g.edges[2 * e], g.edges[2 * e + 1]
             n_a, n_b = self.sizes[i], self.sizes[j]
             t = self.table(e)
@@ -1045,7 +1061,7 @@ cdef class Decomposition(Sweeps):
                     keep * (self.nu_now[at] + 2.0 * x) + (1.0 - keep) * self.nu_first[at])
         return length
 
-    cdef double round_to_polytope(self) noexcept nogil:
+    cdef double round_to_polytope(self) except? -1.0 nogil:
         """p_next, q_next = a point of L near them. Return its score."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = g.stride, size = stride * stride
@@ -1055,6 +1071,7 @@ cdef class Decomposition(Sweeps):
         cdef double x, total = 0.0
         # the mean of a node's copies
         for e in range(g.n_edges):
+            look_at(e)
             i, j = g.edges[2 * e], g.edges[2 * e + 1]
             q = &self.q_next[e * size]
             for a in range(self.sizes[i]):
@@ -1078,6 +1095,7 @@ cdef class Decomposition(Sweeps):
         if self.is_game:
             total += self.adversary(&self.p_next[0])
         for e in range(g.n_edges):
+            look_at(e)
             i, j = g.edges[2 * e], g.edges[2 * e + 1]
             n_a, n_b = self.sizes[i], self.sizes[j]
             q = &self.q_next[e * size]
@@ -1102,7 +1120,6 @@ cdef class Decomposition(Sweeps):
         cdef double length, first = INFINITY, value, gap, before = INFINITY
         cdef bint check
         for k in range(1, max_iterations + 1):
-            look()
             check = k % CHECK_EVERY == 0
             length = self.advance((since + 1.0) / (since + 2.0), check)
             if since == 0:
@@ -1127,9 +1144,7 @@ cdef class Decomposition(Sweeps):
                 self.shift(&self.nu_next[0])
             self.add_up(&self.d_next[0])
             self.half_sweep(True, &self.d_next[0])
-            look()
             self.half_sweep(False, &self.d_next[0])
-            look()
             value = self.bound(&self.d_next[0])
             if value < upper[0]:
                 upper[0] = value
@@ -1143,7 +1158,6 @@ cdef class Decomposition(Sweeps):
                     lower[0] = value
                     self.is_labelling = True
                     memcpy(&self.labels[0], &self.trial[0], g.n_nodes * sizeof(label_t))
-                look()
             value = self.round_to_polytope()
             if value > lower[0]:
                 lower[0] = value
@@ -1182,12 +1196,9 @@ cdef class Decomposition(Sweeps):
             lower[0] = -INFINITY
             memset(&self.labels[0], 0, g.n_nodes * sizeof(label_t))
         for k in range(max_sweeps):
-            look()
             self.half_sweep(True, messages)
-            look()
             now = self.half_sweep(False, messages)
             self.n_sweeps = k + 1
-            look()
             value = self.decode(messages, &self.trial[0])
             if value > lower[0] or (k == 0 and not self.has_start):
                 lower[0] = value
@@ -1197,6 +1208,7 @@ cdef class Decomposition(Sweeps):
                 break
             before = now
         upper[0] = self.bound(messages)
+        look()
         if max_iterations == 0 or upper[0] == -INFINITY or (
                 upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current))):
             return 0
@@ -1247,9 +1259,7 @@ cdef class Decomposition(Sweeps):
         self.shift(nu)
         self.add_up(messages)
         for k in range(max_sweeps):
-            look()
             self.half_sweep(True, messages)
-            look()
             now = self.half_sweep(False, messages)
             self.n_sweeps = k + 1
             if not before - now > STALLED * (fabs(now) + fabs(before)):
@@ -1260,6 +1270,7 @@ cdef class Decomposition(Sweeps):
         memcpy(&self.p_next[0], nodes, g.n_nodes * stride * sizeof(double))
         memset(&self.q_next[0], 0, g.n_edges * size * sizeof(double))
         for e in range(g.n_edges):
+            look_at(e)
             i, j = g.edges[2 * e], g.edges[2 * e + 1]
             for a in range(self.sizes[i]):
                 for b in range(self.sizes[j]):
@@ -1317,7 +1328,8 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
           messages=None, search=None):
     """Result of `decomposition.maximise_relaxation`, in rows of stride numbers.
 
-    A `Search` gives the labelling to begin with, and follows.
+    A `Search` gives the labelling to begin with, and follows. It needs no point of the polytope:
+    nodes and tables are then None.
     """
     cdef double[:, ::1] kept = np.zeros((2 * problem.n_edges + 1, problem.stride))
     cdef Decomposition scratch
@@ -1345,25 +1357,34 @@ def relax(GraphProblem problem, double tol, Py_ssize_t max_sweeps, Py_ssize_t ma
                 tol, max_sweeps, max_iterations, &lower, &upper)
     value = scratch.score(&scratch.labels[0])
     labels = np.array(scratch.labels[:n], dtype=np.intp)
-    if scratch.is_labelling:
+    nodes = tables = None
+    if search is None and scratch.is_labelling:
         nodes = np.zeros((n, problem.stride))
         tables = np.zeros((m, problem.stride, problem.stride))
         nodes[np.arange(n), labels] = 1.0
         ends = labels[problem.edges]
         tables[np.arange(m), ends[:, 0], ends[:, 1]] = 1.0
-    else:
-        nodes = np.array(scratch.p).reshape(n, -1)
-        tables = np.array(scratch.q).reshape(m, problem.stride, -1)
+    elif search is None:
+        nodes = np.asarray(scratch.p).reshape(n, -1)
+        tables = np.asarray(scratch.q).reshape(m, problem.stride, -1)
     return (labels, value, lower, upper, nodes, tables, scratch.n_sweeps, scratch.n_iterations,
             np.asarray(kept)[:-1])
 
 
 def refuses_size(GraphProblem problem):
     """Messages are at most four times the sum of all scores: where that overflows, say so."""
-    cdef double total = 0.0
-    for sizes, repeats in ((np.abs(problem.unary), 1), (np.abs(problem.more), problem.repeats)):
-        with np.errstate(over="ignore"):
-            total += 4.0 * repeats * np.sum(sizes, where=sizes < np.inf)
+    cdef double repeats = problem.repeats, total = 0.0, of_edges = 0.0
+    cdef Py_ssize_t i, n_scores = problem.more.shape[0]
+    cdef const double* unary = problem.node_scores()
+    cdef const double* more = problem.edge_scores()
+    with nogil:
+        for i in range(problem.n_nodes * problem.stride):
+            look_at(i)
+            total += fabs(unary[i]) if fabs(unary[i]) < INFINITY else 0.0
+        for i in range(n_scores):
+            look_at(i)
+            of_edges += fabs(more[i]) if fabs(more[i]) < INFINITY else 0.0
+        total = 4.0 * (total + repeats * of_edges)
     return None if total < INFINITY else "the sum of its scores overflows"
 
 
@@ -1405,7 +1426,7 @@ def reweight(GraphProblem problem, double tol, Py_ssize_t max_sweeps):
     cdef double[::1] shares = np.append(of_edges, 1.0)
     cdef double[::1] weights = np.append(entropy_weights(n, problem.edges, of_edges), 1.0)
     cdef Py_ssize_t[::1] starts = np.cumsum([0, *map(len, forests)])
-    cdef int[::1] ends = np.array([*sum(forests, []), 0], dtype=np.intc)
+    cdef int[::1] ends = np.array([*chain(*forests), 0], dtype=np.intc)
     cdef forests_t held
     held.n_forests, held.starts, held.ends = len(forests), &starts[0], &ends[0]
     held.shares, held.weights = &shares[0], &weights[0]

@@ -190,22 +190,22 @@ cdef class MinCut:
     # whether trees, residuals and flow are those of a solve; what of the rest is there
     cdef bint has_trees, has_arcs, has_edges_of_arcs, has_crossing
 
-    cdef void begin(
-        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
+    cdef int begin(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) except -1 nogil
     cdef bint has(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil
     cdef int solve(self, bint warm) except -1 nogil
     cdef int solve_moved(self) except -1 nogil
     cdef double flow_of(self, Py_ssize_t e) noexcept nogil
-    cdef void read_flow(self) noexcept nogil
+    cdef int read_flow(self) except -1 nogil
     cdef void read_pushed(self) noexcept nogil
     cdef void add_up_net(self, int i) noexcept nogil
     cdef void list_edges_of_arcs(self) noexcept nogil
-    cdef void finish(self) noexcept nogil
+    cdef int finish(self) except -1 nogil
     cdef double bound(self) noexcept nogil
     cdef double crossing_sum(self, bint moved) noexcept nogil
     cdef double cost_of(self, Py_ssize_t e) noexcept nogil
 
 cdef Py_ssize_t cut_of_graph(
     const graph_t* g, const double* unary, const double* more, MinCut cut, double* base,
-    double* rounding, double* excess) noexcept nogil
+    double* rounding, double* excess) except -2 nogil

@@ -10,7 +10,7 @@ from cpython.buffer cimport (
 from libc.math cimport INFINITY, fabs
 from libc.string cimport memcmp, memcpy, memset
 
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport BOTH, DISPLACED, EQUAL, choices, graph_t
 
@@ -36,7 +36,7 @@ from fastm4n.base.checks import as_real, refuse_where
 # of what was there before a push, so much is rounding
 cdef double DUST = 2.0 ** -48
 cdef enum:
-    # augmentations between two looks for signals (benchmarks/interrupts.py)
+    # augmentations, nodes or edges between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 1024
 
 
@@ -233,8 +233,12 @@ cdef inline int grow(network_t* g, bint is_signed) except -1 nogil:
     cdef node_t* nodes = g.nodes
     cdef arc_t* arcs = g.arcs
     cdef int i, j, a
+    cdef unsigned int turn = 0
     cdef signed char tree, behind
     while True:
+        if turn % BETWEEN_LOOKS == 0:
+            look()
+        turn += 1
         i = next_active(g)
         if i == LAST:
             return 0
@@ -327,8 +331,11 @@ cdef double sum_of_sizes(const double* x, Py_ssize_t n) noexcept nogil:
     return (s0 + s1) + (s2 + s3)
 
 
-cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogil:
-    """Residual capacities of all arcs, and paths of one edge, which need no trees."""
+cdef inline int take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogil:
+    """Residual capacities of all arcs, and paths of one edge, which need no trees.
+
+    Return -1 with an exception set at a signal.
+    """
     cdef network_t* g = &cut.network
     cdef int* cursor = g.orphans
     cdef const int* ends = cut.ends
@@ -336,11 +343,16 @@ cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogi
     cdef node_t* second
     cdef arc_t* arc
     cdef arc_t* sister
-    cdef Py_ssize_t e
+    cdef Py_ssize_t e, i
     cdef int a, b
     cdef double flow, amount, lack, sign = 1.0
     cdef bint has_arcs = cut.has_arcs
     for e in range(g.n_edges):
+        if (e + 1) % BETWEEN_LOOKS == 0 and fastm4n_look() < 0:
+            # the next call begins with the first edge
+            for i in range(0 if has_arcs else g.n_nodes):
+                cursor[i] = g.nodes[i].first
+            return -1
         first = &g.nodes[ends[2 * e]]
         second = &g.nodes[ends[2 * e + 1]]
         if has_arcs:
@@ -382,6 +394,7 @@ cdef inline void take_edges(MinCut cut, bint warm, bint is_signed) noexcept nogi
             second.excess += amount
             sister.residual = arc.opposite
             sister.opposite = arc.residual
+    return 0
 
 
 cdef class MinCut:
@@ -446,16 +459,16 @@ cdef class MinCut:
         self.crossing = self.flow + max_edges
         self.tree = &self.tree_memory[0]
 
-    cdef void begin(
-        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
+    cdef int begin(
+        self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) except -1 nogil:
         """Take the graph of these edges, n_edges pairs of two different nodes."""
         cdef node_t* nodes = self.network.nodes
         # `solve` fills arcs from there on
         cdef int* cursor = self.network.orphans
         cdef Py_ssize_t e, i
         cdef int k, total = 0, degree = 0
-        self.network.n_nodes = n_nodes
-        self.network.n_edges = n_edges
+        # no graph until it is whole
+        self.network.n_nodes = self.network.n_edges = -1
         self.size = INFINITY
         self.capacity_sum = -1.0
         self.is_signed = False
@@ -463,16 +476,23 @@ cdef class MinCut:
         for i in range(n_nodes):
             cursor[i] = 0
         for e in range(2 * n_edges):
+            if (e + 1) % BETWEEN_LOOKS == 0:
+                look()
             k = edges[e]
             self.ends[e] = k
             cursor[k] += 1
         for i in range(n_nodes):
+            if (i + 1) % BETWEEN_LOOKS == 0:
+                look()
             k = cursor[i]
             degree = max(degree, k)
             cursor[i] = nodes[i].first = total
             total += k
         nodes[n_nodes].first = total
         self.degree = degree
+        self.network.n_nodes = n_nodes
+        self.network.n_edges = n_edges
+        return 0
 
     cdef bint has(
         self, Py_ssize_t n_nodes, const int* edges, Py_ssize_t n_edges) noexcept nogil:
@@ -527,6 +547,7 @@ cdef class MinCut:
         self.has_trees = False
         search(g)
         self.finish()
+        look()
         return 0
 
     cdef int solve(self, bint warm) except -1 nogil:
@@ -536,6 +557,8 @@ cdef class MinCut:
         cdef Py_ssize_t e, i
         cdef double flow
         cdef signed char tree
+        # until the search has ended
+        self.has_trees = self.has_crossing = False
         for i in range(g.n_nodes):
             nodes[i].excess = self.weight[i]
         if warm:
@@ -547,13 +570,11 @@ cdef class MinCut:
             for i in range(g.n_nodes):
                 if fabs(nodes[i].excess) <= DUST * fabs(self.weight[i]):
                     nodes[i].excess = 0.0
+        if take_edges(self, warm, True) if self.is_signed else take_edges(self, warm, False):
+            raise_set()
         if self.is_signed:
-            take_edges(self, warm, True)
             memset(g.marks, 0, g.n_nodes * sizeof(int))
-        else:
-            take_edges(self, warm, False)
         self.has_arcs = True
-        self.has_trees = self.has_crossing = False
         g.first_orphan = g.n_orphans = 0
         g.time = 1
         g.n_pushed = g.most_pushed = 0
@@ -573,6 +594,7 @@ cdef class MinCut:
         else:
             search(g)
         self.finish()
+        look()
         return 0
 
     cdef inline double flow_of(self, Py_ssize_t e) noexcept nogil:
@@ -584,16 +606,19 @@ cdef class MinCut:
             forward - arc.residual if forward <= backward else arc.opposite - backward)
         return max(-backward, min(forward, flow))
 
-    cdef void read_flow(self) noexcept nogil:
+    cdef int read_flow(self) except -1 nogil:
         """flow, and net, from all residual capacities."""
         cdef Py_ssize_t e
         cdef double flow
         memset(self.net, 0, self.network.n_nodes * sizeof(double))
         for e in range(self.network.n_edges):
+            if (e + 1) % BETWEEN_LOOKS == 0:
+                look()
             flow = self.flow_of(e)
             self.flow[e] = flow
             self.net[self.ends[2 * e]] += flow
             self.net[self.ends[2 * e + 1]] -= self.sign[e] * flow if self.is_signed else flow
+        return 0
 
     cdef void read_pushed(self) noexcept nogil:
         """flow, and net where the search pushed. Numbers are those of `read_flow`."""
@@ -627,7 +652,7 @@ cdef class MinCut:
             self.edge_of[self.network.arcs[self.places[e]].sister] = <int> e
         self.has_edges_of_arcs = True
 
-    cdef void finish(self) noexcept nogil:
+    cdef int finish(self) except -1 nogil:
         """Read what the search found."""
         cdef network_t* g = &self.network
         cdef Py_ssize_t i
@@ -648,6 +673,7 @@ cdef class MinCut:
         self.n_changed = n_changed
         self.size = self.flow_size + sum_of_sizes(self.weight, g.n_nodes)
         self.has_trees = g.time < MOST_STAMPS
+        return 0
 
     cdef double bound(self) noexcept nogil:
         """A bound from above of the maximum, by `flow` as `solve` left it."""
@@ -740,7 +766,7 @@ cdef inline double pull(const graph_t* g, const double* s, double* size) noexcep
 
 cdef Py_ssize_t cut_of_graph(
         const graph_t* g, const double* unary, const double* more, MinCut cut, double* base,
-        double* rounding, double* excess) noexcept nogil:
+        double* rounding, double* excess) except -2 nogil:
     """Give a graph and its scores to the cut. base is the score of the labels 0.
 
     `rounding` bounds the rounding errors here and in sums of base and a cut. Returns -1, or the

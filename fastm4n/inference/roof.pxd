@@ -26,9 +26,9 @@ cdef class DoubledGraph:
     # the search for strong components
     cdef int[::1] found, low, at, open_nodes, calls, component
 
-    cdef void begin(
+    cdef int begin(
         self, const graph_t* g, const double* unary, const double* more, double highest,
-        double lowest, double share, const double* weights) noexcept nogil
+        double lowest, double share, const double* weights) except -1 nogil
     cdef double cut_symmetrically(self) except? -1.0 nogil
     cdef void double_graph(self) noexcept nogil
     cdef double cut_doubled(
@@ -36,9 +36,9 @@ cdef class DoubledGraph:
         unsigned char* side) except? -1.0 nogil
     cdef double value_of_kept(self) noexcept nogil
     cdef void edges_around(self, Py_ssize_t n, const int* ends, Py_ssize_t m) noexcept nogil
-    cdef bint reaches(self, int node, int wanted) noexcept nogil
-    cdef bint are_all_joined(self) noexcept nogil
-    cdef void settle_ties(self) noexcept nogil
+    cdef bint reaches(self, int node, int wanted) except -1 nogil
+    cdef bint are_all_joined(self) except -1 nogil
+    cdef int settle_ties(self) except -1 nogil
 
 cdef class RoofScratch(DoubledGraph):
     cdef readonly double lower, bound
@@ -68,5 +68,5 @@ cdef class RoofScratch(DoubledGraph):
     cdef Py_ssize_t join_from(self, const graph_t* g, Py_ssize_t i) noexcept nogil
     cdef void list_states(self, const graph_t* g, Py_ssize_t k, label_t* labels) noexcept nogil
     cdef double gain_of(self, const graph_t* g, Py_ssize_t i, const double* p) noexcept nogil
-    cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil
+    cdef int round_in_turn(self, const graph_t* g, label_t* labels) except -1 nogil
     cdef void join_levels(self, double outside) noexcept nogil

@@ -12,6 +12,7 @@ from cpython.buffer cimport (
 from libc.math cimport INFINITY, fabs
 from libc.string cimport memcpy, memset
 
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._elimination cimport SplitTables
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport (
@@ -74,9 +75,9 @@ cdef class DoubledGraph:
         self.ends, self.around, self.doubled = places[:2 * m], places[2 * m:4 * m], places[4 * m:]
         self.outer, self.inner = sides[:2 * n], sides[2 * n:]
 
-    cdef void begin(
+    cdef int begin(
             self, const graph_t* g, const double* unary, const double* more, double highest,
-            double lowest, double share, const double* weights) noexcept nogil:
+            double lowest, double share, const double* weights) except -1 nogil:
         """The quadratic form, its form by distances, and the graph of the unsettled nodes.
 
         If a_i + w_i h' is at least the sum of |P_e| / 2 of the edges of i for all slopes from
@@ -121,6 +122,7 @@ cdef class DoubledGraph:
             m += half != 0.0
         self.scale = scale
         for _round in range(MOST_ROUNDS):
+            look()
             moved = False
             for i in range(n):
                 if place[i] != OPEN:
@@ -165,6 +167,7 @@ cdef class DoubledGraph:
             ends[e] = place[ends[e]]
         self.n = k
         self.m = m
+        return 0
 
     cdef double cut_symmetrically(self) except? -1.0 nogil:
         """r = the best point, with labels of as many nodes as ties allow.
@@ -291,7 +294,7 @@ cdef class DoubledGraph:
             self.start[i] -= 1
             self.around[self.start[i]] = <int> (k // 2)
 
-    cdef bint reaches(self, int node, int wanted) noexcept nogil:
+    cdef bint reaches(self, int node, int wanted) except -1 nogil:
         """Whether one of the remaining nodes reaches another, or all if wanted < 0."""
         cdef const network_t* g = &self.cut.network
         cdef const arc_t* arc
@@ -304,6 +307,7 @@ cdef class DoubledGraph:
         found[node] = 1
         queue[0] = node
         while at < size and size < most:
+            look_at(at)
             node = queue[at]
             at += 1
             here = node - n if node >= n else node
@@ -320,7 +324,7 @@ cdef class DoubledGraph:
                     size += 1
         return size == most
 
-    cdef bint are_all_joined(self) noexcept nogil:
+    cdef bint are_all_joined(self) except -1 nogil:
         """Whether all remaining nodes and their images are one strong component.
 
         If a node reaches all, all reach its image, which then need only reach the node.
@@ -330,7 +334,7 @@ cdef class DoubledGraph:
             node += 1
         return self.reaches(node, -1) and self.reaches(n + node, node)
 
-    cdef void settle_ties(self) noexcept nogil:
+    cdef int settle_ties(self) except -1 nogil:
         """Labels for remaining nodes that are not in one strong component with their image.
 
         Sets of nodes without residual capacity out of them are minimum cuts, too. Components are
@@ -338,7 +342,7 @@ cdef class DoubledGraph:
         S. O(n + m).
         """
         if self.are_all_joined():
-            return
+            return 0
         cdef const network_t* g = &self.cut.network
         cdef const node_t* nodes = g.nodes
         cdef const arc_t* arc
@@ -359,6 +363,7 @@ cdef class DoubledGraph:
             n_calls = 1
             calls[0] = root
             while n_calls:
+                look_at(n_found)
                 node = calls[n_calls - 1]
                 here = node - n if node >= n else node
                 if found[node] == 0:
@@ -400,6 +405,7 @@ cdef class DoubledGraph:
             if tree[node] == 0 and component[node] != component[n + node]:
                 self.r[node] = component[node] < component[n + node]
                 self.n_left -= 1
+        return 0
 
 
 # Roof duality: the largest score of graphs of binary nodes over the local polytope L.
@@ -558,6 +564,7 @@ cdef class RoofScratch(DoubledGraph):
             self.edges_around(g.n_nodes, g.edges, g.n_edges)
             for i in range(g.n_nodes):
                 if number[i] == UNSEEN:
+                    look()
                     k = self.join_from(g, i)
                     self.most_joined = max(self.most_joined, k)
                     if k <= MOST_LEFT:
@@ -661,7 +668,7 @@ cdef class RoofScratch(DoubledGraph):
             total += self.pair[e] * p[g.edges[2 * e] + g.edges[2 * e + 1] - i]
         return total
 
-    cdef void round_in_turn(self, const graph_t* g, label_t* labels) noexcept nogil:
+    cdef int round_in_turn(self, const graph_t* g, label_t* labels) except -1 nogil:
         """Labels of nodes of which too many are joined: by conditional expectations, then by gains.
 
         No step decreases the expected score, starting from independent labels of probability 1/2.
@@ -677,6 +684,7 @@ cdef class RoofScratch(DoubledGraph):
         for _sweep in range(MOST_SWEEPS):
             moved = False
             for i in range(g.n_nodes):
+                look_at(i)
                 if number[i] != MANY_JOINED:
                     continue
                 gain = self.gain_of(g, i, p)
@@ -687,6 +695,7 @@ cdef class RoofScratch(DoubledGraph):
                 break
         for i in range(g.n_nodes):
             labels[i] = p[i] == 1.0
+        return 0
 
     # ------------------------------------------------------------------------------ max-min
 

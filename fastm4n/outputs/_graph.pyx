@@ -8,8 +8,10 @@ import numpy as np
 from libc.math cimport INFINITY, fabs
 from libc.string cimport memcpy, memset
 
+from fastm4n.base.interrupts cimport raise_set
 from fastm4n.inference._elimination cimport Elimination, EliminationScratch, SplitTables
-from fastm4n.inference._forest cimport FOREST, ForestScratch, ForestTangent, plan_forest
+from fastm4n.inference._forest cimport (
+    FOREST, ForestScratch, ForestTangent, plan_forest, plan_status)
 from fastm4n.inference._graph cimport (
     BOTH, DISPLACED, EQUAL, TABLES, choices, edge_add, edge_score, graph_t)
 from fastm4n.inference._relaxations cimport (
@@ -401,6 +403,7 @@ cdef class ForestOutputs(GraphOutputs):
         super().__init__(*args, **named)
         cdef Py_ssize_t n = self.layout.n_parts_of_all, b, node, where, n_edges
         cdef graph_t g
+        cdef plan_status status
         self.order = np.zeros(n + 1, dtype=np.intc)
         self.parent_edge = np.zeros(n + 1, dtype=np.intc)
         many = np.diff(self.edge_starts)
@@ -411,9 +414,12 @@ cdef class ForestOutputs(GraphOutputs):
         for b in range(self.layout.n_blocks):
             g = self.graph(b)
             node = self.layout.first_part(b)
-            if plan_forest(
-                    g.edges, g.n_edges, g.n_nodes, &self.order[node], &self.parent_edge[node],
-                    &work[0], &where) != FOREST:
+            status = plan_forest(
+                g.edges, g.n_edges, g.n_nodes, &self.order[node], &self.parent_edge[node], &work[0],
+                &where)
+            if status < 0:
+                raise_set()
+            if status != FOREST:
                 first, second = g.edges[2 * where], g.edges[2 * where + 1]
                 raise ValueError(
                     f"graph {b} is no forest: edge {where}, between the nodes {first} and "
