@@ -65,10 +65,11 @@ cdef class Reweighted:
     cdef bint is_full(self) noexcept nogil
     cdef void add(self) noexcept nogil
     cdef void send(self, double keep) noexcept nogil
-    cdef void half_sweep(self, bint forward) noexcept nogil
+    cdef int half_sweep(self, bint forward) except -1 nogil
     cdef void carry(self) noexcept nogil
-    cdef double bound(self) noexcept nogil
-    cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil
+    cdef double bound(self) except? -1.0 nogil
+    cdef double beliefs(
+        self, const double* unary, double* nodes, double* edges) except? -1.0 nogil
     cdef void slopes(
         self, const graph_t* g, const forests_t* forests, const double* mu, const double* step,
         double gamma, double* slope, double* bend) noexcept nogil

@@ -455,6 +455,7 @@ cdef class Reweighted:
         self.forests = forests
         self.more = more
         self.messages = messages
+        self.n_waiting = self.n_columns = 0
         memset(&self.starts[0], 0, (n + 1) * sizeof(Py_ssize_t))
         for i in range(n):
             self.sizes[i] = choices(g, i)
@@ -538,12 +539,13 @@ cdef class Reweighted:
             found += self.sizes[j]
         self.n_waiting = self.n_columns = 0
 
-    cdef void half_sweep(self, bint forward) noexcept nogil:
+    cdef int half_sweep(self, bint forward) except -1 nogil:
         """Messages from each node to those after it in the order of the nodes, or against it."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t k, i, end, step
         cdef double keep = 0.5 if self.n_sweeps > DAMPED_AFTER else 0.0
         for step in range(g.n_nodes):
+            look_at(step)
             i = step if forward else g.n_nodes - 1 - step
             for k in range(self.starts[i], self.starts[i + 1]):
                 end = self.end_of[k] ^ 1
@@ -552,6 +554,7 @@ cdef class Reweighted:
                     if self.is_full():
                         self.send(keep)
             self.send(keep)
+        return 0
 
     cdef void carry(self) noexcept nogil:
         """Add the messages that wait to the scores of parents, minus those that are in them."""
@@ -569,7 +572,7 @@ cdef class Reweighted:
             found += self.sizes[j]
         self.n_waiting = self.n_columns = 0
 
-    cdef double bound(self) noexcept nogil:
+    cdef double bound(self) except? -1.0 nogil:
         """The mean of log Z over the forests, by messages towards their roots, rounded up."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t f, k, i, end, n_from = 0, stride = self.stride
@@ -578,6 +581,7 @@ cdef class Reweighted:
             memcpy(&self.up[0], &self.theta[0], g.n_nodes * stride * sizeof(double))
             memset(&self.state[0], 0, g.n_nodes)
             for k in range(self.forests.starts[f + 1] - 1, self.forests.starts[f] - 1, -1):
+                look_at(k)
                 end = self.forests.ends[k]
                 i = g.edges[end]
                 # messages side by side are from nodes of as many labels that wait for none
@@ -589,6 +593,7 @@ cdef class Reweighted:
                 self.state[g.edges[end ^ 1]] |= IS_WAITED_FOR
             self.carry()
             for i in range(g.n_nodes):
+                look_at(i)
                 if not self.state[i] & IS_CHILD:
                     value = self.loops.softmax(&self.up[i * stride], self.sizes[i], &self.target[0])
                     total += value
@@ -596,7 +601,8 @@ cdef class Reweighted:
         total /= self.forests.n_forests
         return total + ENTROPY_ROUNDING * (fabs(total) + size / self.forests.n_forests)
 
-    cdef double beliefs(self, const double* unary, double* nodes, double* edges) noexcept nogil:
+    cdef double beliefs(
+        self, const double* unary, double* nodes, double* edges) except? -1.0 nogil:
         """nodes, edges = the messages' marginals, made a point of L. Return its score and its h."""
         cdef const graph_t* g = self.g
         cdef Py_ssize_t i, j, e, a, b, n_a, n_b, stride = self.stride
@@ -608,10 +614,12 @@ cdef class Reweighted:
         cdef double scale, total = 0.0
         memset(nodes, 0, g.n_nodes * stride * sizeof(double))
         for i in range(g.n_nodes):
+            look_at(i)
             self.loops.softmax(
                 &self.theta[i * stride], self.sizes[i], nodes + i * stride)
             total += self.loops.dot(unary + i * stride, nodes + i * stride, self.sizes[i])
         while first < g.n_edges:
+            look()
             # tables of the same size side by side, as many as there is room for
             e, at = first, 0
             size = self.sizes[g.edges[2 * e]] * self.sizes[g.edges[2 * e + 1]]
@@ -681,7 +689,6 @@ cdef class Reweighted:
         for k in range(max_sweeps):
             look()
             self.half_sweep(True)
-            look()
             self.half_sweep(False)
             self.n_sweeps = k + 1
             # of a forest the first sweep is exact
@@ -689,9 +696,7 @@ cdef class Reweighted:
                 continue
             # sweeps leave the rounding of all messages that there have been
             self.add_up(unary)
-            look()
             upper[0] = min(upper[0], self.bound())
-            look()
             lower[0] = self.beliefs(unary, nodes, edges)
             if upper[0] - lower[0] <= fmax(tol, slack * (upper[0] - current)):
                 break
