@@ -493,6 +493,16 @@ def as_factors(factors: Factors, n_nodes: int, name: str = "factors") -> tuple[C
     return tuple(found)
 
 
+def check_counted(factor: CountFactor, number: int, sizes: IntArray) -> None:
+    """Refuse a count of a label that one of its nodes does not have."""
+    wrong = np.flatnonzero(sizes[factor.nodes] <= factor.label)
+    if wrong.size:
+        node = factor.nodes[wrong[0]]
+        raise ValueError(
+            f"factors[{number}] counts label {factor.label} of node {node}, which has the labels "
+            f"0 ... {sizes[node] - 1}: leave the node out.")
+
+
 def graph_factors(
     factors: Factors, sizes: IntArray, edges: ArrayLike = (),
 ) -> tuple[list[int], list[NDArray[np.int64]], list[FloatArray], list[Any]]:
@@ -530,12 +540,7 @@ def graph_factors(
             except ValueError as error:
                 raise ValueError(f"factors[{number}]: {error}") from None
             continue
-        wrong = np.flatnonzero(sizes[factor.nodes] <= factor.label)
-        if wrong.size:
-            node = factor.nodes[wrong[0]]
-            raise ValueError(
-                f"factors[{number}] counts label {factor.label} of node {node}, which has the "
-                f"labels 0 ... {sizes[node] - 1}: leave the node out.")
+        check_counted(factor, number, sizes)
         for scope, table in _count_functions(factor, sizes, len(all_sizes), rank):
             for variable, size in zip(scope, table.shape, strict=True):
                 if variable == len(all_sizes):

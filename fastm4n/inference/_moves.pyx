@@ -15,7 +15,7 @@ from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label
 from fastm4n.inference.cut cimport MinCut
 
 
-# Three kinds of moves.
+# Kinds of moves.
 #
 # Expansion (Boykov, Veksler, Zabih 2001): all nodes may take the label alpha or keep theirs, which
 # is a problem of two labels.  With s_xy the score of an edge whose nodes keep (0) or take (1),
@@ -29,6 +29,8 @@ from fastm4n.inference.cut cimport MinCut
 # Forests (Hamze and de Freitas 2004): of a random set of nodes whose edges close no cycle, all take
 # the best labels that there are while the others keep theirs.  That is one max-sum over the set,
 # for edges of any kind.
+#
+# Single nodes, for limits on counts: the only moves that may lower the score.
 
 # a gain below this share of the scores' sizes is rounding
 cdef double ROUNDING = 1e-14
@@ -241,6 +243,29 @@ cdef class Moves:
                         n_found += 1
         return n_found
 
+    cdef void sum_up(self, Py_ssize_t i, bint beyond) noexcept nogil:
+        """Scores of the labels of node i, at its place of `local`, with those of its edges.
+
+        Of all its edges, or of those to nodes beyond the forest.
+        """
+        cdef const graph_t* g = self.g
+        cdef const double* more = self.problem.edge_scores()
+        cdef double* here = &self.local[i * g.stride]
+        cdef Py_ssize_t a, b, end, j, k
+        memcpy(here, self.problem.node_scores() + i * g.stride, choices(g, i) * sizeof(double))
+        for k in range(self.ends[i], self.ends[i + 1]):
+            end = self.end_of[k]
+            j = g.edges[end ^ 1]
+            if beyond and self.parent[j] != -2:
+                continue
+            b = self.now[j]
+            if g.kind == EQUAL:
+                if b < choices(g, i):
+                    here[b] += more[g.places[end // 2]]
+                continue
+            for a in range(choices(g, i)):
+                here[a] += self.at(end, a, b)
+
     cdef inline double at(
             self, Py_ssize_t end, Py_ssize_t here, Py_ssize_t there) noexcept nogil:
         """Score of an edge by the labels at one of its ends and at the other."""
@@ -250,9 +275,8 @@ cdef class Moves:
 
     cdef bint improve_now(self) noexcept nogil:
         cdef const graph_t* g = self.g
-        cdef const double* unary = self.problem.node_scores()
         cdef const double* more = self.problem.edge_scores()
-        cdef Py_ssize_t i, j, k, a, b, end, place, best, stride = g.stride
+        cdef Py_ssize_t i, j, a, b, end, place, best, stride = g.stride
         cdef Py_ssize_t n_found = self.draw_forest()
         cdef double x, top, pull
         cdef double* here
@@ -260,21 +284,7 @@ cdef class Moves:
         # labels that are as good as others are taken, too, now the first and now the last of them
         cdef bint last = self.draw(2)
         for place in range(n_found):
-            i = self.order[place]
-            here = &self.local[i * stride]
-            memcpy(here, unary + i * stride, choices(g, i) * sizeof(double))
-            for k in range(self.ends[i], self.ends[i + 1]):
-                end = self.end_of[k]
-                j = g.edges[end ^ 1]
-                if self.parent[j] != -2:
-                    continue
-                b = self.now[j]
-                if g.kind == EQUAL:
-                    if b < choices(g, i):
-                        here[b] += more[g.places[end // 2]]
-                    continue
-                for a in range(choices(g, i)):
-                    here[a] += self.at(end, a, b)
+            self.sum_up(self.order[place], True)
         for place in range(n_found - 1, -1, -1):
             i = self.order[place]
             end = self.parent[i]
@@ -323,6 +333,115 @@ cdef class Moves:
                     best = a
             self.trial[i] = <label_t> best
         return self.take_trial()
+
+    # --------------------------------------------------------------------------- counts
+
+    def keep(self, Limits limits):
+        """Labels within limits, by changing one at a time: what costs least and brings them nearer.
+
+        Then what raises the score and keeps to them, for at most so many changes as there are
+        nodes. Return whether the labels are within the limits.
+        """
+        cdef bint kept
+        with nogil:
+            kept = self.keep_now(limits)
+            self.value = self.score(self.now)
+        return kept
+
+    cdef bint keep_now(self, Limits limits) except -1 nogil:
+        cdef const graph_t* g = self.g
+        cdef Py_ssize_t i, j, a, b, k, left = g.n_nodes, node, label, change, excess
+        cdef const double* here
+        cdef double gain, best
+        excess = limits.start(self.now)
+        for i in range(g.n_nodes):
+            self.sum_up(i, False)
+        while excess > 0 or left > 0:
+            look()
+            node = label = -1
+            best = self.least
+            if excess > 0:
+                best = -INFINITY
+            else:
+                left -= 1
+            for i in range(g.n_nodes):
+                here = &self.local[i * g.stride]
+                a = self.now[i]
+                for b in range(choices(g, i)):
+                    # a label of -inf is left for any other
+                    gain = here[b] - here[a] if here[a] > -INFINITY else INFINITY
+                    if b == a or not here[b] > -INFINITY or not gain > best:
+                        continue
+                    change = limits.change(i, a, b)
+                    if change < 0 or (change == 0 and excess == 0):
+                        node = i
+                        label = b
+                        best = gain
+            if node < 0:
+                break
+            excess += limits.change(node, self.now[node], label)
+            limits.move(node, self.now[node], label)
+            self.now[node] = <label_t> label
+            for k in range(self.ends[node], self.ends[node + 1]):
+                j = g.edges[self.end_of[k] ^ 1]
+                self.sum_up(j, False)
+        return excess == 0
+
+
+cdef inline Py_ssize_t beyond(Py_ssize_t count, Py_ssize_t least, Py_ssize_t most) noexcept nogil:
+    return least - count if count < least else count - most if count > most else 0
+
+
+cdef class Limits:
+    """Limits on counts of labels.
+
+    Count f is the sum of `signs` over its entries whose node has their label.
+
+    Parameters
+    ----------
+    n_nodes : int
+    nodes, counts, labels, signs : ndarray of intp of shape (n_entries,)
+    least, most : ndarray of intp of shape (n_counts,)
+    """
+
+    cdef const Py_ssize_t[::1] starts, count_of, labels, signs, least, most
+    cdef Py_ssize_t[::1] counts
+
+    def __init__(self, n_nodes, nodes, counts, labels, signs, least, most):
+        order = np.argsort(nodes, kind="stable")
+        self.starts = np.searchsorted(nodes[order], np.arange(n_nodes + 1))
+        self.count_of, self.labels, self.signs = counts[order], labels[order], signs[order]
+        self.least, self.most, self.counts = least, most, np.zeros_like(least)
+
+    cdef Py_ssize_t start(self, const label_t[::1] labels) noexcept nogil:
+        """Count these labels. Return how far the counts are beyond their limits."""
+        cdef Py_ssize_t i, f, t, total = 0
+        for f in range(self.counts.shape[0]):
+            self.counts[f] = 0
+        for i in range(self.starts.shape[0] - 1):
+            for t in range(self.starts[i], self.starts[i + 1]):
+                if labels[i] == self.labels[t]:
+                    self.counts[self.count_of[t]] += self.signs[t]
+        for f in range(self.counts.shape[0]):
+            total += beyond(self.counts[f], self.least[f], self.most[f])
+        return total
+
+    cdef Py_ssize_t change(self, Py_ssize_t i, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """What node i adds to that if its label turns from a to b."""
+        cdef Py_ssize_t t, f, d, total = 0
+        for t in range(self.starts[i], self.starts[i + 1]):
+            d = self.signs[t] * ((b == self.labels[t]) - (a == self.labels[t]))
+            if d:
+                f = self.count_of[t]
+                total += beyond(self.counts[f] + d, self.least[f], self.most[f])
+                total -= beyond(self.counts[f], self.least[f], self.most[f])
+        return total
+
+    cdef void move(self, Py_ssize_t i, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(self.starts[i], self.starts[i + 1]):
+            self.counts[self.count_of[t]] += self.signs[t] * (
+                (b == self.labels[t]) - (a == self.labels[t]))
 
 
 def expand_all(Moves moves):

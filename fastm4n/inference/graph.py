@@ -13,6 +13,7 @@ import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
 from fastm4n.factors import TooLarge
+from fastm4n.inference._dual import Dual, refuses_dual, search_parts, soon
 from fastm4n.inference._elimination import (
     MOST_ENTRIES,
     exact_marginals,
@@ -32,7 +33,6 @@ from fastm4n.inference._forest import (
 )
 from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import (
-    LP_ITERATIONS,
     refuses_lp,
     refuses_trw,
     relax,
@@ -164,9 +164,11 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
     except TooLarge:
         if most <= max(MOST_ENTRIES, search.too_few):
             raise
+        # if the time is over before the end
         if search.labels is None and refuses_lp(problem) is None:
-            # if the time is over before the end
             relax(problem, search.tol, 1, 0, None, search)
+        elif search.labels is None and refuses_dual(problem) is None:
+            next(Dual(problem, search).minimise())
         search.too_few = most
         with search.following():
             found = solve_large(problem, most)
@@ -176,8 +178,7 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
 
 # `search_exact` where that takes no longer than the linear program may
 def search_soon(problem: Any, search: Any) -> Iterator[None]:
-    return search_exact(
-        problem, search, LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride)
+    return search_exact(problem, search, soon(problem))
 
 
 # `search_exact` where that is a matter of milliseconds
@@ -199,12 +200,17 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
                 found = solve_large(problem, search.max_entries, labels, is_open)
             search.offer(*found)
         except TooLarge:
-            for _ in range(ROUNDS):
-                before = search.value
-                yield from search_moves(problem, search)
-                if search.value - before <= LEAST_GAIN * (search.bound - before):
-                    break
+            yield from search_rounds(problem, search)
         yield
+
+
+# moves while they gain enough
+def search_rounds(problem: Any, search: Any) -> Iterator[None]:
+    for _ in range(ROUNDS):
+        before = search.value
+        yield from search_moves(problem, search)
+        if search.value - before <= LEAST_GAIN * (search.bound - before):
+            break
 
 
 def refuses_expansion(problem: Any) -> str | None:
@@ -223,8 +229,12 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
     yield from search_moves(problem, search)
 
 
-# expansions where scores of edges allow it, forests, and expansions, from the best labels
+# expansions where scores of edges allow it, forests, and expansions, from the best labels; parts of
+# the graph if labels are counted
 def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
+    if problem.factors is not None:
+        yield from search_parts(problem, search)
+        return
     search.n_moves += 1
     moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
@@ -246,6 +256,13 @@ def search_lp(problem: Any, search: Any) -> Iterator[None]:
             yield from search_moves(problem, search, rounded)
 
 
+# prices of counts, then moves
+def search_dual(problem: Any, search: Any) -> Iterator[None]:
+    yield from Dual(problem, search).minimise()
+    if search.value > -np.inf:
+        yield from search_rounds(problem, search)
+
+
 # solve(problem: GraphProblem, search: Search)
 METHODS = {
     "forest": Method(refuses_forest, at_once(solve_forest), is_exact=True),
@@ -254,6 +271,7 @@ METHODS = {
     "roof": Method(refuses_roof, search_roof),
     "expansion": Method(refuses_expansion, search_expansion),
     "lp": Method(refuses_lp, search_lp),
+    "dual": Method(refuses_dual, search_dual),
 }
 # "auto" goes from one to the next until the labelling is known to be best: its bound is that of
 # "roof" or of "lp", and what takes longest comes last
@@ -262,7 +280,7 @@ FEW_STATES, SOON = (
 ORDER = [
     ("forest", METHODS["forest"]), ("min_cut", METHODS["min_cut"]), ("exact", FEW_STATES),
     ("roof", METHODS["roof"]), ("expansion", METHODS["expansion"]), ("exact", SOON),
-    ("lp", METHODS["lp"]), ("exact", METHODS["exact"])]
+    ("lp", METHODS["lp"]), ("exact", METHODS["exact"]), ("dual", METHODS["dual"])]
 
 
 # the steps of the method that is asked for, or of all that can be used until one is sure
@@ -650,6 +668,11 @@ def maximise(
             search.offer(*_labelling(problem, init, where))
         search.run(search_best(problem, search, method, where))
         if not search.value > -np.inf:
+            if search.is_done and search.method == "dual" and search.bound > -np.inf:
+                raise ValueError(
+                    f"method='dual' cannot solve this graph{where}: it found no labelling that its "
+                    "factors allow, and no proof that there is none. Use fewer factors, or "
+                    "method='exact' with larger max_entries.")
             raise _nothing_finite(problem, where) if search.is_done else ValueError(
                 f"no labelling{where} was found in time_limit={time_limit} seconds: give more.")
         if not search.value < np.inf or not search.bound < np.inf:
