@@ -668,7 +668,9 @@ def _count_functions(factor, sizes, next_variable, rank):
     New variables are counted from next_variable. `sizes` are the numbers of labels of all nodes.
     """
     n, sizes = factor.nodes.size, sizes[factor.nodes]
-    if np.prod(sizes, dtype=np.float64) <= _DIRECT:
+    with np.errstate(over="ignore"):
+        n_entries = np.prod(sizes, dtype=np.float64)
+    if n_entries <= _DIRECT:
         return [(factor.nodes, factor.table(sizes))] if n else []
     # larger counts are equivalent
     top = factor.most + 1 if factor.most < n else factor.least

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 UNIT = 2.0 ** -52
 # prices that are tried before it is asked what they have gained (benchmarks/constants.py)
 FIRST_STEPS = 16
+# of the box, where its best prices are no better (benchmarks/constants.py)
+SHRINK = 0.7
 # nodes that get their best labels at once, the others keeping theirs (benchmarks/constants.py)
 PART = 32
 
@@ -184,7 +186,8 @@ class Dual:
             if step > 1:
                 if len(planes) == n_planes and not gain > slack:
                     break
-                radius *= 2.0 if gain > 0.0 else 0.5 if -gain > expected else 1.0
+                # the planes are right far away, or not even here
+                radius *= 2.0 if gain > 0.5 * expected else 1.0 if gain > 0.0 else SHRINK
             distance = search.bound - search.value
             if step >= FIRST_STEPS and step & (step - 1) == 0:
                 if last - best < LP_GAIN * distance < np.inf:
@@ -272,17 +275,17 @@ def search_parts(problem: Any, search: Any) -> Iterator[None]:
             if len(nodes) == size:
                 break
             nodes = grown(near, other, size, nodes)
-        is_done[nodes] = True
         part, numbers = part_of(problem, factors, np.array(sorted(nodes)), search.labels)
         try:
             with search.following():
                 found = ExactGraph(part).maximise()[0]
         except TooLarge:
             size = max(1, size // 2)
-            continue
-        labels = search.labels.copy()
-        labels[numbers >= 0] = found
-        search.offer(labels, problem.score(labels))
+        else:
+            labels = search.labels.copy()
+            labels[numbers >= 0] = found
+            search.offer(labels, problem.score(labels))
+            is_done[nodes] = True
         yield
 
 

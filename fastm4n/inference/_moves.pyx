@@ -67,7 +67,8 @@ cdef class Moves:
     def __init__(self, GraphProblem problem, labels, unsigned long long seed=1):
         cdef Py_ssize_t i, e, n = problem.n_nodes
         self.problem, self.g = problem, &problem.g
-        self.now = np.ascontiguousarray(labels, dtype=np.uint16)
+        # with a number at the end: no array is empty
+        self.now = np.append(labels, 0).astype(np.uint16)
         self.trial = self.now.copy()
         self.state = 2 * seed + 1
         self.ends = np.zeros(n + 2, dtype=np.intp)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.factors import TooLarge
+from fastm4n.factors import CountFactor, TooLarge, as_factors, factor_scores
 from fastm4n.inference._dual import Dual, refuses_dual, search_parts, soon
 from fastm4n.inference._elimination import (
     MOST_ENTRIES,
@@ -165,10 +165,11 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
         if most <= max(MOST_ENTRIES, search.too_few):
             raise
         # if the time is over before the end
-        if search.labels is None and refuses_lp(problem) is None:
-            relax(problem, search.tol, 1, 0, None, search)
-        elif search.labels is None and refuses_dual(problem) is None:
-            next(Dual(problem, search).minimise())
+        if not search.value > -np.inf:
+            if refuses_lp(problem) is None:
+                relax(problem, search.tol, 1, 0, None, search)
+            elif refuses_dual(problem) is None:
+                next(Dual(problem, search).minimise())
         search.too_few = most
         with search.following():
             found = solve_large(problem, most)
@@ -603,7 +604,7 @@ def maximise(
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
     init : array-like of int of shape (n_nodes,), default=None
-        A labelling to begin with: the result is no worse. For graphs without factors.
+        A labelling to begin with: the result is no worse. Factors must be counts.
     max_entries : int, default=1_000_000_000
         Limit of the entries of all tables of variable elimination. So many take 1 to 2 seconds and
         100 MB. A grid of 20 x 20 nodes with two labels is within it.
@@ -687,8 +688,6 @@ def maximise(
 
 def _labelling(problem, init, where):
     """Labels to begin with, and their score."""
-    if problem.factors is not None:
-        raise ValueError(f"init{where} is for graphs without factors.")
     labels = np.asarray(init)
     n = problem.n_nodes
     if labels.shape != (n,) or (n and labels.dtype.kind not in "iu"):
@@ -702,7 +701,10 @@ def _labelling(problem, init, where):
         raise ValueError(
             f"init{where} has label {labels[i]} at node {i}: its labels are 0 ... {counts[i] - 1}.")
     labels = labels.astype(np.intp)
-    return labels, problem.score(labels)
+    factors = () if problem.factors is None else as_factors(problem.factors, n)
+    if not all(isinstance(factor, CountFactor) for factor in factors):
+        raise ValueError(f"init{where} is for graphs without factors, or with CountFactor alone.")
+    return labels, problem.score(labels) + factor_scores(factors, labels[np.newaxis])[0]
 
 
 def marginals(
