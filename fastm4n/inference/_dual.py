@@ -19,7 +19,7 @@ and Blankenship 1975). That is a linear program with two variables for each coun
 from __future__ import annotations
 
 from functools import cache, partial
-from itertools import count
+from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +74,15 @@ class Dual:
     problem : GraphProblem
         Its factors are counts.
     search : Search
+
+    Attributes
+    ----------
+    priced : GraphProblem
+        The graph without factors, at the best prices in the end.
+    is_rough : bool
+        Whether the bound of its linear program is all that is known of it.
+    labels : ndarray of int
+        If so, those that the linear program gives.
     """
 
     def __init__(self, problem: Any, search: Any) -> None:
@@ -97,6 +106,7 @@ class Dual:
         self.of_edges = problem.repeats * more.sum(where=more < np.inf)
         self.messages: Any = None
         self.ways = self._ways()
+        self.is_rough, self.labels = False, np.zeros(0, dtype=np.intp)
 
     def _limits(self):
         def joined(parts):
@@ -199,9 +209,11 @@ class Dual:
                     break
             with search.following():
                 labels, bound = self.evaluate(prices, self.solved)
-        if self.ways[0] == self.swept:
+        self.is_rough = self.ways[0] == self.swept
+        if self.is_rough:
             with search.following():
-                self.offer(*self.evaluate(center, partial(self.swept, 10, LP_ITERATIONS)))
+                self.labels, bound = self.evaluate(center, partial(self.swept, 10, LP_ITERATIONS))
+            self.offer(self.labels, bound)
             yield
 
     def counts(self, labels: IntArray) -> list[int]:
@@ -256,79 +268,116 @@ def sizes_of(problem: Any) -> IntArray:
         problem.n_choices)
 
 
+class Parts:
+    """Parts of a graph with counts: some nodes, the others having labels.
+
+    Parameters
+    ----------
+    problem : GraphProblem
+    labels : ndarray of int of shape (n_nodes,)
+        Labels within the limits.
+    """
+
+    def __init__(self, problem: Any, labels: IntArray) -> None:
+        self.problem, self.labels = problem, labels.copy()
+        n, m = problem.n_nodes, problem.n_edges
+        self.factors = as_factors(problem.factors, n)
+        self.edges, self.places, self.more, self.unary = (
+            np.asarray(x) for x in (problem.edges, problem.places, problem.more, problem.unary))
+        ends = self.edges.T.ravel()
+        order = np.argsort(ends, kind="stable")
+        self.starts = np.searchsorted(ends[order], np.arange(n + 1)).tolist()
+        # edges of each node, and the nodes at their other ends
+        self.edges_of = order % max(1, m)
+        self.near = self.edges[:, ::-1].T.ravel()[order].tolist()
+        self.numbers = np.full(n, -1, dtype=np.intc)
+        # which node of a factor each node is
+        self.places_in = []
+        for factor in self.factors:
+            places = np.full(n, -1)
+            places[factor.nodes] = np.arange(factor.nodes.size)
+            self.places_in.append(places)
+        self.relabel([], [])
+
+    def grown(self, first: int, size: int, nodes: list[int]) -> list[int]:
+        """So many nodes at most: those given, and the nearest ones to the first."""
+        found, line, seen = dict.fromkeys(nodes), [first], {first}
+        for i in line:
+            if len(found) == size:
+                break
+            found[i] = None
+            for j in self.near[self.starts[i] : self.starts[i + 1]]:
+                if j not in seen:
+                    seen.add(j)
+                    line.append(j)
+        return list(found)
+
+    def part(self, nodes: IntArray) -> Any:
+        """The problem of these nodes, numbered in this order."""
+        problem = self.problem
+        k, stride = problem.n_labels, problem.stride
+        self.numbers[nodes] = np.arange(len(nodes))
+        rows, of = self.unary[nodes], np.unique(np.concatenate(
+            [self.edges_of[self.starts[i] : self.starts[i + 1]] for i in nodes]))
+        edges, places = self.edges[of], self.places[of]
+        ends = self.numbers[edges]
+        self.numbers[nodes] = -1
+        for side in (0, 1):
+            alone = np.flatnonzero(ends[:, 1 - side] < 0)
+            here, there, at = ends[alone, side], self.labels[edges[alone, 1 - side]], places[alone]
+            if problem.pairs == "equal":
+                np.add.at(rows, (here, there), self.more[at])
+            else:
+                step, other = (stride, 1) if side == 0 else (1, stride)
+                at = (at + other * there)[:, np.newaxis] + step * np.arange(k)
+                np.add.at(rows[:, :k], here, self.more[at])
+        within = (ends >= 0).all(axis=1)
+        factors = []
+        for factor, places_in, n_counted in zip(
+                self.factors, self.places_in, self.counts, strict=True):
+            at = places_in[nodes]
+            inside, at = np.flatnonzero(at >= 0), at[at >= 0]
+            negated = factor.negated[at].astype(bool)
+            n_beyond = n_counted - int(np.sum(
+                (self.labels[nodes[inside]] == factor.label) != negated))
+            least, most = max(0, factor.least - n_beyond), factor.most - n_beyond
+            if least > 0 or most < inside.size:
+                factors.append(CountFactor(inside, least, most, negated, factor.label))
+        return GraphProblem(
+            rows, np.ascontiguousarray(ends[within]), self.more, places[within], k, problem.pairs,
+            None if problem.n_choices is None else problem.n_choices[nodes], factors or None)
+
+    def relabel(self, nodes: IntArray, labels: IntArray) -> None:
+        self.labels[nodes] = labels
+        self.counts = [int(factor.counts(self.labels[factor.nodes])) for factor in self.factors]
+
+
 def search_parts(problem: Any, search: Any) -> Iterator[None]:
     """A round of moves: the best labels of some nodes at a time, the others keeping theirs."""
     search.n_moves += 1
     rng = np.random.default_rng(search.n_moves)
-    n, edges = problem.n_nodes, np.asarray(problem.edges)
-    factors = as_factors(problem.factors, n)
-    ends = np.concatenate([edges, edges[:, ::-1]])
-    ends = ends[np.argsort(ends[:, 0], kind="stable")]
-    near = np.split(ends[:, 1], np.searchsorted(ends[:, 0], np.arange(1, n)))
+    parts, n = Parts(problem, search.labels), problem.n_nodes
+    others = cycle(rng.permutation(n).tolist())
     is_done, size = np.zeros(n, dtype=bool), PART
     for first in rng.permutation(n).tolist():
         if is_done[first]:
             continue
-        # two of them, so that counts can go from one place to another
-        nodes = grown(near, first, (size + 1) // 2, [])
-        for other in rng.permutation(n).tolist():
+        # from two places, so that counts can go from one to the other
+        nodes = parts.grown(first, (size + 1) // 2, [])
+        for other in islice(others, n):
             if len(nodes) == size:
                 break
-            nodes = grown(near, other, size, nodes)
-        part, numbers = part_of(problem, factors, np.array(sorted(nodes)), search.labels)
+            nodes = parts.grown(other, size, nodes)
+        nodes = np.array(nodes)
+        part = parts.part(nodes)
         try:
             with search.following():
-                found = ExactGraph(part).maximise()[0]
+                labels, value = ExactGraph(part).maximise()
         except TooLarge:
             size = max(1, size // 2)
         else:
-            labels = search.labels.copy()
-            labels[numbers >= 0] = found
-            search.offer(labels, problem.score(labels))
             is_done[nodes] = True
+            if value > part.score(parts.labels[nodes]):
+                parts.relabel(nodes, labels)
+                search.offer(parts.labels.copy(), problem.score(parts.labels))
         yield
-
-
-def grown(near: list[Any], first: int, size: int, nodes: list[int]) -> list[int]:
-    """So many nodes: those given, and the nearest ones to the first."""
-    found, line, seen = dict.fromkeys(nodes), [first], {first}
-    for i in line:
-        if len(found) == size:
-            break
-        found[i] = None
-        ahead = [j for j in near[i].tolist() if j not in seen]
-        seen.update(ahead)
-        line += ahead
-    return list(found)
-
-
-def part_of(problem: Any, factors: Any, nodes: IntArray, labels: IntArray) -> Any:
-    """The problem of some nodes, the others having these labels, and the new numbers of nodes."""
-    numbers = np.full(problem.n_nodes, -1, dtype=np.intc)
-    numbers[nodes] = np.arange(len(nodes))
-    edges, places, more = (np.asarray(x) for x in (problem.edges, problem.places, problem.more))
-    k, stride = problem.n_labels, problem.stride
-    rows, ends = np.array(problem.unary)[nodes], numbers[edges]
-    for side in (0, 1):
-        of = np.flatnonzero((ends[:, side] >= 0) & (ends[:, 1 - side] < 0))
-        here, there, at = ends[of, side], labels[edges[of, 1 - side]], places[of]
-        if problem.pairs == "equal":
-            np.add.at(rows, (here, there), more[at])
-        else:
-            steps = (stride, 1) if side == 0 else (1, stride)
-            at = (at + steps[1] * there)[:, np.newaxis] + steps[0] * np.arange(k)
-            np.add.at(rows[:, :k], here, more[at])
-    within = (ends >= 0).all(axis=1)
-    kept = []
-    for factor in factors:
-        at = numbers[factor.nodes]
-        inside = at >= 0
-        counted = (labels[factor.nodes] == factor.label) != factor.negated.astype(bool)
-        n_beyond = int(counted[~inside].sum())
-        least, most = max(0, factor.least - n_beyond), factor.most - n_beyond
-        if least > 0 or most < inside.sum():
-            kept.append(CountFactor(
-                at[inside], least, most, factor.negated[inside].astype(bool), factor.label))
-    return GraphProblem(
-        rows, np.ascontiguousarray(ends[within]), more, places[within], k, problem.pairs,
-        None if problem.n_choices is None else problem.n_choices[nodes], kept or None), numbers

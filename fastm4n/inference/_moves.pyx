@@ -9,7 +9,7 @@ import numpy as np
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n.base.interrupts cimport look
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
 from fastm4n.inference.cut cimport MinCut
@@ -338,55 +338,101 @@ cdef class Moves:
     # --------------------------------------------------------------------------- counts
 
     def keep(self, Limits limits):
-        """Labels within limits, by changing one at a time: what costs least and brings them nearer.
+        """Bring the labels within limits. Return whether that was possible, one node at a time.
 
-        Then what raises the score and keeps to them, for at most so many changes as there are
-        nodes. Return whether the labels are within the limits.
+        Labels that cost least change first: half of what is needed, before costs are looked at
+        again. Then labels change that raise the score and leave all counts within their limits.
         """
-        cdef bint kept
+        cdef Py_ssize_t excess, left, i
+        cdef double[::1] costs = np.empty(self.g.n_nodes)
+        cdef const Py_ssize_t[::1] order
         with nogil:
-            kept = self.keep_now(limits)
-            self.value = self.score(self.now)
-        return kept
-
-    cdef bint keep_now(self, Limits limits) except -1 nogil:
-        cdef const graph_t* g = self.g
-        cdef Py_ssize_t i, j, a, b, k, left = g.n_nodes, node, label, change, excess
-        cdef const double* here
-        cdef double gain, best
-        excess = limits.start(self.now)
-        for i in range(g.n_nodes):
-            self.sum_up(i, False)
-        while excess > 0 or left > 0:
-            look()
-            node = label = -1
-            best = self.least
-            if excess > 0:
-                best = -INFINITY
-            else:
-                left -= 1
-            for i in range(g.n_nodes):
-                here = &self.local[i * g.stride]
-                a = self.now[i]
-                for b in range(choices(g, i)):
-                    # a label of -inf is left for any other
-                    gain = here[b] - here[a] if here[a] > -INFINITY else INFINITY
-                    if b == a or not here[b] > -INFINITY or not gain > best:
-                        continue
-                    change = limits.change(i, a, b)
-                    if change < 0 or (change == 0 and excess == 0):
-                        node = i
-                        label = b
-                        best = gain
-            if node < 0:
+            excess = limits.start(self.now)
+            for i in range(self.g.n_nodes):
+                self.sum_up(i, False)
+        while excess > 0:
+            with nogil:
+                self.weigh(limits, costs)
+            order = np.argsort(costs, kind="stable")
+            with nogil:
+                left = self.approach(limits, costs, order, excess)
+            if left == excess:
                 break
-            excess += limits.change(node, self.now[node], label)
-            limits.move(node, self.now[node], label)
-            self.now[node] = <label_t> label
-            for k in range(self.ends[node], self.ends[node + 1]):
-                j = g.edges[self.end_of[k] ^ 1]
-                self.sum_up(j, False)
+            excess = left
+        else:
+            with nogil:
+                self.climb(limits)
+        self.value = self.score(self.now)
         return excess == 0
+
+    cdef int weigh(self, Limits limits, double[::1] costs) except -1 nogil:
+        """costs = what the label of each node costs that brings counts nearer to their limits."""
+        cdef Py_ssize_t i
+        cdef double gain
+        for i in range(self.g.n_nodes):
+            look_at(i)
+            costs[i] = -gain if self.best_label(limits, i, -1, &gain) >= 0 else INFINITY
+        return 0
+
+    cdef Py_ssize_t approach(
+            self, Limits limits, const double[::1] costs, const Py_ssize_t[::1] order,
+            Py_ssize_t excess) except -1 nogil:
+        """Change labels in this order, those that cost no more. Return the excess that is left."""
+        cdef Py_ssize_t place, i, label, goal = excess // 2
+        cdef double gain
+        for place in range(order.shape[0]):
+            look_at(place)
+            i = order[place]
+            if excess <= goal or costs[i] == INFINITY:
+                break
+            label = self.best_label(limits, i, -1, &gain)
+            if label >= 0 and -gain <= costs[i]:
+                excess += limits.change(i, self.now[i], label)
+                self.set_label(limits, i, label)
+        return excess
+
+    cdef int climb(self, Limits limits) except -1 nogil:
+        """Raise the score, by no more changes than there are nodes."""
+        cdef Py_ssize_t i, label, left = self.g.n_nodes
+        cdef double gain
+        cdef bint moved = True
+        while moved and left > 0:
+            moved = False
+            for i in range(self.g.n_nodes):
+                look_at(i)
+                label = self.best_label(limits, i, 0, &gain)
+                if label >= 0 and gain > self.least and left > 0:
+                    self.set_label(limits, i, label)
+                    moved = True
+                    left -= 1
+        return 0
+
+    cdef Py_ssize_t best_label(
+            self, Limits limits, Py_ssize_t i, Py_ssize_t most, double* gain) noexcept nogil:
+        """Another label of node i that changes the excess by at most so much, and its gain; or -1.
+
+        `local` has the scores.
+        """
+        cdef const double* here = &self.local[i * self.g.stride]
+        cdef Py_ssize_t a = self.now[i], b, found = -1
+        cdef double x
+        gain[0] = -INFINITY
+        for b in range(choices(self.g, i)):
+            if b == a or here[b] == -INFINITY:
+                continue
+            # any label is better than one that is forbidden
+            x = here[b] - here[a] if here[a] > -INFINITY else INFINITY
+            if x > gain[0] and limits.change(i, a, b) <= most:
+                gain[0] = x
+                found = b
+        return found
+
+    cdef void set_label(self, Limits limits, Py_ssize_t i, Py_ssize_t label) noexcept nogil:
+        cdef Py_ssize_t k
+        limits.move(i, self.now[i], label)
+        self.now[i] = <label_t> label
+        for k in range(self.ends[i], self.ends[i + 1]):
+            self.sum_up(self.g.edges[self.end_of[k] ^ 1], False)
 
 
 cdef inline Py_ssize_t beyond(Py_ssize_t count, Py_ssize_t least, Py_ssize_t most) noexcept nogil:

@@ -33,6 +33,7 @@ from fastm4n.inference._forest import (
 )
 from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import (
+    LP_GAIN,
     refuses_lp,
     refuses_trw,
     relax,
@@ -201,16 +202,16 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
                 found = solve_large(problem, search.max_entries, labels, is_open)
             search.offer(*found)
         except TooLarge:
-            yield from search_rounds(problem, search)
+            yield from search_rounds(problem, search, LEAST_GAIN)
         yield
 
 
-# moves while they gain enough
-def search_rounds(problem: Any, search: Any) -> Iterator[None]:
+# rounds of moves while each gains more than this share of the bound's distance
+def search_rounds(problem: Any, search: Any, least_gain: float) -> Iterator[None]:
     for _ in range(ROUNDS):
         before = search.value
         yield from search_moves(problem, search)
-        if search.value - before <= LEAST_GAIN * (search.bound - before):
+        if search.value - before <= least_gain * (search.bound - before):
             break
 
 
@@ -239,11 +240,15 @@ def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None
     search.n_moves += 1
     moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
-        for n_moves in (FORESTS, 0):
-            if refuses_expansion(problem) is None:
-                expand_all(moves)
-            moves.improve(n_moves)
+        make(moves, problem)
     yield
+
+
+def make(moves: Any, problem: Any) -> None:
+    for n_moves in (FORESTS, 0):
+        if refuses_expansion(problem) is None:
+            expand_all(moves)
+        moves.improve(n_moves)
 
 
 def search_lp(problem: Any, search: Any) -> Iterator[None]:
@@ -259,9 +264,16 @@ def search_lp(problem: Any, search: Any) -> Iterator[None]:
 
 # prices of counts, then moves
 def search_dual(problem: Any, search: Any) -> Iterator[None]:
-    yield from Dual(problem, search).minimise()
+    dual = Dual(problem, search)
+    yield from dual.minimise()
+    if dual.is_rough:
+        moves = Moves(dual.priced, dual.labels)
+        with search.following():
+            make(moves, dual.priced)
+        dual.offer(moves.labels, np.inf)
+        yield
     if search.value > -np.inf:
-        yield from search_rounds(problem, search)
+        yield from search_rounds(problem, search, LP_GAIN)
 
 
 # solve(problem: GraphProblem, search: Search)
