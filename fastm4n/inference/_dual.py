@@ -13,7 +13,8 @@ convex in x. The least one is that of mixtures of labellings whose mean counts k
 
 Each labelling y gives a plane below the first part. The next prices are those where the maximum of
 all planes is least, in a box around the best prices so far (the box step method of Marsten, Hogan
-and Blankenship 1975). That is a linear program with two variables for each count.
+and Blankenship 1975). That is a linear program with two variables for each count: as least_f is no
+more than most_f, the second part is -x_f least_f of prices above zero and -x_f most_f of others.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def refuses_dual(problem: Any) -> str | None:
         if not isinstance(factor, CountFactor):
             return f"factors[{number}] is {factor!r}, and it is for CountFactor alone"
         n_counted += factor.nodes.size
+    # prices are at most two spreads, and sums of messages four times those of scores
     if not 16.0 * n_counted * problem.spread < np.inf:
         return "the sum of its scores overflows"
     return refuses_size(problem)
@@ -101,6 +103,7 @@ class Dual:
         self.priced = GraphProblem(
             self.given.copy(), problem.edges, np.asarray(problem.more), problem.places,
             problem.n_labels, problem.pairs, problem.n_choices)
+        self.priced.spread = problem.spread
         self.rows = np.asarray(self.priced.unary)
         more = np.abs(np.asarray(problem.more))
         self.of_edges = problem.repeats * more.sum(where=more < np.inf)
@@ -240,23 +243,23 @@ class Dual:
         from scipy.optimize import linprog
 
         n, m = len(center), len(planes)
-        # prices, the maximum of all planes less `best`, and the second parts, in units
-        rows = np.zeros((m + 2 * n, 2 * n + 1))
-        rows[:m, :n], rows[:m, n] = planes[:, 1:], -1.0
-        for start, ends in zip((m, m + n), self.ends.T, strict=True):
-            rows[start : start + n, :n] = np.diag(-ends)
-            rows[start : start + n, n + 1 :] = -np.eye(n)
-        right = np.zeros(m + 2 * n)
-        right[:m] = (best - planes[:, 0]) / unit
+        # prices above and below zero, and the maximum of all planes less `best`, in units
+        rows = np.column_stack([planes[:, 1:], -planes[:, 1:], -np.ones(len(planes))])
+        least, most = self.ends.T
         # within prices at which counts are all that matters
         largest = 2.0 * self.problem.spread + unit
-        box = np.clip(np.column_stack([center - radius, center + radius]), -largest, largest)
+        low, high = (
+            np.clip(center + step, -largest, largest) / unit for step in (-radius, radius))
         found = linprog(
-            np.repeat([0.0, 1.0], [n, n + 1]), rows, right, method="highs-ds",
-            bounds=[*(box / unit), *[(None, None)] * (n + 1)])
+            np.concatenate([-least, most, [1.0]]), rows, (best - planes[:, 0]) / unit,
+            bounds=[
+                *np.column_stack([np.append(low, -high), np.append(high, -low)]).clip(0.0),
+                (None, None)],
+            method="highs-ds")
         if found.x is None:
             return center, 0.0
-        return unit * found.x[:n], -unit * found.fun
+        above, below = found.x[:-1].reshape(2, -1)
+        return unit * (above - below), -unit * found.fun
 
 
 # --------------------------------------------------------------------------- moves of parts

@@ -169,8 +169,8 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
         if not search.value > -np.inf:
             if refuses_lp(problem) is None:
                 relax(problem, search.tol, 1, 0, None, search)
-            elif refuses_dual(problem) is None:
-                next(Dual(problem, search).minimise())
+            elif search.ends < np.inf and refuses_dual(problem) is None:
+                yield from Dual(problem, search).minimise()
         search.too_few = most
         with search.following():
             found = solve_large(problem, most)
@@ -231,8 +231,7 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
     yield from search_moves(problem, search)
 
 
-# expansions where scores of edges allow it, forests, and expansions, from the best labels; parts of
-# the graph if labels are counted
+# moves from the best labels: of parts of the graph where labels are counted
 def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
     if problem.factors is not None:
         yield from search_parts(problem, search)
@@ -240,11 +239,12 @@ def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None
     search.n_moves += 1
     moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
-        make(moves, problem)
+        improve(moves, problem)
     yield
 
 
-def make(moves: Any, problem: Any) -> None:
+# expansions where scores of edges allow it, forests, and expansions
+def improve(moves: Any, problem: Any) -> None:
     for n_moves in (FORESTS, 0):
         if refuses_expansion(problem) is None:
             expand_all(moves)
@@ -269,7 +269,7 @@ def search_dual(problem: Any, search: Any) -> Iterator[None]:
     if dual.is_rough:
         moves = Moves(dual.priced, dual.labels)
         with search.following():
-            make(moves, dual.priced)
+            improve(moves, dual.priced)
         dual.offer(moves.labels, np.inf)
         yield
     if search.value > -np.inf:
