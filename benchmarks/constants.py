@@ -353,7 +353,7 @@ CONSTANTS = [
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, max_margin", partial(
         few_transitions, "max_margin", 400, 24)),
     (CUT, "SHARE", "edges / push", *MOVED),
-    (DUAL, "FIRST_STEPS", "prices", *COUNTS),
+    (DUAL, "FIRST_STEPS", "steps", *COUNTS),
     (DUAL, "SHRINK", "share of a box", *COUNTS),
     (DUAL, "PART", "nodes", "a count in 30 x 30, 3 labels", partial(counted, 1, 30, 30, 3, 0.5)),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),

@@ -1,4 +1,4 @@
-"""Best labellings of graphs with counts by prices: bounds, labels, and when the search ends."""
+"""Best labellings of graphs with counts by multipliers: bounds, labels, and when the search ends."""
 
 import _thread
 import itertools
@@ -123,7 +123,7 @@ def test_bounds_by_enumeration(shape, max_entries, part, monkeypatch):
 
 @pytest.mark.parametrize("shape", ["chain", "grid", "any", "no edges"])
 def test_the_bound_of_one_count_is_that_of_mixtures(shape):
-    """No prices have a smaller one."""
+    """No multipliers have a smaller one."""
     rng = np.random.default_rng(len(shape))
     n_gaps = 0
     for _ in range(40):
@@ -341,7 +341,7 @@ def test_bounds_by_tables():
             assert found.value <= exact.value + 1e-9
 
 
-def test_auto_ends_with_prices():
+def test_auto_ends_with_the_dual():
     given = potts(1, (16, 16), 3)
     factor = CountFactor(range(256), 8, 10, label=2)
     found = maximise(*given, factors=factor, max_entries=10**6)

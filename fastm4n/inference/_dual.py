@@ -2,19 +2,19 @@
 
 Count f of a labelling y is the sum over the nodes i of its factor of s_fi [y_i = l_f], s_fi being
 -1 where the factor is negated, and otherwise 1. It is to be in least_f ... most_f, both less the
-number of negated nodes. With a price x_f for each count,
+number of negated nodes. With a Lagrange multiplier x_f for each count,
 
     bound(x) = max_y (score(y) + sum_f x_f count_f(y)) + sum_f max(-x_f least_f, -x_f most_f)
 
-is at least the score of any labelling that keeps to the limits, whatever the prices: of its two
-parts the first is at least score(y) + sum_f x_f count_f(y), and the second at least the rest. The
-first is the best labelling of a graph without factors, whose nodes have other scores. The bound is
-convex in x. The least one is that of mixtures of labellings whose mean counts keep to the limits.
+is at least the score of any labelling that keeps to the limits, whatever the multipliers. Its first
+part is at least score(y) + sum_f x_f count_f(y), and its second at least -sum_f x_f count_f(y). The
+first part is the best labelling of a graph without factors, whose nodes have other scores.
 
-Each labelling y gives a plane below the first part. The next prices are those where the maximum of
-all planes is least, in a box around the best prices so far (the box step method of Marsten, Hogan
-and Blankenship 1975). That is a linear program with two variables for each count: as least_f is no
-more than most_f, the second part is -x_f least_f of prices above zero and -x_f most_f of others.
+The bound is convex in x. The least bound is that of mixtures of labellings whose mean counts keep
+to the limits. Each labelling y gives a plane below the first part. The next multipliers are those
+where the maximum of all planes is least, in a box around the best ones so far: the box step method
+of Marsten, Hogan and Blankenship (1975). That is a linear program with two variables for each
+count. As least_f <= most_f, the second part is -x_f least_f where x_f > 0, and else -x_f most_f.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from fastm4n.base.types import FloatArray, IntArray
 
-# above what a number's rounding and that of one addition are, as a share of it
+# rounding of a sum of n numbers, as a share of n times their sizes, and of these themselves
 UNIT = 2.0 ** -52
-# prices that are tried before it is asked what they have gained (benchmarks/constants.py)
+# steps before it is asked what the last half of them has gained (benchmarks/constants.py)
 FIRST_STEPS = 16
-# of the box, where its best prices are no better (benchmarks/constants.py)
+# factor of the size of the box after steps that do not lower the bound (benchmarks/constants.py)
 SHRINK = 0.7
 # nodes that get their best labels at once, the others keeping theirs (benchmarks/constants.py)
 PART = 32
@@ -57,19 +57,19 @@ def refuses_dual(problem: Any) -> str | None:
         if not isinstance(factor, CountFactor):
             return f"factors[{number}] is {factor!r}, and it is for CountFactor alone"
         n_counted += factor.nodes.size
-    # prices are at most two spreads, and sums of messages four times those of scores
+    # multipliers are at most two spreads, and sums of messages four times those of scores
     if not 16.0 * n_counted * problem.spread < np.inf:
         return "the sum of its scores overflows"
     return refuses_size(problem)
 
 
 def soon(problem: Any) -> int:
-    """Entries of tables that take no longer than the linear program may."""
+    """Entries of tables whose elimination takes no longer than the linear program may."""
     return LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride
 
 
 class Dual:
-    """The search for prices of a small bound, and labels within the limits.
+    """The search for multipliers of a small bound, and labels within the limits.
 
     Parameters
     ----------
@@ -79,12 +79,13 @@ class Dual:
 
     Attributes
     ----------
-    priced : GraphProblem
-        The graph without factors, at the best prices in the end.
+    relaxed : GraphProblem
+        The graph without factors, whose nodes have other scores.
     is_rough : bool
-        Whether the bound of its linear program is all that is known of it.
+        Whether only its linear program could be solved. In the end it then has the scores of the
+        best multipliers.
     labels : ndarray of int
-        If so, those that the linear program gives.
+        Labels that the linear program then gives.
     """
 
     def __init__(self, problem: Any, search: Any) -> None:
@@ -100,11 +101,11 @@ class Dual:
             dtype=np.intp).reshape(-1, 2)
         self.limits = self._limits()
         self.given = np.array(problem.unary)
-        self.priced = GraphProblem(
+        self.relaxed = GraphProblem(
             self.given.copy(), problem.edges, np.asarray(problem.more), problem.places,
             problem.n_labels, problem.pairs, problem.n_choices)
-        self.priced.spread = problem.spread
-        self.rows = np.asarray(self.priced.unary)
+        self.relaxed.spread = problem.spread
+        self.rows = np.asarray(self.relaxed.unary)
         more = np.abs(np.asarray(problem.more))
         self.of_edges = problem.repeats * more.sum(where=more < np.inf)
         self.messages: Any = None
@@ -125,11 +126,8 @@ class Dual:
     # ----------------------------------------------------------------- one evaluation
 
     def _ways(self) -> list[Any]:
-        """Functions for labels at the present prices, best or good ones, and a bound.
-
-        The first one that can be used is the best one.
-        """
-        problem, most = self.priced, self.search.max_entries
+        """Functions for good labels of the relaxed graph and a bound, those to try first first."""
+        problem, most = self.relaxed, self.search.max_entries
         if problem.forest_plan()[2] is None:
             return [lambda: forest_best(problem)]
         if refuses_cut(problem) is None:
@@ -151,20 +149,20 @@ class Dual:
     def swept(self, n_sweeps: int = 100, n_iterations: int = 0) -> tuple[IntArray, float]:
         """Labels by the linear program and its bound, from the messages of the last time."""
         labels, _, _, bound, *_, self.messages = relax(
-            self.priced, 0.0, n_sweeps, n_iterations, self.messages, Search(self.priced))
+            self.relaxed, 0.0, n_sweeps, n_iterations, self.messages, Search(self.relaxed))
         return labels, bound
 
-    def evaluate(self, prices: FloatArray, way: Callable[[], Any]) -> tuple[IntArray, float]:
-        """Labels that are best at these prices, or nearly so, and the bound."""
+    def evaluate(self, multipliers: FloatArray, way: Callable[[], Any]) -> tuple[IntArray, float]:
+        """Labels that are best at these multipliers, or nearly so, and the bound."""
         self.rows[...] = self.given
-        for price, factor, signs in zip(prices, self.factors, self.signs, strict=True):
-            self.rows[factor.nodes, factor.label] += price * signs
+        for multiplier, factor, signs in zip(multipliers, self.factors, self.signs, strict=True):
+            self.rows[factor.nodes, factor.label] += multiplier * signs
         labels, bound = way()
         sizes = np.abs(self.rows[:, : self.problem.n_labels])
         size = sizes.max(axis=1, where=sizes < np.inf, initial=0.0).sum() + self.of_edges
-        at_ends = -prices[:, np.newaxis] * self.ends
+        at_ends = -multipliers[:, np.newaxis] * self.ends
         size += np.abs(at_ends).sum()
-        n_terms = self.problem.n_nodes + self.problem.n_edges + len(prices) + 2
+        n_terms = self.problem.n_nodes + self.problem.n_edges + len(multipliers) + 2
         return labels, float(bound + at_ends.max(axis=1).sum() + UNIT * n_terms * size)
 
     def offer(self, labels: IntArray, bound: float) -> None:
@@ -173,7 +171,7 @@ class Dual:
         kept = moves.keep(self.limits)
         self.search.offer(moves.labels, moves.value if kept else -np.inf, bound)
 
-    # ------------------------------------------------------------------------- prices
+    # ------------------------------------------------------------------------- multipliers
 
     def minimise(self) -> Iterator[None]:
         """Steps to the least bound. The first is soon done."""
@@ -181,13 +179,13 @@ class Dual:
         slack, unit = problem.slack(problem.height), self._unit()
         lowest = problem.height - problem.spread - slack
         planes: dict[tuple[float, ...], None] = {}
-        prices = center = np.zeros(len(self.factors))
+        multipliers = center = np.zeros(len(self.factors))
         best = last = np.inf
         expected, radius = np.inf, unit
         labels, bound = self.evaluate(
-            prices, self.solved if len(self.ways) == 1 else partial(self.swept, 1))
+            multipliers, self.solved if len(self.ways) == 1 else partial(self.swept, 1))
         for step in count(1):
-            # scores that are finite add up to no less
+            # no labelling has a smaller finite score
             self.offer(labels, bound if bound >= lowest else -np.inf)
             yield
             gain, n_planes = best - bound, len(planes)
@@ -195,11 +193,11 @@ class Dual:
             if score > -np.inf:
                 planes[score, *self.counts(labels)] = None
             if gain > 0.0:
-                best, center = bound, prices
+                best, center = bound, multipliers
             if step > 1:
                 if len(planes) == n_planes and not gain > slack:
                     break
-                # the planes are right far away, or not even here
+                # larger if the planes predict the bound, smaller if it does not fall
                 radius *= 2.0 if gain > 0.5 * expected else 1.0 if gain > 0.0 else SHRINK
             distance = search.bound - search.value
             if step >= FIRST_STEPS and step & (step - 1) == 0:
@@ -207,11 +205,12 @@ class Dual:
                     break
                 last = best
             if planes:
-                prices, expected = self._lowest(np.array([*planes]), center, best, radius, unit)
+                multipliers, expected = self._lowest(
+                    np.array([*planes]), center, best, radius, unit)
                 if not expected > slack:
                     break
             with search.following():
-                labels, bound = self.evaluate(prices, self.solved)
+                labels, bound = self.evaluate(multipliers, self.solved)
         self.is_rough = self.ways[0] == self.swept
         if self.is_rough:
             with search.following():
@@ -225,7 +224,7 @@ class Dual:
             for factor, signs in zip(self.factors, self.signs, strict=True)]
 
     def _unit(self) -> float:
-        """A unit of prices: what the scores of a node's labels differ by."""
+        """What the scores of a node's labels differ by: a unit of multipliers."""
         rows = self.given[:, : self.problem.n_labels]
         finite = rows > -np.inf
         most = rows.max(axis=1, where=finite, initial=-np.inf)
@@ -238,15 +237,14 @@ class Dual:
     def _lowest(
         self, planes: FloatArray, center: FloatArray, best: float, radius: float, unit: float,
     ) -> tuple[FloatArray, float]:
-        """Prices in the box where the planes are lowest, and how far below `best` that is."""
-        # it takes longer to import than most searches do
+        """Multipliers in the box where the planes are lowest, and how far below `best` that is."""
+        # its import takes longer than most searches
         from scipy.optimize import linprog
 
-        n, m = len(center), len(planes)
-        # prices above and below zero, and the maximum of all planes less `best`, in units
+        # multipliers above and below zero, and the maximum of all planes minus `best`, in units
         rows = np.column_stack([planes[:, 1:], -planes[:, 1:], -np.ones(len(planes))])
         least, most = self.ends.T
-        # within prices at which counts are all that matters
+        # at larger multipliers nothing but the counts matters
         largest = 2.0 * self.problem.spread + unit
         low, high = (
             np.clip(center + step, -largest, largest) / unit for step in (-radius, radius))

@@ -262,14 +262,14 @@ def search_lp(problem: Any, search: Any) -> Iterator[None]:
             yield from search_moves(problem, search, rounded)
 
 
-# prices of counts, then moves
+# multipliers of counts, then moves
 def search_dual(problem: Any, search: Any) -> Iterator[None]:
     dual = Dual(problem, search)
     yield from dual.minimise()
     if dual.is_rough:
-        moves = Moves(dual.priced, dual.labels)
+        moves = Moves(dual.relaxed, dual.labels)
         with search.following():
-            improve(moves, dual.priced)
+            improve(moves, dual.relaxed)
         dual.offer(moves.labels, np.inf)
         yield
     if search.value > -np.inf:
@@ -603,6 +603,8 @@ def maximise(
         - "lp": any graph. The linear program over the local polytope, then moves as before.
           Without a time limit it ends early if its last half lowered `bound - value` by less than
           a tenth.
+        - "dual": graphs of any size with `CountFactor`. Multipliers of the counts give a bound, and
+          the best labels of small parts, one after another, a labelling that keeps to the counts.
         - "auto" goes from one method to the next, those that are fast first, until the labelling is
           known to be best.
     tol : float, default=0.0
@@ -616,7 +618,8 @@ def maximise(
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
     init : array-like of int of shape (n_nodes,), default=None
-        A labelling to begin with: the result is no worse. Factors must be counts.
+        A labelling to begin with: the result is no worse. For graphs without factors, or with
+        `CountFactor` alone.
     max_entries : int, default=1_000_000_000
         Limit of the entries of all tables of variable elimination. So many take 1 to 2 seconds and
         100 MB. A grid of 20 x 20 nodes with two labels is within it.
@@ -649,10 +652,18 @@ def maximise(
     >>> found.labels.tolist(), round(found.value, 6), found.method
     ([1, 1, 0], 1.8, 'exact')
 
-    A grid of three labels, neighbours preferring the same one, for at most a second:
+    A count of a label on a grid that is too wide for tables:
 
     >>> import numpy as np
     >>> from fastm4n.inference import grid_edges
+    >>> scores = np.random.default_rng(0).normal(size=(20 * 20, 3))
+    >>> found = maximise(scores, grid_edges((20, 20)), 0.5,
+    ...                  factors=CountFactor(range(400), 20, 25, label=2))
+    >>> found.method, found.labels.tolist().count(2) <= 25, found.bound - found.value < 1.0
+    ('dual', True, True)
+
+    A grid of three labels, neighbours preferring the same one, for at most a second:
+
     >>> scores = np.random.default_rng(0).normal(size=(30 * 30, 3))
     >>> found = maximise(scores, grid_edges((30, 30)), 0.5, method="expansion", time_limit=1.0)
     >>> found.labels.shape, found.bound - found.value < 0.02 * found.value
