@@ -6,6 +6,7 @@ One module: all moves change one labelling, and never for a lower score.
 
 import numpy as np
 
+cimport cython
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
@@ -36,6 +37,7 @@ from fastm4n.inference.cut cimport MinCut
 cdef double ROUNDING = 1e-14
 
 
+@cython.final
 cdef class Moves:
     """A labelling of a graph, and moves that better it.
 

@@ -600,8 +600,8 @@ def plan_of_graph(sizes, edges, scopes, tables, b):
         remedy = "use inference='lp'"
         if len(scopes):
             remedy = (
-                "give it factors of fewer nodes, or fewer edges: factors need exact inference here. "
-                "inference.graph.maximise also takes scores of graphs with larger counts")
+                "give it factors of fewer nodes, or fewer edges: factors need exact inference "
+                "here. inference.graph.maximise also takes scores of graphs with larger counts")
         raise ValueError(f"graph {b} has too many states: {error}; {remedy}.") from None
 
 
