@@ -355,6 +355,7 @@ CONSTANTS = [
     (CUT, "SHARE", "edges / push", *MOVED),
     (DUAL, "FIRST_STEPS", "steps", *COUNTS),
     (DUAL, "SHRINK", "share of a box", *COUNTS),
+    (DUAL, "KEPT", "labellings", "a count in 6 x 40, 2 labels", partial(counted, 1, 6, 40, 2, 0.9)),
     (DUAL, "PART", "nodes", "a count in 30 x 30, 3 labels", partial(counted, 1, 30, 30, 3, 0.5)),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),

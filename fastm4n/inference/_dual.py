@@ -19,6 +19,7 @@ count. As least_f <= most_f, the second part is -x_f least_f where x_f > 0, and 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, partial
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ UNIT = 2.0 ** -52
 FIRST_STEPS = 16
 # factor of the size of the box after steps that do not lower the bound (benchmarks/constants.py)
 SHRINK = 0.7
+# labellings within the limits that are kept to be compared (benchmarks/constants.py)
+KEPT = 16
 # nodes that get their best labels at once, the others keeping theirs (benchmarks/constants.py)
 PART = 32
 
@@ -86,6 +89,8 @@ class Dual:
         best multipliers.
     labels : ndarray of int
         Labels that the linear program then gives.
+    kept : dict
+        The best labellings within the limits by their score.
     """
 
     def __init__(self, problem: Any, search: Any) -> None:
@@ -110,6 +115,7 @@ class Dual:
         self.of_edges = problem.repeats * more.sum(where=more < np.inf)
         self.messages: Any = None
         self.ways = self._ways()
+        self.kept: dict[float, IntArray] = {}
         self.is_rough, self.labels = False, np.zeros(0, dtype=np.intp)
 
     def _limits(self):
@@ -168,8 +174,13 @@ class Dual:
     def offer(self, labels: IntArray, bound: float) -> None:
         """Offer the search labels within the limits that are made of these, and the bound."""
         moves = Moves(self.problem, labels)
-        kept = moves.keep(self.limits)
-        self.search.offer(moves.labels, moves.value if kept else -np.inf, bound)
+        if not moves.keep(self.limits):
+            self.search.offer(moves.labels, -np.inf, bound)
+            return
+        self.search.offer(moves.labels, moves.value, bound)
+        self.kept[moves.value] = moves.labels
+        if len(self.kept) > KEPT:
+            del self.kept[min(self.kept)]
 
     # ------------------------------------------------------------------------- multipliers
 
@@ -352,6 +363,28 @@ class Parts:
         self.labels[nodes] = labels
         self.counts = [int(factor.counts(self.labels[factor.nodes])) for factor in self.factors]
 
+    def improve(self, nodes: IntArray, search: Any) -> None:
+        """Give these nodes their best labels, and offer them. Raises `TooLarge`."""
+        part = self.part(nodes)
+        with search.following():
+            labels, value = ExactGraph(part).maximise()
+        if value > part.score(self.labels[nodes]):
+            self.relabel(nodes, labels)
+            search.offer(self.labels.copy(), self.problem.score(self.labels))
+
+
+def search_differences(
+    problem: Any, search: Any, others: list[IntArray], most: int,
+) -> Iterator[None]:
+    """The best labels where others differ from the best ones, at so many nodes at most."""
+    parts = Parts(problem, search.labels)
+    for labels in others:
+        nodes = np.flatnonzero(labels != parts.labels)
+        if 0 < nodes.size <= most:
+            with suppress(TooLarge):
+                parts.improve(nodes, search)
+        yield
+
 
 def search_parts(problem: Any, search: Any) -> Iterator[None]:
     """A round of moves: the best labels of some nodes at a time, the others keeping theirs."""
@@ -369,16 +402,10 @@ def search_parts(problem: Any, search: Any) -> Iterator[None]:
             if len(nodes) == size:
                 break
             nodes = parts.grown(other, size, nodes)
-        nodes = np.array(nodes)
-        part = parts.part(nodes)
         try:
-            with search.following():
-                labels, value = ExactGraph(part).maximise()
+            parts.improve(np.array(nodes), search)
         except TooLarge:
             size = max(1, size // 2)
         else:
             is_done[nodes] = True
-            if value > part.score(parts.labels[nodes]):
-                parts.relabel(nodes, labels)
-                search.offer(parts.labels.copy(), problem.score(parts.labels))
         yield

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
 from fastm4n.factors import CountFactor, TooLarge, as_factors, factor_scores
-from fastm4n.inference._dual import Dual, refuses_dual, search_parts, soon
+from fastm4n.inference._dual import Dual, refuses_dual, search_differences, search_parts, soon
 from fastm4n.inference._elimination import (
     MOST_ENTRIES,
     exact_marginals,
@@ -274,6 +274,8 @@ def search_dual(problem: Any, search: Any) -> Iterator[None]:
         yield
     if search.value > -np.inf:
         yield from search_rounds(problem, search, LP_GAIN)
+        others = [dual.kept[value] for value in sorted(dual.kept, reverse=True)]
+        yield from search_differences(problem, search, others, FEW)
 
 
 # solve(problem: GraphProblem, search: Search)
