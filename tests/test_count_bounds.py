@@ -377,6 +377,12 @@ def test_no_time():
         assert not found.exact
     whole = maximise(*given, **WIDE)
     assert whole.value >= found.value and whole.bound < found.bound
+    # tables would do, but take longer
+    narrow = potts(0, (9, 20), 2)
+    found = maximise(
+        *narrow, factors=CountFactor(range(180), 20, 22), time_limit=60.0, callback=lambda row: (
+            row.bound - row.value < 1.0))
+    assert found.method == "dual"
     longer = maximise(*given, **WIDE | {"method": "auto"}, time_limit=1.0)
     assert 100 <= np.sum(longer.labels == 2) <= 110 and longer.value <= longer.bound
 

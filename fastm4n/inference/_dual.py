@@ -99,10 +99,11 @@ class Dual:
         for number, factor in enumerate(self.factors):
             check_counted(factor, number, sizes_of(problem))
         self.signs = [1 - 2 * factor.negated.astype(np.intp) for factor in self.factors]
+        self.n_negated = [int(np.sum(signs < 0)) for signs in self.signs]
         # least and most of each count
         self.ends = np.array([
-            np.array([factor.least, factor.most]) - np.sum(signs < 0)
-            for factor, signs in zip(self.factors, self.signs, strict=True)],
+            (factor.least - n, factor.most - n)
+            for factor, n in zip(self.factors, self.n_negated, strict=True)],
             dtype=np.intp).reshape(-1, 2)
         self.limits = self._limits()
         self.given = np.array(problem.unary)
@@ -231,8 +232,8 @@ class Dual:
 
     def counts(self, labels: IntArray) -> list[int]:
         return [
-            int(np.sum(signs[labels[factor.nodes] == factor.label]))
-            for factor, signs in zip(self.factors, self.signs, strict=True)]
+            int(factor.counts(labels[factor.nodes])) - n
+            for factor, n in zip(self.factors, self.n_negated, strict=True)]
 
     def _unit(self) -> float:
         """What the scores of a node's labels differ by: a unit of multipliers."""
@@ -266,7 +267,7 @@ class Dual:
                 (None, None)],
             method="highs-ds")
         if found.x is None:
-            return center, 0.0
+            return center, np.inf
         above, below = found.x[:-1].reshape(2, -1)
         return unit * (above - below), -unit * found.fun
 

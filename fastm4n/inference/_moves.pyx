@@ -1,7 +1,7 @@
 # cython: binding=False
 """Labellings of graphs that get better move by move.
 
-One module: all moves change one labelling, and never for a lower score.
+One module: all moves change one labelling, and lower its score only for limits on counts.
 """
 
 import numpy as np

@@ -170,7 +170,7 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
             if refuses_lp(problem) is None:
                 relax(problem, search.tol, 1, 0, None, search)
             elif search.ends < np.inf and refuses_dual(problem) is None:
-                yield from Dual(problem, search).minimise()
+                next(Dual(problem, search).minimise())
         search.too_few = most
         with search.following():
             found = solve_large(problem, most)
@@ -289,7 +289,7 @@ METHODS = {
     "dual": Method(refuses_dual, search_dual),
 }
 # "auto" goes from one to the next until the labelling is known to be best: its bound is that of
-# "roof" or of "lp", and what takes longest comes last
+# "roof", "lp" or "dual", and what takes longest comes last
 FEW_STATES, SOON = (
     Method(lambda problem: None, solve, is_exact=True) for solve in (search_few, search_soon))
 ORDER = [
@@ -301,6 +301,9 @@ ORDER = [
 # the steps of the method that is asked for, or of all that can be used until one is sure
 def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
     ways = ORDER if method == "auto" else [(method, METHODS[method])]
+    if method == "auto" and search.ends < np.inf:
+        # good labels first, and then the best ones if the time is enough
+        ways = [*ORDER[:-2], ORDER[-1], ORDER[-2]]
     reasons = {}
     for name, way in ways:
         # its bound is that of "lp", and it has tried all tables
