@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from fastm4n import (
     BlockFrankWolfe,
+    CountFactor,
     Graphs,
     GraphTagger,
     LabelRanker,
@@ -147,6 +148,14 @@ def grid_scores(rows, columns, n_labels, strength, seed=0):
 def labellings(method, n, *shape):
     given = [grid_scores(*shape, seed=seed) for seed in range(n)]
     return lambda: [maximise(*one, method=method) for one in given]
+
+
+def counted(n_counts, rows, columns, n_labels, strength):
+    """Best labellings with so many counts of a label, together of a tenth of the nodes."""
+    n, given = rows * columns, grid_scores(rows, columns, n_labels, strength)
+    least = n // (10 * n_counts)
+    factors = [CountFactor(range(f, n, n_counts), least, least) for f in range(n_counts)]
+    return lambda: maximise(*given, factors=factors, method="dual")
 
 
 def sum_products(method, n, *shape):
@@ -300,9 +309,10 @@ def moved_cuts(n, n_moved):
     return run
 
 
-CHAIN, CUT, FOREST, RELAX, PERM, ROOF, EXACT, SEARCH = (
+CHAIN, CUT, DUAL, FOREST, RELAX, PERM, ROOF, EXACT, SEARCH = (
     f"inference.{name}" for name in (
-        "chain", "cut", "_forest", "_relaxations", "permutation", "roof", "_elimination", "graph"))
+        "chain", "cut", "_dual", "_forest", "_relaxations", "permutation", "roof", "_elimination",
+        "graph"))
 OUTPUTS, GRAPH, LOSS = "outputs._base", "outputs._graph", "surrogates._base"
 POSITIONS, KERNEL = "features._positions", "features._kernel"
 KERNELS, INPUT, COMPLETIONS = "tasks.kernels", "tasks.chain_input", "tasks.completions"
@@ -325,6 +335,7 @@ PAIRS_OF_ALL = ("marginals of all pairs of 60 nodes, 2 labels", partial(
     all_pairs, 60, 2))
 ROUGH = ("roof duality and moves of 40 x 40, 2 labels", partial(
     labellings, "roof", 2, 40, 40, 2, 2.0))
+COUNTS = ("twenty counts in a chain of 400, 3 labels", partial(counted, 20, 1, 400, 3, 0.5))
 TABLES = ("best labellings of 15 x 15, 2 labels", partial(
     labellings, "exact", 2, 15, 15, 2, 1.0))
 ROOFS = ("roof duality of 30 x 30", partial(roofs, 10, 30, 30, 2, 0.7))
@@ -352,6 +363,10 @@ CONSTANTS = [
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, max_margin", partial(
         few_transitions, "max_margin", 400, 24)),
     (CUT, "SHARE", "edges / push", *MOVED),
+    (DUAL, "FIRST_STEPS", "steps", *COUNTS),
+    (DUAL, "SHRINK", "share of a box", *COUNTS),
+    (DUAL, "KEPT", "labellings", "a count in 6 x 40, 2 labels", partial(counted, 1, 6, 40, 2, 0.9)),
+    (DUAL, "PART", "nodes", "a count in 30 x 30, 3 labels", partial(counted, 1, 30, 30, 3, 0.5)),
     (FOREST, "LONG_AXIS", "places", "axis of 90", partial(displaced, 90)),
     (FOREST, "LONG_AXIS", "places", "axis of 180", partial(displaced, 180)),
     (SEARCH, "FORESTS", "moves", "expansions of 50 x 50, 5 labels", partial(

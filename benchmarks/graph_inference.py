@@ -22,6 +22,7 @@ from _peers import RESULTS, ROOT, describe, environment, has_package, table, wra
 from graph_kernels import linear_program, toulbar2, tree
 from threadpoolctl import threadpool_limits
 
+from fastm4n import CountFactor
 from fastm4n.inference import grid_edges
 from fastm4n.inference.graph import maximise
 
@@ -48,19 +49,22 @@ integers, the scores times 10^4. HiGHS solves the linear program over the local 
 solution is integral, its labelling gives the value. toulbar2 and HiGHS run in a process of their
 own. A dash marks runs of more than {limit} seconds or {memory} GiB, on this graph or on a smaller
 one in the section.
+
+*Counts of a label* say how many nodes have the last label, with a weight of 0.5 at edges. "dual"
+and "exact" are methods of `maximise`, "exact" with tables of up to 10^10 entries.
 """
 
 # of QPBO-I
 IMPROVING = 5.0
-# CPU seconds and GiB of toulbar2 and of HiGHS
-LIMIT, MEMORY = 30, 8
+# CPU seconds and GiB of toulbar2, of HiGHS and of large tables, and the entries of these
+LIMIT, MEMORY, ENTRIES = 30, 8, 10**10
 
 
 # ------------------------------------------------------------------------- contestants
 
 
-def ours(nodes, edges, scores, **options):
-    found = maximise(nodes, edges, scores, **options)
+def ours(nodes, edges, scores, *factors, **options):
+    found = maximise(nodes, edges, scores, *factors, **options)
     return found.labels, found.bound
 
 
@@ -148,7 +152,7 @@ def limited(solve, given):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2**30, MEMORY * 2**30))
         try:
             sender.send(timed(solve, *given))
-        except MemoryError:
+        except (MemoryError, ValueError):
             sender.send(None)
 
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -200,12 +204,21 @@ def tabled(rows, columns, k, size):
     return rng.normal(size=(rows * columns, k)), edges, size * rng.normal(size=(len(edges), k, k))
 
 
+def counted(rows, columns, k, least, most):
+    """With a number of nodes of the last label."""
+    rng = np.random.default_rng(rows)
+    factor = CountFactor(range(rows * columns), least, most, label=k - 1)
+    return rng.normal(size=(rows * columns, k)), grid_edges((rows, columns)), 0.5, factor
+
+
 AUTO = {"auto": ours}
 SOON = {"auto, 2 s": partial(ours, time_limit=2.0)}
 CUT = {"PyMaxflow, maxflow": cut_of_graph}
 EXPANSION = {"expansion": partial(ours, method="expansion")}
 THEIRS = {"PyMaxflow, expansion": expansion_of_grid}
 QPBO = {"QPBO-I": qpbo_improved}
+DUAL = {"dual": partial(ours, method="dual")}
+TABLES = {"exact": partial(ours, method="exact", max_entries=ENTRIES)}
 LIMITED = {"toulbar2": optimum, "linear program": relaxed}
 # what contestants are made of
 PACKAGES = {
@@ -241,6 +254,12 @@ SECTIONS = {
             tabled, rows, columns, k, size)
         for rows, columns, k, size in [
             (6, 20, 4, 1.0), (10, 10, 4, 1.0), (20, 20, 4, 0.3), (40, 40, 4, 0.3)]}),
+    "Counts of a label": ({**DUAL, **TABLES}, {
+        f"grid {rows} x {columns}, {k} labels, {least} to {most}": (
+            counted, rows, columns, k, least, most)
+        for rows, columns, k, least, most in [
+            (1, 500, 3, 80, 90), (5, 40, 3, 8, 10), (6, 20, 3, 8, 10), (8, 12, 2, 8, 10),
+            (8, 12, 3, 8, 10), (8, 40, 3, 8, 10), (50, 50, 2, 700, 720), (40, 40, 3, 100, 110)]}),
 }
 # nodes of --quick
 FEW = 2500
@@ -249,14 +268,14 @@ FIGURES = RESULTS / "graph_inference.json"
 
 def run(instance, contestants, repeats, missed):
     """Value, bound and seconds of each contestant, or None; `missed` has the names of these."""
-    nodes, edges, scores = instance
+    nodes, edges, scores = instance[:3]
     rows = {name: [] for name in contestants}
     for turn in range(repeats):
         for name, solve in contestants.items():
             if name in missed or (turn and rows[name][0][2] > 1.0):
                 continue
             answer = (
-                limited(solve, instance) if name in LIMITED else timed(solve, *instance))
+                limited(solve, instance) if name in LIMITED or name in TABLES else timed(solve, *instance))
             if answer is None:
                 missed.add(name)
                 continue
@@ -265,7 +284,7 @@ def run(instance, contestants, repeats, missed):
                 ends = value[edges].T
                 value = float(
                     nodes[np.arange(len(nodes)), value].sum()
-                    + tables_of(*instance)[np.arange(len(edges)), ends[0], ends[1]].sum())
+                    + tables_of(nodes, edges, scores)[np.arange(len(edges)), ends[0], ends[1]].sum())
             rows[name].append((value, bound, seconds))
     return {
         name: (*of[0][:2], float(np.median([row[2] for row in of]))) if of else None

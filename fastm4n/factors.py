@@ -493,6 +493,16 @@ def as_factors(factors: Factors, n_nodes: int, name: str = "factors") -> tuple[C
     return tuple(found)
 
 
+def check_counted(factor: CountFactor, number: int, sizes: IntArray) -> None:
+    """Refuse a count of a label that one of its nodes does not have."""
+    wrong = np.flatnonzero(sizes[factor.nodes] <= factor.label)
+    if wrong.size:
+        node = factor.nodes[wrong[0]]
+        raise ValueError(
+            f"factors[{number}] counts label {factor.label} of node {node}, which has the labels "
+            f"0 ... {sizes[node] - 1}: leave the node out.")
+
+
 def graph_factors(
     factors: Factors, sizes: IntArray, edges: ArrayLike = (),
 ) -> tuple[list[int], list[NDArray[np.int64]], list[FloatArray], list[Any]]:
@@ -530,12 +540,7 @@ def graph_factors(
             except ValueError as error:
                 raise ValueError(f"factors[{number}]: {error}") from None
             continue
-        wrong = np.flatnonzero(sizes[factor.nodes] <= factor.label)
-        if wrong.size:
-            node = factor.nodes[wrong[0]]
-            raise ValueError(
-                f"factors[{number}] counts label {factor.label} of node {node}, which has the "
-                f"labels 0 ... {sizes[node] - 1}: leave the node out.")
+        check_counted(factor, number, sizes)
         for scope, table in _count_functions(factor, sizes, len(all_sizes), rank):
             for variable, size in zip(scope, table.shape, strict=True):
                 if variable == len(all_sizes):
@@ -663,7 +668,9 @@ def _count_functions(factor, sizes, next_variable, rank):
     New variables are counted from next_variable. `sizes` are the numbers of labels of all nodes.
     """
     n, sizes = factor.nodes.size, sizes[factor.nodes]
-    if np.prod(sizes, dtype=np.float64) <= _DIRECT:
+    with np.errstate(over="ignore"):
+        n_entries = np.prod(sizes, dtype=np.float64)
+    if n_entries <= _DIRECT:
         return [(factor.nodes, factor.table(sizes))] if n else []
     # larger counts are equivalent
     top = factor.most + 1 if factor.most < n else factor.least

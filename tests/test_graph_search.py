@@ -300,8 +300,11 @@ def test_no_time(rng):
     assert found.value <= found.bound and not found.exact
     graph = mixed(16, size=0.05)
     factors = [CountFactor(range(6), 1, 2)]
+    found = maximise(*graph, factors=factors, time_limit=0.0)
+    assert 1 <= found.labels[:6].sum() <= 2 and not found.exact
+    tables = [*factors, ([0, 1, 2], np.zeros((2, 2, 2)))]
     with pytest.raises(ValueError, match="no labelling was found in time_limit=0.0 seconds"):
-        maximise(*graph, factors=factors, time_limit=0.0)
+        maximise(*graph, factors=tables, time_limit=0.0)
     found = maximise(*graph, factors=factors)
     assert found.exact and 1 <= found.labels[:6].sum() <= 2
 
@@ -357,7 +360,7 @@ def test_labelling_to_begin_with(rng):
     ({"init": [0]}, r"init must be 2 integers, a label for each node; got shape \(1,\)"),
     ({"init": [0.0, 1.0]}, "init must be 2 integers.* float64"),
     ({"init": [0, 2]}, "init has label 2 at node 1: its labels are 0 ... 1"),
-    ({"init": [0, 0], "factors": CountFactor([0, 1], 1, 1)}, "init is for graphs without factors"),
+    ({"init": [0, 0], "factors": ([0, 1], np.eye(2))}, "init is for graphs without factors, or"),
     ({"tol": -1.0}, "tol must be a finite number >= 0"),
     ({"time_limit": np.nan}, "time_limit must be a finite number"),
     ({"max_entries": 0}, "max_entries must be an integer > 0"),

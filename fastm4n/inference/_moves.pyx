@@ -1,21 +1,22 @@
 # cython: binding=False
 """Labellings of graphs that get better move by move.
 
-One module: all moves change one labelling, and never for a lower score.
+One module: all moves change one labelling, and lower its score only for limits on counts.
 """
 
 import numpy as np
 
+cimport cython
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n.base.interrupts cimport look_at
+from fastm4n.base.interrupts cimport look, look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
 from fastm4n.inference.cut cimport MinCut
 
 
-# Three kinds of moves.
+# Kinds of moves.
 #
 # Expansion (Boykov, Veksler, Zabih 2001): all nodes may take the label alpha or keep theirs, which
 # is a problem of two labels.  With s_xy the score of an edge whose nodes keep (0) or take (1),
@@ -29,11 +30,14 @@ from fastm4n.inference.cut cimport MinCut
 # Forests (Hamze and de Freitas 2004): of a random set of nodes whose edges close no cycle, all take
 # the best labels that there are while the others keep theirs.  That is one max-sum over the set,
 # for edges of any kind.
+#
+# Single nodes, for limits on counts: the only moves that may lower the score.
 
 # a gain below this share of the scores' sizes is rounding
 cdef double ROUNDING = 1e-14
 
 
+@cython.final
 cdef class Moves:
     """A labelling of a graph, and moves that better it.
 
@@ -65,7 +69,8 @@ cdef class Moves:
     def __init__(self, GraphProblem problem, labels, unsigned long long seed=1):
         cdef Py_ssize_t i, e, n = problem.n_nodes
         self.problem, self.g = problem, &problem.g
-        self.now = np.ascontiguousarray(labels, dtype=np.uint16)
+        # with a number at the end: no array is empty
+        self.now = np.append(labels, 0).astype(np.uint16)
         self.trial = self.now.copy()
         self.state = 2 * seed + 1
         self.ends = np.zeros(n + 2, dtype=np.intp)
@@ -245,6 +250,29 @@ cdef class Moves:
                         n_found += 1
         return n_found
 
+    cdef void sum_up(self, Py_ssize_t i, bint beyond) noexcept nogil:
+        """Scores of the labels of node i, at its place of `local`, with those of its edges.
+
+        Of all its edges, or of those to nodes beyond the forest.
+        """
+        cdef const graph_t* g = self.g
+        cdef const double* more = self.problem.edge_scores()
+        cdef double* here = &self.local[i * g.stride]
+        cdef Py_ssize_t a, b, end, j, k
+        memcpy(here, self.problem.node_scores() + i * g.stride, choices(g, i) * sizeof(double))
+        for k in range(self.ends[i], self.ends[i + 1]):
+            end = self.end_of[k]
+            j = g.edges[end ^ 1]
+            if beyond and self.parent[j] != -2:
+                continue
+            b = self.now[j]
+            if g.kind == EQUAL:
+                if b < choices(g, i):
+                    here[b] += more[g.places[end // 2]]
+                continue
+            for a in range(choices(g, i)):
+                here[a] += self.at(end, a, b)
+
     cdef inline double at(
             self, Py_ssize_t end, Py_ssize_t here, Py_ssize_t there) noexcept nogil:
         """Score of an edge by the labels at one of its ends and at the other."""
@@ -254,9 +282,8 @@ cdef class Moves:
 
     cdef bint improve_now(self) except -1 nogil:
         cdef const graph_t* g = self.g
-        cdef const double* unary = self.problem.node_scores()
         cdef const double* more = self.problem.edge_scores()
-        cdef Py_ssize_t i, j, k, a, b, end, place, best, stride = g.stride
+        cdef Py_ssize_t i, j, a, b, end, place, best, stride = g.stride
         cdef Py_ssize_t n_found = self.draw_forest()
         cdef double x, top, pull
         cdef double* here
@@ -265,21 +292,7 @@ cdef class Moves:
         cdef bint last = self.draw(2)
         for place in range(n_found):
             look_at(place)
-            i = self.order[place]
-            here = &self.local[i * stride]
-            memcpy(here, unary + i * stride, choices(g, i) * sizeof(double))
-            for k in range(self.ends[i], self.ends[i + 1]):
-                end = self.end_of[k]
-                j = g.edges[end ^ 1]
-                if self.parent[j] != -2:
-                    continue
-                b = self.now[j]
-                if g.kind == EQUAL:
-                    if b < choices(g, i):
-                        here[b] += more[g.places[end // 2]]
-                    continue
-                for a in range(choices(g, i)):
-                    here[a] += self.at(end, a, b)
+            self.sum_up(self.order[place], True)
         for place in range(n_found - 1, -1, -1):
             look_at(place)
             i = self.order[place]
@@ -330,6 +343,161 @@ cdef class Moves:
                     best = a
             self.trial[i] = <label_t> best
         return self.take_trial()
+
+    # --------------------------------------------------------------------------- counts
+
+    def keep(self, Limits limits):
+        """Bring the labels within limits. Return whether that was possible, one node at a time.
+
+        Labels that cost least change first: half of what is needed, before costs are looked at
+        again. Then labels change that raise the score and leave all counts within their limits.
+        """
+        cdef Py_ssize_t excess, left, i
+        cdef double[::1] costs = np.empty(self.g.n_nodes)
+        cdef const Py_ssize_t[::1] order
+        with nogil:
+            excess = limits.start(self.now)
+            for i in range(self.g.n_nodes):
+                self.sum_up(i, False)
+        while excess > 0:
+            with nogil:
+                self.weigh(limits, costs)
+            order = np.argsort(costs, kind="stable")
+            with nogil:
+                left = self.approach(limits, costs, order, excess)
+            if left == excess:
+                break
+            excess = left
+        else:
+            with nogil:
+                self.climb(limits)
+        self.value = self.score(self.now)
+        return excess == 0
+
+    cdef int weigh(self, Limits limits, double[::1] costs) except -1 nogil:
+        """costs = what the label of each node costs that brings counts nearer to their limits."""
+        cdef Py_ssize_t i
+        cdef double gain
+        for i in range(self.g.n_nodes):
+            look_at(i)
+            costs[i] = -gain if self.best_label(limits, i, -1, &gain) >= 0 else INFINITY
+        return 0
+
+    cdef Py_ssize_t approach(
+            self, Limits limits, const double[::1] costs, const Py_ssize_t[::1] order,
+            Py_ssize_t excess) except -1 nogil:
+        """Change labels in this order, those that cost no more. Return the excess that is left."""
+        cdef Py_ssize_t place, i, label, goal = excess // 2
+        cdef double gain
+        for place in range(order.shape[0]):
+            look_at(place)
+            i = order[place]
+            if excess <= goal or costs[i] == INFINITY:
+                break
+            label = self.best_label(limits, i, -1, &gain)
+            if label >= 0 and -gain <= costs[i]:
+                excess += limits.change(i, self.now[i], label)
+                self.set_label(limits, i, label)
+        return excess
+
+    cdef int climb(self, Limits limits) except -1 nogil:
+        """Raise the score, by no more changes than there are nodes."""
+        cdef Py_ssize_t i, label, left = self.g.n_nodes
+        cdef double gain
+        cdef bint moved = True
+        while moved and left > 0:
+            moved = False
+            for i in range(self.g.n_nodes):
+                look_at(i)
+                label = self.best_label(limits, i, 0, &gain)
+                if label >= 0 and gain > self.least and left > 0:
+                    self.set_label(limits, i, label)
+                    moved = True
+                    left -= 1
+        return 0
+
+    cdef Py_ssize_t best_label(
+            self, Limits limits, Py_ssize_t i, Py_ssize_t most, double* gain) noexcept nogil:
+        """Another label of node i that changes the excess by at most so much, and its gain; or -1.
+
+        `local` has the scores.
+        """
+        cdef const double* here = &self.local[i * self.g.stride]
+        cdef Py_ssize_t a = self.now[i], b, found = -1
+        cdef double x
+        gain[0] = -INFINITY
+        for b in range(choices(self.g, i)):
+            if b == a or here[b] == -INFINITY:
+                continue
+            # any label is better than one that is forbidden
+            x = here[b] - here[a] if here[a] > -INFINITY else INFINITY
+            if x > gain[0] and limits.change(i, a, b) <= most:
+                gain[0] = x
+                found = b
+        return found
+
+    cdef void set_label(self, Limits limits, Py_ssize_t i, Py_ssize_t label) noexcept nogil:
+        cdef Py_ssize_t k
+        limits.move(i, self.now[i], label)
+        self.now[i] = <label_t> label
+        for k in range(self.ends[i], self.ends[i + 1]):
+            self.sum_up(self.g.edges[self.end_of[k] ^ 1], False)
+
+
+cdef inline Py_ssize_t beyond(Py_ssize_t count, Py_ssize_t least, Py_ssize_t most) noexcept nogil:
+    return least - count if count < least else count - most if count > most else 0
+
+
+cdef class Limits:
+    """Limits on counts of labels.
+
+    Count f is the sum of `signs` over its entries whose node has their label.
+
+    Parameters
+    ----------
+    n_nodes : int
+    nodes, counts, labels, signs : ndarray of intp of shape (n_entries,)
+    least, most : ndarray of intp of shape (n_counts,)
+    """
+
+    cdef const Py_ssize_t[::1] starts, count_of, labels, signs, least, most
+    cdef Py_ssize_t[::1] counts
+
+    def __init__(self, n_nodes, nodes, counts, labels, signs, least, most):
+        order = np.argsort(nodes, kind="stable")
+        self.starts = np.searchsorted(nodes[order], np.arange(n_nodes + 1))
+        self.count_of, self.labels, self.signs = counts[order], labels[order], signs[order]
+        self.least, self.most, self.counts = least, most, np.zeros_like(least)
+
+    cdef Py_ssize_t start(self, const label_t[::1] labels) noexcept nogil:
+        """Count these labels. Return how far the counts are beyond their limits."""
+        cdef Py_ssize_t i, f, t, total = 0
+        for f in range(self.counts.shape[0]):
+            self.counts[f] = 0
+        for i in range(self.starts.shape[0] - 1):
+            for t in range(self.starts[i], self.starts[i + 1]):
+                if labels[i] == self.labels[t]:
+                    self.counts[self.count_of[t]] += self.signs[t]
+        for f in range(self.counts.shape[0]):
+            total += beyond(self.counts[f], self.least[f], self.most[f])
+        return total
+
+    cdef Py_ssize_t change(self, Py_ssize_t i, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """What node i adds to that if its label turns from a to b."""
+        cdef Py_ssize_t t, f, d, total = 0
+        for t in range(self.starts[i], self.starts[i + 1]):
+            d = self.signs[t] * ((b == self.labels[t]) - (a == self.labels[t]))
+            if d:
+                f = self.count_of[t]
+                total += beyond(self.counts[f] + d, self.least[f], self.most[f])
+                total -= beyond(self.counts[f], self.least[f], self.most[f])
+        return total
+
+    cdef void move(self, Py_ssize_t i, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        cdef Py_ssize_t t
+        for t in range(self.starts[i], self.starts[i + 1]):
+            self.counts[self.count_of[t]] += self.signs[t] * (
+                (b == self.labels[t]) - (a == self.labels[t]))
 
 
 def expand_all(Moves moves):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastm4n.base.checks import as_real, check_number
-from fastm4n.factors import TooLarge
+from fastm4n.factors import CountFactor, TooLarge, as_factors, factor_scores
+from fastm4n.inference._dual import Dual, refuses_dual, search_differences, search_parts, soon
 from fastm4n.inference._elimination import (
     MOST_ENTRIES,
     exact_marginals,
@@ -32,7 +33,7 @@ from fastm4n.inference._forest import (
 )
 from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import (
-    LP_ITERATIONS,
+    LP_GAIN,
     refuses_lp,
     refuses_trw,
     relax,
@@ -164,9 +165,12 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
     except TooLarge:
         if most <= max(MOST_ENTRIES, search.too_few):
             raise
-        if search.labels is None and refuses_lp(problem) is None:
-            # if the time is over before the end
-            relax(problem, search.tol, 1, 0, None, search)
+        # if the time is over before the end
+        if not search.value > -np.inf:
+            if refuses_lp(problem) is None:
+                relax(problem, search.tol, 1, 0, None, search)
+            elif search.ends < np.inf and refuses_dual(problem) is None:
+                next(Dual(problem, search).minimise())
         search.too_few = most
         with search.following():
             found = solve_large(problem, most)
@@ -176,8 +180,7 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
 
 # `search_exact` where that takes no longer than the linear program may
 def search_soon(problem: Any, search: Any) -> Iterator[None]:
-    return search_exact(
-        problem, search, LP_ITERATIONS * problem.n_edges * problem.n_labels * problem.stride)
+    return search_exact(problem, search, soon(problem))
 
 
 # `search_exact` where that is a matter of milliseconds
@@ -199,12 +202,17 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
                 found = solve_large(problem, search.max_entries, labels, is_open)
             search.offer(*found)
         except TooLarge:
-            for _ in range(ROUNDS):
-                before = search.value
-                yield from search_moves(problem, search)
-                if search.value - before <= LEAST_GAIN * (search.bound - before):
-                    break
+            yield from search_rounds(problem, search, LEAST_GAIN)
         yield
+
+
+# rounds of moves while each gains more than this share of the bound's distance
+def search_rounds(problem: Any, search: Any, least_gain: float) -> Iterator[None]:
+    for _ in range(ROUNDS):
+        before = search.value
+        yield from search_moves(problem, search)
+        if search.value - before <= least_gain * (search.bound - before):
+            break
 
 
 def refuses_expansion(problem: Any) -> str | None:
@@ -223,16 +231,24 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
     yield from search_moves(problem, search)
 
 
-# expansions where scores of edges allow it, forests, and expansions, from the best labels
+# moves from the best labels: of parts of the graph where labels are counted
 def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
+    if problem.factors is not None:
+        yield from search_parts(problem, search)
+        return
     search.n_moves += 1
     moves = Moves(problem, search.labels if labels is None else labels, search.n_moves)
     with search.following(lambda: (moves.labels, moves.value)):
-        for n_moves in (FORESTS, 0):
-            if refuses_expansion(problem) is None:
-                expand_all(moves)
-            moves.improve(n_moves)
+        improve(moves, problem)
     yield
+
+
+# expansions where scores of edges allow it, forests, and expansions
+def improve(moves: Any, problem: Any) -> None:
+    for n_moves in (FORESTS, 0):
+        if refuses_expansion(problem) is None:
+            expand_all(moves)
+        moves.improve(n_moves)
 
 
 def search_lp(problem: Any, search: Any) -> Iterator[None]:
@@ -246,6 +262,22 @@ def search_lp(problem: Any, search: Any) -> Iterator[None]:
             yield from search_moves(problem, search, rounded)
 
 
+# multipliers of counts, then moves
+def search_dual(problem: Any, search: Any) -> Iterator[None]:
+    dual = Dual(problem, search)
+    yield from dual.minimise()
+    if dual.is_rough:
+        moves = Moves(dual.relaxed, dual.labels)
+        with search.following():
+            improve(moves, dual.relaxed)
+        dual.offer(moves.labels, np.inf)
+        yield
+    if search.value > -np.inf:
+        yield from search_rounds(problem, search, LP_GAIN)
+        others = [dual.kept[value] for value in sorted(dual.kept, reverse=True)]
+        yield from search_differences(problem, search, others, FEW)
+
+
 # solve(problem: GraphProblem, search: Search)
 METHODS = {
     "forest": Method(refuses_forest, at_once(solve_forest), is_exact=True),
@@ -254,20 +286,24 @@ METHODS = {
     "roof": Method(refuses_roof, search_roof),
     "expansion": Method(refuses_expansion, search_expansion),
     "lp": Method(refuses_lp, search_lp),
+    "dual": Method(refuses_dual, search_dual),
 }
 # "auto" goes from one to the next until the labelling is known to be best: its bound is that of
-# "roof" or of "lp", and what takes longest comes last
+# "roof", "lp" or "dual", and what takes longest comes last
 FEW_STATES, SOON = (
     Method(lambda problem: None, solve, is_exact=True) for solve in (search_few, search_soon))
 ORDER = [
     ("forest", METHODS["forest"]), ("min_cut", METHODS["min_cut"]), ("exact", FEW_STATES),
     ("roof", METHODS["roof"]), ("expansion", METHODS["expansion"]), ("exact", SOON),
-    ("lp", METHODS["lp"]), ("exact", METHODS["exact"])]
+    ("lp", METHODS["lp"]), ("exact", METHODS["exact"]), ("dual", METHODS["dual"])]
 
 
 # the steps of the method that is asked for, or of all that can be used until one is sure
 def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
     ways = ORDER if method == "auto" else [(method, METHODS[method])]
+    if method == "auto" and search.ends < np.inf:
+        # good labels first, and then the best ones if the time is enough
+        ways = [*ORDER[:-2], ORDER[-1], ORDER[-2]]
     reasons = {}
     for name, way in ways:
         # its bound is that of "lp", and it has tried all tables
@@ -572,6 +608,8 @@ def maximise(
         - "lp": any graph. The linear program over the local polytope, then moves as before.
           Without a time limit it ends early if its last half lowered `bound - value` by less than
           a tenth.
+        - "dual": graphs of any size with `CountFactor`. Multipliers of the counts give a bound, and
+          the best labels of small parts, one after another, a labelling that keeps to the counts.
         - "auto" goes from one method to the next, those that are fast first, until the labelling is
           known to be best.
     tol : float, default=0.0
@@ -585,7 +623,8 @@ def maximise(
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
     init : array-like of int of shape (n_nodes,), default=None
-        A labelling to begin with: the result is no worse. For graphs without factors.
+        A labelling to begin with: the result is no worse. For graphs without factors, or with
+        `CountFactor` alone.
     max_entries : int, default=1_000_000_000
         Limit of the entries of all tables of variable elimination. So many take 1 to 2 seconds and
         100 MB. A grid of 20 x 20 nodes with two labels is within it.
@@ -618,10 +657,18 @@ def maximise(
     >>> found.labels.tolist(), round(found.value, 6), found.method
     ([1, 1, 0], 1.8, 'exact')
 
-    A grid of three labels, neighbours preferring the same one, for at most a second:
+    A count of a label on a grid that is too wide for tables:
 
     >>> import numpy as np
     >>> from fastm4n.inference import grid_edges
+    >>> scores = np.random.default_rng(0).normal(size=(20 * 20, 3))
+    >>> found = maximise(scores, grid_edges((20, 20)), 0.5,
+    ...                  factors=CountFactor(range(400), 20, 25, label=2))
+    >>> found.method, found.labels.tolist().count(2) <= 25, found.bound - found.value < 1.0
+    ('dual', True, True)
+
+    A grid of three labels, neighbours preferring the same one, for at most a second:
+
     >>> scores = np.random.default_rng(0).normal(size=(30 * 30, 3))
     >>> found = maximise(scores, grid_edges((30, 30)), 0.5, method="expansion", time_limit=1.0)
     >>> found.labels.shape, found.bound - found.value < 0.02 * found.value
@@ -650,6 +697,11 @@ def maximise(
             search.offer(*_labelling(problem, init, where))
         search.run(search_best(problem, search, method, where))
         if not search.value > -np.inf:
+            if search.is_done and search.method == "dual" and search.bound > -np.inf:
+                raise ValueError(
+                    f"method='dual' cannot solve this graph{where}: it found no labelling that its "
+                    "factors allow, and no proof that there is none. Use fewer factors, or "
+                    "method='exact' with larger max_entries.")
             raise _nothing_finite(problem, where) if search.is_done else ValueError(
                 f"no labelling{where} was found in time_limit={time_limit} seconds: give more.")
         if not search.value < np.inf or not search.bound < np.inf:
@@ -664,8 +716,6 @@ def maximise(
 
 def _labelling(problem, init, where):
     """Labels to begin with, and their score."""
-    if problem.factors is not None:
-        raise ValueError(f"init{where} is for graphs without factors.")
     labels = np.asarray(init)
     n = problem.n_nodes
     if labels.shape != (n,) or (n and labels.dtype.kind not in "iu"):
@@ -679,7 +729,10 @@ def _labelling(problem, init, where):
         raise ValueError(
             f"init{where} has label {labels[i]} at node {i}: its labels are 0 ... {counts[i] - 1}.")
     labels = labels.astype(np.intp)
-    return labels, problem.score(labels)
+    factors = () if problem.factors is None else as_factors(problem.factors, n)
+    if not all(isinstance(factor, CountFactor) for factor in factors):
+        raise ValueError(f"init{where} is for graphs without factors, or with CountFactor alone.")
+    return labels, problem.score(labels) + factor_scores(factors, labels[np.newaxis])[0]
 
 
 def marginals(

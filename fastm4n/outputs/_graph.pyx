@@ -605,7 +605,9 @@ def plan_of_graph(sizes, edges, scopes, tables, b):
     except TooLarge as error:
         remedy = "use inference='lp'"
         if len(scopes):
-            remedy = "give it factors of fewer nodes, or fewer edges: factors need exact inference"
+            remedy = (
+                "give it factors of fewer nodes, or fewer edges: factors need exact inference "
+                "here. inference.graph.maximise also takes scores of graphs with larger counts")
         raise ValueError(f"graph {b} has too many states: {error}; {remedy}.") from None
 
 
