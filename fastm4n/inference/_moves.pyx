@@ -10,7 +10,7 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.string cimport memcpy
 
-from fastm4n.base.interrupts cimport look, look_at
+from fastm4n.base.interrupts cimport look_at
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
 from fastm4n.inference.cut cimport MinCut
