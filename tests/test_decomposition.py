@@ -621,6 +621,20 @@ def test_max_min_is_certified(rng):
     assert solution.converged and solution.certificate.gap <= 5e-3
 
 
+@pytest.mark.parametrize("cost", ["zero_one", "absolute"])
+def test_integrality_gaps_of_trees_are_within_tolerance(cost, rng):
+    """Mixtures of labellings are as good as the larger polytope, which has no others."""
+    images = [np.eye(3)[rng.integers(3, size=(1, 8))] for _ in range(5)]
+    X = Graphs.from_grid([image + rng.normal(0, 1.0, image.shape) for image in images])
+    y = [image.argmax(axis=2).ravel() for image in images]
+    for tol in (1e-2, 1e-4):
+        tagger = GraphTagger(
+            "max_min", alpha=0.05, inference="lp", cost=cost, tol=tol, random_state=0).fit(X, y)
+        assert tagger.oracle_ == "decomposition" and tagger.relative_gap_ <= tol
+        error = 0.1 * tagger.duality_gap_ / tagger.relative_gap_ * tol
+        assert 0.0 <= tagger.integrality_gap_ <= 2.0 * error
+
+
 def test_taggers_bound_those_that_are_exact(rng):
     y = [rng.integers(3, size=(3, 3)) for _ in range(6)]
     X = Graphs.from_grid([np.eye(3)[labels] + rng.normal(0, 0.7, (3, 3, 3)) for labels in y])

@@ -72,8 +72,10 @@ np.savez(sys.argv[1], **results)
 
 sys.path.insert(0, sys.argv[2])
 if simd_width() < 8:
-    import test_pair_weights, test_working_sets
+    import test_decomposition, test_pair_weights, test_working_sets
     test_working_sets.test_many_sizes()
+    for shape in test_decomposition.SHAPES:
+        test_decomposition.test_bounds_meet_at_the_optimum_of_the_linear_program(shape, 1.0, rng)
     for R, dtype in ((3, np.float64), (8, np.float32), (22, np.float64)):
         for penalty in (None, "even", "single"):
             test_pair_weights.test_passes(R, dtype, False, penalty)

@@ -198,6 +198,23 @@ cdef extern from "loops.h" nogil:
         const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, int, int, double*, double*,
         Py_ssize_t*, Py_ssize_t*, double*, double*, long long*, Py_ssize_t*,
         Py_ssize_t*) noexcept nogil
+    ctypedef struct fastm4n_polytope:
+        Py_ssize_t n_edges, stride
+        const int* edges
+        const Py_ssize_t* sizes
+        const double* tables
+        const Py_ssize_t* places
+        const double* ahead
+        double* q
+        double* d
+        const double* q_first
+        const double* d_first
+        double* q_next
+        double* d_next
+        double* columns
+        double scale
+    ctypedef double (*fastm4n_polytope_step)(
+        const fastm4n_polytope*, double, int) noexcept nogil
     ctypedef struct fastm4n_games:
         int width
         Py_ssize_t (*held)(Py_ssize_t, int) noexcept nogil
@@ -223,6 +240,7 @@ cdef extern from "loops.h" nogil:
             double*) noexcept nogil
 
 cdef const fastm4n_games* games_by_side() noexcept nogil
+cdef fastm4n_polytope_step polytope_for(Py_ssize_t n_labels) noexcept nogil
 cdef fastm4n_assign_loop assign_for(Py_ssize_t n_columns) noexcept nogil
 cdef const fastm4n_sparse_chain* sparse_chain_for(Py_ssize_t n_labels) noexcept nogil
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil

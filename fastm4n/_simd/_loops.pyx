@@ -13,6 +13,7 @@ cdef extern from "loops_dispatch.h" nogil:
     int fastm4n_simd_width() noexcept
     const fastm4n_loops* fastm4n_select_loops(Py_ssize_t n_labels, int width) noexcept
     fastm4n_assign_loop fastm4n_select_assign(Py_ssize_t n_columns, int width) noexcept
+    fastm4n_polytope_step fastm4n_select_polytope(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_games* fastm4n_select_games(int width) noexcept
     const fastm4n_sparse_chain* fastm4n_select_sparse_chain(Py_ssize_t n_labels, int width) noexcept
     const fastm4n_forest* fastm4n_select_forest(Py_ssize_t n_labels, int width) noexcept
@@ -73,6 +74,12 @@ cdef const fastm4n_sparse_chain* sparse_chain_for(Py_ssize_t n_labels) noexcept 
 cdef const fastm4n_forest* forest_for(Py_ssize_t n_labels) noexcept nogil:
     """The messages of graphs of n_labels labels. Rows are padded like those of `loops_for`."""
     return fastm4n_select_forest(n_labels, WIDTH)
+
+
+cdef fastm4n_polytope_step polytope_for(Py_ssize_t n_labels) noexcept nogil:
+    """Primal-dual steps of graphs of n_labels labels. Rows are padded like those of `loops_for`.
+    """
+    return fastm4n_select_polytope(n_labels, WIDTH)
 
 
 cdef const fastm4n_games* games_by_side() noexcept nogil:

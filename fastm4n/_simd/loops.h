@@ -223,6 +223,22 @@ typedef int (*fastm4n_assign_loop)(const double *C, ptrdiff_t M, ptrdiff_t N, pt
                                    double *distance, long long *from, ptrdiff_t *scanned,
                                    ptrdiff_t *free_rows);
 
+/* What primal-dual steps over the local polytope work on: see polytope_template.h. */
+typedef struct {
+    ptrdiff_t n_edges, stride;
+    const int *edges;       /* first and second node of each edge */
+    const ptrdiff_t *sizes; /* labels of each node */
+    const double *tables; /* scores of edge e at places[e], or at e stride^2 if that is NULL */
+    const ptrdiff_t *places;
+    const double *ahead; /* extrapolated marginals of nodes */
+    double *q, *d;       /* the iterate, its start and its image */
+    const double *q_first, *d_first;
+    double *q_next, *d_next;
+    double *columns; /* room for `stride` numbers */
+    double scale;    /* length of primal steps */
+} fastm4n_polytope;
+typedef double (*fastm4n_polytope_step)(const fastm4n_polytope *w, double keep, int publish);
+
 /* Games between permutations, several side by side: see game_template.h. */
 typedef struct {
     int width; /* games in a group */

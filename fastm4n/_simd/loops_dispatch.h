@@ -89,6 +89,11 @@ static fastm4n_assign_loop fastm4n_select_assign(ptrdiff_t n_columns, int width)
     return SELECT(assign, n_columns, width);
 }
 
+static fastm4n_polytope_step fastm4n_select_polytope(ptrdiff_t n_labels, int width)
+{
+    return SELECT(polytope_step, n_labels, width);
+}
+
 static const fastm4n_games *fastm4n_select_games(int width)
 {
     return SELECT(games_table, width, width);

@@ -6,3 +6,4 @@
 #include "chain_sparse_template.h"
 #include "assignment_template.h"
 #include "game_template.h"
+#include "polytope_template.h"

@@ -1,6 +1,6 @@
 """Relaxations of graphs with cycles: the local polytope and reweighted forests."""
 
-from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n._simd._loops cimport fastm4n_loops, fastm4n_polytope, fastm4n_polytope_step
 from fastm4n.inference._graph cimport graph_t, label_t
 
 # tuned constants, declared here for benchmarks/constants.py
@@ -94,7 +94,6 @@ cdef struct game_t:
     double of_label, of_answer
 
 cdef class Decomposition(Sweeps):
-    cdef const fastm4n_loops* loops
     # whether `labels` is where to begin
     cdef bint has_room, has_start
     # of the last `maximise`: whether the best point found is a labelling, or p and q
@@ -108,7 +107,10 @@ cdef class Decomposition(Sweeps):
     cdef label_t[::1] labels, trial
     # of `polish`, made when first asked for: the iterate, its start and its image
     cdef double[::1] p_now, p_first, p_next, q_now, q_first, q_next
-    cdef double[::1] d_now, d_first, d_next, rows, columns, lanes, ones, tables
+    cdef double[::1] d_now, d_first, d_next, rows, columns, tables
+    # the step of all edges, and what it works on
+    cdef fastm4n_polytope_step advance_pairs
+    cdef fastm4n_polytope pairs
     cdef double scale
     # of `max_min`: the scores without an adversary, its mixtures of answers at each node, as an
     # iterate, its start and its image, and its costs; see `_Game`

@@ -12,8 +12,8 @@ import numpy as np
 from libc.math cimport INFINITY, fabs, fmax, sqrt
 from libc.string cimport memcpy, memset
 
-from fastm4n._simd._loops cimport fastm4n_loops, loops_for
-from fastm4n.base.interrupts cimport look, look_at
+from fastm4n._simd._loops cimport fastm4n_loops, loops_for, polytope_for
+from fastm4n.base.interrupts cimport look, look_at, raise_set
 from fastm4n.inference._forest cimport GraphProblem
 from fastm4n.inference._graph cimport EQUAL, TABLES, choices, edge_score, graph_t, label_t
 
@@ -782,7 +782,7 @@ cdef double mean_entropy(
 # (Altschuler, Weed, Rigollet 2017), so that there is a lower bound, too, and both close.
 
 # primal-dual iterations from one pair of bounds to the next (benchmarks/constants.py)
-CHECK_EVERY = 10
+CHECK_EVERY = 20
 # share of the bound's distance to a labelling: sweeps end when one lowers the bound by less
 # (benchmarks/constants.py)
 STALLED = 0.02
@@ -806,7 +806,7 @@ cdef class Decomposition(Sweeps):
 
     def __init__(self, max_nodes, max_edges, n_labels, stride):
         super().__init__(max_nodes, max_edges, n_labels, stride)
-        self.loops = loops_for(n_labels)
+        self.advance_pairs = polytope_for(n_labels)
         self.labels = np.zeros(self.max_nodes, dtype=np.uint16)
         self.trial = np.zeros(self.max_nodes, dtype=np.uint16)
 
@@ -824,7 +824,6 @@ cdef class Decomposition(Sweeps):
         self.d_now, self.d_first = np.zeros(ends), np.zeros(ends)
         self.d_next = np.zeros(ends)
         self.rows, self.columns = np.zeros(self.stride), np.zeros(self.stride)
-        self.lanes, self.ones = np.zeros(self.stride), np.ones(self.stride)
         if self.g.kind != TABLES:
             self.tables = np.zeros(pairs)
         self.base, self.nu_now, self.nu_first, self.nu_next = np.zeros((4, nodes))
@@ -898,6 +897,15 @@ cdef class Decomposition(Sweeps):
         spread = sqrt(spread / max(1, count))
         self.scale = PRIMAL_STEP / spread if spread > 0.0 else 1.0
         memcpy(&self.p_first[0], &self.p_now[0], g.n_nodes * stride * sizeof(double))
+        self.pairs.n_edges, self.pairs.stride = n, stride
+        self.pairs.edges, self.pairs.sizes = g.edges, &self.sizes[0]
+        self.pairs.tables = self.more if g.kind == TABLES else &self.tables[0]
+        self.pairs.places = g.places if g.kind == TABLES else NULL
+        self.pairs.ahead, self.pairs.scale = &self.theta[0], self.scale
+        self.pairs.q, self.pairs.q_first = &self.q_now[0], &self.q_first[0]
+        self.pairs.d, self.pairs.d_first = &self.d_now[0], &self.d_first[0]
+        self.pairs.q_next, self.pairs.d_next = &self.q_next[0], &self.d_next[0]
+        self.pairs.columns = &self.columns[0]
         return spread < INFINITY
 
     cdef double advance(self, double keep, bint publish) except? -1.0 nogil:
@@ -907,17 +915,8 @@ cdef class Decomposition(Sweeps):
         lengths, up to the product of the primal and the dual step.
         """
         cdef const graph_t* g = self.g
-        cdef Py_ssize_t i, j, e, a, b, side, n_a, n_b, at, stride = g.stride
-        cdef Py_ssize_t size = stride * stride
-        cdef double step, x, z, length = 0.0, pair_length = 0.0, leave = 1.0 - keep
-        cdef double* q
-        cdef double* q_first
-        cdef double* q_next
-        cdef double* lanes = &self.lanes[0]
-        cdef double* twice = &self.source[0]
-        cdef double* sums
-        cdef const double* t
-        cdef const double* d
+        cdef Py_ssize_t i, a, at, stride = g.stride
+        cdef double step, x, moved, length = 0.0
         if self.is_game:
             self.shift(&self.nu_now[0])
         self.add_up(&self.d_now[0])
@@ -940,57 +939,15 @@ cdef class Decomposition(Sweeps):
                 self.theta[at] = 2.0 * x - self.p_now[at]
         if self.is_game:
             length += self.advance_game(keep)
-        step = 0.5 * self.scale
-        memset(lanes, 0, stride * sizeof(double))
-        for e in range(g.n_edges):
-            look_at(e)
-            i, j = g.edges[2 * e], g.edges[2 * e + 1]
-            n_a, n_b = self.sizes[i], self.sizes[j]
-            t = self.table(e)
-            q = &self.q_now[e * size]
-            q_first = &self.q_first[e * size]
-            q_next = &self.q_next[e * size]
-            d = &self.d_now[(2 * e + 1) * stride]
-            sums = &self.columns[0]
-            memset(sums, 0, stride * sizeof(double))
-            for a in range(n_a):
-                z = self.d_now[2 * e * stride + a]
-                if publish:
-                    for b in range(n_b):
-                        x = q[b] + step * (t[b] - z - d[b])
-                        q_next[b] = x if x > 0.0 else 0.0
-                for b in range(n_b):
-                    x = q[b] + step * (t[b] - z - d[b])
-                    x = x if x > 0.0 else 0.0
-                    lanes[b] += (x - q[b]) * (x - q[b])
-                    x += x - q[b]
-                    sums[b] += x
-                    twice[b] = x
-                    q[b] = keep * x + leave * q_first[b]
-                self.rows[a] = self.loops.dot(twice, &self.ones[0], n_b)
-                q += stride
-                q_first += stride
-                q_next += stride
-                t += stride
-            for side in range(2):
-                i = g.edges[2 * e + side]
-                sums = &self.columns[0] if side else &self.rows[0]
-                z = 1.0 / ((1 + (n_a if side else n_b)) * self.scale)
-                for a in range(self.sizes[i]):
-                    at = (2 * e + side) * stride + a
-                    x = z * (sums[a] - self.theta[i * stride + a])
-                    length += x * x / z
-                    if publish:
-                        self.d_next[at] = self.d_now[at] + x
-                    self.d_now[at] = (
-                        keep * (self.d_now[at] + 2.0 * x) + leave * self.d_first[at])
-        for b in range(stride):
-            pair_length += lanes[b]
+        moved = self.advance_pairs(&self.pairs, keep, publish)
+        if moved < 0.0:
+            raise_set()
+        length += moved
         for i in range(g.n_nodes):
             for a in range(self.sizes[i]):
                 at = i * stride + a
-                self.p_now[at] = keep * self.theta[at] + leave * self.p_first[at]
-        return length + pair_length / step
+                self.p_now[at] = keep * self.theta[at] + (1.0 - keep) * self.p_first[at]
+        return length
 
     # The adversary of max-min: its answers to each node are a mixture nu_i, and
     #
@@ -1043,19 +1000,23 @@ cdef class Decomposition(Sweeps):
     cdef double advance_game(self, double keep) noexcept nogil:
         """The part of `advance` for nu, theta having the extrapolated p. nu_next = T(nu)."""
         cdef Py_ssize_t i, a, j, at
-        cdef double step, x, stake, length = 0.0
+        cdef double step = 1.0 / (self.scale * fmax(self.game.of_answer, 1e-300))
+        cdef double inverse = 1.0 / fmax(self.game.largest, 1e-300)
+        cdef double x, total, stake, length = 0.0
         for i in range(self.g.n_nodes):
             stake = self.stake(i)
             if not stake > 0.0:
                 continue
-            step = 1.0 / (self.scale * fmax(self.game.of_answer, 1e-300))
+            total = 0.0
+            for a in range(self.sizes[i]):
+                total += self.theta[i * self.g.stride + a]
             for j in range(self.sizes[i]):
                 at = i * self.g.stride + j
                 x = 0.0
                 for a in range(self.sizes[i]):
-                    x += self.theta[i * self.g.stride + a] * (
-                        self.game.costs[a * self.game.stride + j] / self.game.largest - 1.0)
-                self.source[j] = self.nu_now[at] - step / stake * x
+                    x += (self.theta[i * self.g.stride + a]
+                          * self.game.costs[a * self.game.stride + j])
+                self.source[j] = self.nu_now[at] - step / stake * (inverse * x - total)
             project(&self.source[0], self.sizes[i], &self.target[0])
             for j in range(self.sizes[i]):
                 at = i * self.g.stride + j
@@ -1296,10 +1257,14 @@ cdef class Decomposition(Sweeps):
 cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
     """p = the point of the simplex nearest to x (n). Entries of -infinity become zero.
 
-    Entries below the threshold of the rest are removed until there are none (Michelot 1986).
+    Entries below the threshold of the rest are removed until there are none (Michelot 1986). Those
+    that are less than the largest by one or more go at once.
     """
     cdef Py_ssize_t j, count, left = n + 1
-    cdef double threshold = -INFINITY, total
+    cdef double threshold = x[0], total
+    for j in range(1, n):
+        threshold = threshold if threshold > x[j] else x[j]
+    threshold -= 1.0
     while True:
         count = 0
         total = 0.0
@@ -1312,6 +1277,8 @@ cdef void project(const double* x, Py_ssize_t n, double* p) noexcept nogil:
             break
         left = count
         threshold = (total - 1.0) / count
+        if count == 1:
+            break
     for j in range(n):
         p[j] = x[j] - threshold if x[j] > threshold and threshold > -INFINITY else 0.0
 

@@ -1160,11 +1160,14 @@ cdef class DecompositionWorkspace(Workspace):
 
     cdef Decomposition relaxation
     cdef Reweighted soft
+    # where best labellings begin, if not at the messages of their block
+    cdef double[::1] messages
 
     def __init__(self, Py_ssize_t size, layout, Py_ssize_t max_edges, bint with_marginals):
         super().__init__(size, layout.max_parts)
         scratch = Reweighted if with_marginals else Decomposition
         made = scratch(layout.max_parts, max_edges, layout.n_labels, layout.stride)
+        self.messages = None
         if with_marginals:
             self.soft = made
         else:
@@ -1188,7 +1191,7 @@ cdef class DecompositionOutputs(GraphOutputs):
     cdef double[::1] messages
     # of max-min: the adversary's mixtures of answers, and those of labels, at all nodes
     cdef double[::1] nu, nodes
-    cdef game_t game
+    cdef game_t stakes
     cdef Py_ssize_t max_edges
     # spanning forests of all blocks, as forests_t has them: where each block's begin among all
     cdef Py_ssize_t[::1] first_forest, forest_starts
@@ -1204,10 +1207,10 @@ cdef class DecompositionOutputs(GraphOutputs):
         self.nu, self.nodes = np.zeros((2, self.layout.n_parts_of_all * self.layout.stride + 1))
         costs = np.asarray(self.cost_matrix)
         saved = 1.0 - costs / max(1e-300, costs.max())
-        self.game.costs, self.game.stride = self.costs_of(0), self.cost_stride
-        self.game.largest = costs.max()
-        self.game.of_label = saved.sum(axis=1).max()
-        self.game.of_answer = saved.sum(axis=0).max()
+        self.stakes.costs, self.stakes.stride = self.costs_of(0), self.cost_stride
+        self.stakes.largest = costs.max()
+        self.stakes.of_label = saved.sum(axis=1).max()
+        self.stakes.of_answer = saved.sum(axis=0).max()
         self.has_relaxation = self.has_max_min = True
         # for pairs that have them: see `workspace`
         self.has_marginals = self.has_entropy = True
@@ -1228,6 +1231,9 @@ cdef class DecompositionOutputs(GraphOutputs):
             if self.first_forest.shape[0] == 0:
                 self.plan()
         return DecompositionWorkspace(size, self.layout, self.max_edges, with_marginals)
+
+    def game(self, bint mirror_prox=False):
+        return super().game(True) if mirror_prox else DecompositionGame(self)
 
     def plan(self):
         """Spanning forests of all blocks, those of one where all have the same edges."""
@@ -1282,11 +1288,14 @@ cdef class DecompositionOutputs(GraphOutputs):
         label_t* labels, double* value) except -1 nogil:
         """The best labelling found. value is a bound of the largest score, not its own."""
         cdef graph_t g = self.graph(b)
+        cdef double* messages = self.messages_of(b)
         cdef double lower
         if (<DecompositionWorkspace> work).relaxation is None:
             wrong_scratch()
+        if (<DecompositionWorkspace> work).messages is not None:
+            messages = &(<DecompositionWorkspace> work).messages[0]
         (<DecompositionWorkspace> work).relaxation.maximise(
-            &g, unary, more, self.messages_of(b), -INFINITY, 0.0, self.exact(unary, b),
+            &g, unary, more, messages, -INFINITY, 0.0, self.exact(unary, b),
             MAX_SWEEPS, BEST_ITERATIONS, &lower, value)
         memcpy(
             labels, &(<DecompositionWorkspace> work).relaxation.labels[0],
@@ -1318,7 +1327,7 @@ cdef class DecompositionOutputs(GraphOutputs):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         """Messages and the adversary's mixtures together."""
         cdef graph_t g = self.graph(b)
-        cdef game_t game = self.game
+        cdef game_t game = self.stakes
         cdef Py_ssize_t first = self.layout.first_part(b) * self.layout.stride
         cdef const double* v = &work.scores[0]
         if (<DecompositionWorkspace> work).relaxation is None:
@@ -1405,4 +1414,55 @@ cdef class DecompositionOutputs(GraphOutputs):
             before = fabs(slope)
             at = proposal
         step[0] = at
+        return 0
+
+
+cdef class DecompositionGame(OutputsGame):
+    """Max-min oracles of graphs with cycles: column generation over their linear programs.
+
+    Begins at the messages and the adversary's mixtures of the last max-min over the local polytope,
+    whose messages stay as they are.
+
+    Parameters
+    ----------
+    outputs : DecompositionOutputs
+    """
+
+    cdef double[::1] messages
+
+    def __init__(self, DecompositionOutputs outputs):
+        super().__init__(outputs)
+        self.messages = np.zeros(2 * outputs.max_edges * outputs.layout.stride + 1)
+        (<DecompositionWorkspace> self.work).messages = self.messages
+
+    cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
+        cdef const double* messages = (<DecompositionOutputs> self.outputs).messages_of(b)
+        cdef graph_t g = (<DecompositionOutputs> self.outputs).graph(b)
+        # scores are in units of the costs' share
+        cdef double scale = 1.0 / (self.outputs.share(b) * T)
+        cdef Py_ssize_t j
+        OutputsGame.begin_block(self, b, v, T)
+        for j in range(2 * g.n_edges * self.stride):
+            self.messages[j] = scale * messages[j]
+
+    cdef int free_mixtures(self) except -1 nogil:
+        """The adversary's last mixtures, and the best labelling against them."""
+        cdef graph_t g = (<DecompositionOutputs> self.outputs).graph(self.b)
+        cdef Py_ssize_t t, j, nodes = self.T * self.stride
+        cdef Py_ssize_t first = self.outputs.layout.first_part(self.b) * self.stride
+        cdef const double* nu = &(<DecompositionOutputs> self.outputs).nu[first]
+        cdef double value, total = 0.0
+        memset(&self.free_nu[0], 0, nodes * sizeof(double))
+        for t in range(self.T):
+            # what stands behind a node's labels means nothing
+            for j in range(choices(&g, t)):
+                self.free_nu[t * self.stride + j] = nu[t * self.stride + j]
+                total += nu[t * self.stride + j]
+        if not total > 0.0:
+            return OutputsGame.free_mixtures(self)  # there are none yet
+        self.use_free()
+        for j in range(nodes):
+            self.augmented[j] = self.v[j] + self.free_nu_cost[j] / self.T
+        self.best_labelling(&self.augmented[0], &value)
+        self.outputs.indicator(self.b, &self.work.labels[0], &self.free_mu[0])
         return 0

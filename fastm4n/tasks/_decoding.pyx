@@ -126,24 +126,37 @@ def part_scores(FeatureMap features, Layout layout, Py_ssize_t start, Py_ssize_t
             copy_nodes(layout, b, &v[0], parts)
 
 
-def oracle_bounds(FeatureMap features, Surrogate surrogate, Py_ssize_t start, Py_ssize_t stop,
-                  double tol, double[::1] lower, double[::1] upper):
-    """Bounds of the surrogate's oracle for the blocks start ... stop - 1.
+def mixture_gaps(FeatureMap features, Surrogate relaxed, Surrogate mixtures, Py_ssize_t start,
+                 Py_ssize_t stop, double tol, double[::1] gaps):
+    """How far the relaxation of max-min lies above mixtures of outputs, of the same blocks.
 
-    lower[b] is the value of the oracle's point, upper[b] a bound for any point.
+    gaps[b], at least 0, is a bound of max-min over the larger polytope - the value of the best
+    mixture of outputs that was found. Both are within tol of the largest values where their oracles
+    get as far. The relaxation is first: mixtures may start from its answers.
+
+    Parameters
+    ----------
+    relaxed, mixtures : MaxMinLoss
+        Over the same outputs. The oracle of `mixtures` is column generation.
     """
-    cdef Workspace work
+    cdef Layout layout = relaxed.outputs.layout
+    cdef Workspace work, mixed
     cdef Py_ssize_t b
-    check(features, surrogate.outputs.layout, start, stop)
-    if lower.shape[0] != surrogate.n_blocks or upper.shape[0] != surrogate.n_blocks:
-        raise ValueError("lower or upper does not fit the outputs.")
-    work = surrogate.workspace(features.size)
-    work.tolerance = tol
+    cdef double lower, upper, other
+    check(features, layout, start, stop)
+    if gaps.shape[0] != layout.n_blocks:
+        raise ValueError("gaps does not fit the outputs.")
+    work, mixed = relaxed.workspace(features.size), mixtures.workspace(features.size)
+    work.tolerance = mixed.tolerance = tol
     with nogil:
         for b in range(start, stop):
             look()
             features.scores(b, work.scores)
-            surrogate.certified(b, work, &lower[b], &upper[b])
+            mixed.scores[:] = work.scores
+            relaxed.certified(b, work, &lower, &upper)
+            mixtures.certified(b, mixed, &lower, &other)
+            # what is NaN, as scores have overflowed, stays so
+            gaps[b] = 0.0 if upper < lower else upper - lower
 
 
 def relaxation_gaps(FeatureMap features, Outputs outputs, Py_ssize_t start, Py_ssize_t stop,

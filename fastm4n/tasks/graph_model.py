@@ -63,12 +63,9 @@ def integrality_gaps(loss, features, tol=0.0):
         _decoding.relaxation_gaps(features, outputs, 0, gaps.size, GAP_SHARE * tol, gaps)
     else:
         # mixtures of labellings against the bound over the larger polytope
-        above, below, other = np.zeros((3, gaps.size))
-        for columns, lower, upper in ((True, below, other), (False, other, above)):
-            _decoding.oracle_bounds(
-                features, MaxMinLoss(outputs, by_columns=columns), 0, gaps.size,
-                max(RISK_TOL, GAP_SHARE * tol), lower, upper)
-        gaps = np.maximum(above - below, 0.0)
+        _decoding.mixture_gaps(
+            features, MaxMinLoss(outputs), MaxMinLoss(outputs, by_columns=True), 0, gaps.size,
+            max(RISK_TOL, GAP_SHARE * tol), gaps)
     return gaps
 
 
