@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from processes import ENVIRONMENT
 
+from fastm4n import MulticlassClassifier
 from fastm4n.base.interrupts import listeners, stopped
 from fastm4n.base.threads import in_threads
 from fastm4n.inference import grid_edges, min_cut
@@ -27,7 +28,7 @@ from fastm4n.inference._forest import (
 from fastm4n.inference._moves import Moves, expand_all
 from fastm4n.inference._relaxations import refuses_lp, relax, spanning_forests
 from fastm4n.inference.cut import cut_best
-from fastm4n.inference.graph import make_problem
+from fastm4n.inference.graph import make_problem, maximise
 from fastm4n.inference.roof import roof_best
 
 # a call that would take many minutes, and a small one of the same kind
@@ -237,6 +238,49 @@ def test_every_road_of_graphs_looks(name):
     finally:
         stopped.discard(thread)
     assert str(road(problem)) == before
+
+
+OURS = ("fastm4n.inference", "fastm4n.solvers", "fastm4n.base")
+
+
+def interrupted_at(turn, call):
+    """Whether Ctrl-C came in the call: where searches and solvers begin a function or a line."""
+    left = turn
+
+    def is_ours(frame):
+        return frame is not None and frame.f_globals["__name__"].startswith(OURS)
+
+    def trace(frame, event, _):
+        nonlocal left
+        # or what they have called
+        left -= is_ours(frame) or is_ours(frame.f_back)
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+@pytest.mark.parametrize("call", [
+    lambda: maximise(np.eye(4)[:, :3], [[0, 1], [1, 2], [2, 3], [3, 0]], 0.1, method="lp"),
+    lambda: MulticlassClassifier(max_iter=1, tol=0.5).fit(np.eye(4), [0, 1, 2, 0]),
+], ids=["search", "fit"])
+def test_no_listener_is_left(call):
+    """Wherever Ctrl-C comes, what follows has nothing to do with a search or fit that is over."""
+    call()
+    turn = 1
+    while interrupted_at(turn, call):
+        assert not listeners, turn
+        turn += 1 + turn // 50
+    assert turn > 100 and not listeners
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 4])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastm4n.base.interrupts import listeners
+from fastm4n.base.listening import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 
 class Stop(Exception):
@@ -89,14 +90,12 @@ class Search:
         if time.monotonic() >= self.ends:
             raise Stop
 
-    @contextmanager
-    def following(self, read: Callable[[], tuple[Any, ...]] | None = None) -> Iterator[None]:
-        """Within it kernels end with the search.
+    def following(self, read: Callable[[], tuple[Any, ...]] | None = None) -> Any:
+        """A context within which kernels end with the search.
 
         `read` gives arguments of `offer`. It is called now and then, and at the end.
         """
-        thread = get_ident()
-        before = listeners.get(thread)
+        before = listeners.get(get_ident())
 
         def listen() -> None:
             if before is not None:
@@ -105,20 +104,12 @@ class Search:
                 self.offer(*read())
             self.check()
 
-        listeners[thread] = listen
-        try:
-            yield
-        finally:
-            if before is None:
-                del listeners[thread]
-            else:
-                listeners[thread] = before
-            if read is not None:
-                self.offer(*read())
+        return Listening(listen, None if read is None else lambda _: self.offer(*read()))
 
-    def run(self, steps: Iterator[Any]) -> None:
+    def run(self, steps: Generator[Any]) -> None:
         """Take steps until there are no more, or the search ends."""
-        with suppress(Stop):
+        # closed here: Ctrl-C is lost in a generator that ends as garbage
+        with suppress(Stop), closing(steps):
             for _ in steps:
                 self.check()
                 if self.closed:

@@ -45,7 +45,7 @@ from fastm4n.inference.cut import cut_best, refuses_cut
 from fastm4n.inference.roof import refuses_roof, roof_best
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -142,7 +142,7 @@ def refuses_forest(problem: Any) -> str | None:
 
 def at_once(solve: Callable[..., Any]) -> Any:
     """solve(problem) -> labels, value and bound, as the one step of a search."""
-    def steps(problem: Any, search: Any) -> Iterator[None]:
+    def steps(problem: Any, search: Any) -> Generator[None]:
         search.offer(*solve(problem)[:3])
         yield
     return steps
@@ -158,7 +158,7 @@ def refuses_factors(problem: Any) -> str | None:
 
 
 # all labellings: by small tables, or by large ones
-def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[None]:
+def search_exact(problem: Any, search: Any, most: float = np.inf) -> Generator[None]:
     most = int(min(most, search.max_entries))
     try:
         found = solve_exact(problem, 1, min(MOST_ENTRIES, most))
@@ -179,12 +179,12 @@ def search_exact(problem: Any, search: Any, most: float = np.inf) -> Iterator[No
 
 
 # `search_exact` where that takes no longer than the linear program may
-def search_soon(problem: Any, search: Any) -> Iterator[None]:
+def search_soon(problem: Any, search: Any) -> Generator[None]:
     return search_exact(problem, search, soon(problem))
 
 
 # `search_exact` where that is a matter of milliseconds
-def search_few(problem: Any, search: Any) -> Iterator[None]:
+def search_few(problem: Any, search: Any) -> Generator[None]:
     if problem.n_nodes > FEW and problem.factors is None:
         raise TooLarge(f"the graph has more than {FEW} nodes")
     search.offer(*solve_exact(problem, 1, min(MOST_ENTRIES, search.max_entries)))
@@ -192,7 +192,7 @@ def search_few(problem: Any, search: Any) -> Iterator[None]:
 
 
 # nodes that roof duality leaves open get labels by elimination, or else by moves
-def search_roof(problem: Any, search: Any) -> Iterator[None]:
+def search_roof(problem: Any, search: Any) -> Generator[None]:
     labels, value, bound, is_open = roof_best(problem)
     search.offer(labels, value, bound)
     yield
@@ -207,7 +207,7 @@ def search_roof(problem: Any, search: Any) -> Iterator[None]:
 
 
 # rounds of moves while each gains more than this share of the bound's distance
-def search_rounds(problem: Any, search: Any, least_gain: float) -> Iterator[None]:
+def search_rounds(problem: Any, search: Any, least_gain: float) -> Generator[None]:
     for _ in range(ROUNDS):
         before = search.value
         yield from search_moves(problem, search)
@@ -222,7 +222,7 @@ def refuses_expansion(problem: Any) -> str | None:
 
 
 # a sweep of messages, for a bound and where to begin, and moves
-def search_expansion(problem: Any, search: Any) -> Iterator[None]:
+def search_expansion(problem: Any, search: Any) -> Generator[None]:
     relax(problem, search.tol, 1, 0, None, search)
     yield
     rows = np.asarray(problem.unary)[:, : problem.n_labels]
@@ -232,7 +232,7 @@ def search_expansion(problem: Any, search: Any) -> Iterator[None]:
 
 
 # moves from the best labels: of parts of the graph where labels are counted
-def search_moves(problem: Any, search: Any, labels: Any = None) -> Iterator[None]:
+def search_moves(problem: Any, search: Any, labels: Any = None) -> Generator[None]:
     if problem.factors is not None:
         yield from search_parts(problem, search)
         return
@@ -251,7 +251,7 @@ def improve(moves: Any, problem: Any) -> None:
         moves.improve(n_moves)
 
 
-def search_lp(problem: Any, search: Any) -> Iterator[None]:
+def search_lp(problem: Any, search: Any) -> Generator[None]:
     rounded: Any = None
     for rounded in solve_lp(problem, search):
         yield
@@ -263,7 +263,7 @@ def search_lp(problem: Any, search: Any) -> Iterator[None]:
 
 
 # multipliers of counts, then moves
-def search_dual(problem: Any, search: Any) -> Iterator[None]:
+def search_dual(problem: Any, search: Any) -> Generator[None]:
     dual = Dual(problem, search)
     yield from dual.minimise()
     if dual.is_rough:
@@ -299,7 +299,7 @@ ORDER = [
 
 
 # the steps of the method that is asked for, or of all that can be used until one is sure
-def search_best(problem: Any, search: Any, method: str, where: str) -> Iterator[None]:
+def search_best(problem: Any, search: Any, method: str, where: str) -> Generator[None]:
     ways = ORDER if method == "auto" else [(method, METHODS[method])]
     if method == "auto" and search.ends < np.inf:
         # good labels first, and then the best ones if the time is enough

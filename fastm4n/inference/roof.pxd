@@ -30,7 +30,7 @@ cdef class DoubledGraph:
         self, const graph_t* g, const double* unary, const double* more, double highest,
         double lowest, double share, const double* weights) except -1 nogil
     cdef double cut_symmetrically(self) except? -1.0 nogil
-    cdef void double_graph(self) noexcept nogil
+    cdef int double_graph(self) except -1 nogil
     cdef double cut_doubled(
         self, double slope, double mirrored, double share, const double* weights,
         unsigned char* side) except? -1.0 nogil

@@ -195,7 +195,7 @@ cdef class DoubledGraph:
             self.settle_ties()
         return 0.5 * (total + self.cut.bound())
 
-    cdef void double_graph(self) noexcept nogil:
+    cdef int double_graph(self) except -1 nogil:
         """The doubled graph, images being numbered from n on, and a flow to begin with.
 
         Edge e is 2 e there, and the image of that, turned round, is 2 e + 1. The flow is its own
@@ -243,6 +243,7 @@ cdef class DoubledGraph:
             self.cut.flow[2 * e + 1] = -amount
             self.cut.forward[2 * e] = self.cut.backward[2 * e] = half
             self.cut.forward[2 * e + 1] = self.cut.backward[2 * e + 1] = half
+        return 0
 
     cdef double cut_doubled(
             self, double slope, double mirrored, double share, const double* weights,

@@ -9,7 +9,6 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from threading import get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +18,11 @@ from fastm4n.base.array_files import ModelFileError, read_arrays, understood, wr
 from fastm4n.base.arrays import flat, part
 from fastm4n.base.atomic import check_no_loop, probe
 from fastm4n.base.checks import check_file
-from fastm4n.base.interrupts import listeners
+from fastm4n.base.listening import Listening
 from fastm4n.base.threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from fastm4n.base.types import Array
@@ -209,24 +208,19 @@ class Monitor:
         self.progress.within(row)
         self.is_told_to_end |= self.callback is not None and bool(self.callback(row))
 
-    @contextmanager
-    def running(self, run: Any = None) -> Iterator[None]:
-        """Note Ctrl-C as `interrupted`. Raise it if `run` is given and has no certificate yet."""
-        thread = get_ident()
-        before = listeners.get(thread)
-        listeners[thread] = self.listen
-        try:
-            yield
-        except KeyboardInterrupt:
-            if run is not None and run.certificate is None:
-                raise
-            self.interrupted = True
-        finally:
-            if before is None:
-                del listeners[thread]
-            else:
-                listeners[thread] = before
+    def running(self, run: Any = None) -> Any:
+        """A context that notes Ctrl-C as `interrupted`.
+
+        It raises Ctrl-C if `run` is given and has no certificate yet.
+        """
+        def ended(error: type[BaseException] | None) -> bool:
             self.progress.close()
+            noted = error is not None and issubclass(error, KeyboardInterrupt) and (
+                run is None or run.certificate is not None)
+            self.interrupted |= noted
+            return noted
+
+        return Listening(self.listen, ended)
 
     def follow(self, run: Any, *args: Any) -> None:
         """Take the steps of a run until it `is_done`, from its checkpoint or ``begin(*args)``."""
