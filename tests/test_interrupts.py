@@ -1,10 +1,12 @@
 """Ctrl-C within compiled loops: a signal ends them, and calls after it are as before it."""
 
+import re
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import get_ident
 
 import numpy as np
@@ -89,6 +91,7 @@ CALLS = {
         "solve(10**8, np.zeros(40))", "solve(10, np.zeros(40))"),
 }
 CODE = """
+import re
 import signal
 import numpy as np
 # a test run in the background may have been told to ignore it
@@ -310,3 +313,13 @@ def test_moves_go_on_after_an_interrupt(last):
     for one in (moves, again):
         expand_all(one)
     assert_array_equal(moves.labels, again.labels)
+
+
+def test_no_kernel_loses_an_exception():
+    """One that is declared to raise nothing would print what it calls raises, and go on."""
+    found = sorted((Path(__file__).parents[1] / "build" / "cython").rglob("*.c"))
+    if not found:
+        pytest.skip("the package was not built in this folder")
+    for path in found:
+        lost = re.findall(r'__Pyx_WriteUnraisable\("([^"]+)', path.read_text(encoding="utf-8"))
+        assert not lost, f"{', '.join(lost)} must be declared `except`, not `noexcept`"
