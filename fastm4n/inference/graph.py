@@ -618,7 +618,7 @@ def maximise(
         Seconds after which the best labelling so far is returned. "auto" then searches until its
         labelling is known to be best, or the time is over. For a list, seconds for each graph.
         By default the search ends by itself, on a grid of 200 x 200 nodes and 5 labels after about
-        9 seconds.
+        7 seconds.
     callback : callable, default=None
         Called with a `Labelling` when there is a better one, or a better bound, about every 50 ms.
         A true result ends the search.
