@@ -320,6 +320,9 @@ def test_no_kernel_loses_an_exception():
     found = sorted((Path(__file__).parents[1] / "build" / "cython").rglob("*.c"))
     if not found:
         pytest.skip("the package was not built in this folder")
-    for path in found:
-        lost = re.findall(r'__Pyx_WriteUnraisable\("([^"]+)', path.read_text(encoding="utf-8"))
+    texts = [path.read_text(encoding="utf-8") for path in found]
+    if any("RaiseBufferIndexErrorNogil(" in text for text in texts):
+        pytest.skip("the build in this folder checks bounds, whose errors are printed")
+    for text in texts:
+        lost = re.findall(r'__Pyx_WriteUnraisable\("([^"]+)', text)
         assert not lost, f"{', '.join(lost)} must be declared `except`, not `noexcept`"
