@@ -12,7 +12,8 @@ from libc.string cimport memcpy
 
 from fastm4n.base.interrupts cimport look_at
 from fastm4n.inference._forest cimport GraphProblem
-from fastm4n.inference._graph cimport EQUAL, choices, edge_score, graph_t, label_t
+from fastm4n.inference._graph cimport (
+    EQUAL, choices, edge_score, graph_t, label_t, sort_ends)
 from fastm4n.inference.cut cimport MinCut
 
 
@@ -67,22 +68,15 @@ cdef class Moves:
     cdef unsigned long long state
 
     def __init__(self, GraphProblem problem, labels, unsigned long long seed=1):
-        cdef Py_ssize_t i, e, n = problem.n_nodes
+        cdef Py_ssize_t n = problem.n_nodes
         self.problem, self.g = problem, &problem.g
         # with a number at the end: no array is empty
         self.now = np.append(labels, 0).astype(np.uint16)
         self.trial = self.now.copy()
         self.state = 2 * seed + 1
-        self.ends = np.zeros(n + 2, dtype=np.intp)
+        self.ends = np.zeros(n + 1, dtype=np.intp)
         self.end_of = np.zeros(2 * problem.n_edges + 1, dtype=np.intp)
-        for e in range(2 * problem.n_edges):
-            self.ends[self.g.edges[e] + 2] += 1
-        for i in range(n):
-            self.ends[i + 2] += self.ends[i + 1]
-        for e in range(2 * problem.n_edges):
-            i = self.g.edges[e] + 1
-            self.end_of[self.ends[i]] = e
-            self.ends[i] += 1
+        sort_ends(self.g, &self.ends[0], &self.end_of[0])
         self.shuffled = np.arange(n, dtype=np.intc)
         self.order, self.parent, self.root, self.stamp = np.zeros((4, n), dtype=np.intc)
         self.local = np.zeros(n * self.g.stride + 1)

@@ -15,7 +15,8 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport fastm4n_loops, loops_for, polytope_for
 from fastm4n.base.interrupts cimport look, look_at, raise_set
 from fastm4n.inference._forest cimport GraphProblem
-from fastm4n.inference._graph cimport EQUAL, TABLES, choices, edge_score, graph_t, label_t
+from fastm4n.inference._graph cimport (
+    EQUAL, TABLES, choices, edge_score, graph_t, label_t, sort_ends)
 
 
 # Messages along the edges of a graph, and labellings by them.
@@ -58,24 +59,14 @@ cdef class Sweeps:
         double* messages) noexcept nogil:
         """Take over a graph, its scores and its messages (2 n_edges, stride), of ends 2 e + side.
         """
-        cdef Py_ssize_t i, e, n = g.n_nodes
+        cdef Py_ssize_t i
         self.g = g
         self.more = more
         self.messages = messages
-        memcpy(&self.unary[0], unary, n * g.stride * sizeof(double))
-        memset(&self.ends[0], 0, (n + 1) * sizeof(Py_ssize_t))
-        for i in range(n):
+        memcpy(&self.unary[0], unary, g.n_nodes * g.stride * sizeof(double))
+        for i in range(g.n_nodes):
             self.sizes[i] = choices(g, i)
-        for e in range(2 * g.n_edges):
-            self.ends[g.edges[e] + 1] += 1
-        for i in range(n):
-            self.ends[i + 1] += self.ends[i]
-        for e in range(2 * g.n_edges):
-            self.end_of[self.ends[g.edges[e]]] = e
-            self.ends[g.edges[e]] += 1
-        for i in range(n, 0, -1):
-            self.ends[i] = self.ends[i - 1]
-        self.ends[0] = 0
+        sort_ends(g, &self.ends[0], &self.end_of[0])
         self.add_up(messages)
         return 0
 
@@ -450,26 +441,16 @@ cdef class Reweighted:
         self, const graph_t* g, const forests_t* forests, const double* unary, const double* more,
         double* messages) noexcept nogil:
         """Take over a graph of pairs TABLES, its scores and its messages, (2 n_edges, stride)."""
-        cdef Py_ssize_t i, e, n = g.n_nodes
+        cdef Py_ssize_t i
         self.g = g
         self.forests = forests
         self.more = more
         self.messages = messages
         self.n_waiting = self.n_columns = 0
-        memset(&self.starts[0], 0, (n + 1) * sizeof(Py_ssize_t))
-        for i in range(n):
+        for i in range(g.n_nodes):
             self.sizes[i] = choices(g, i)
+        sort_ends(g, &self.starts[0], &self.end_of[0])
         self.add_up(unary)
-        for e in range(2 * g.n_edges):
-            self.starts[g.edges[e] + 1] += 1
-        for i in range(n):
-            self.starts[i + 1] += self.starts[i]
-        for e in range(2 * g.n_edges):
-            self.end_of[self.starts[g.edges[e]]] = e
-            self.starts[g.edges[e]] += 1
-        for i in range(n, 0, -1):
-            self.starts[i] = self.starts[i - 1]
-        self.starts[0] = 0
 
     cdef void add_up(self, const double* unary) noexcept nogil:
         """theta = the scores of nodes and the messages to them."""
