@@ -1,4 +1,4 @@
-"""Best labellings of graphs with counts by multipliers: bounds, labels, and when the search ends."""
+"""Best labellings of graphs with counts by multipliers: bounds, labels, the search's end."""
 
 import _thread
 import itertools
@@ -104,7 +104,8 @@ def test_bounds_by_enumeration(shape, max_entries, part, monkeypatch):
         given = {"factors": factors, "method": "dual", "max_entries": max_entries}
         atol = rounding(nodes, edge_scores)
         if values.max() == -np.inf:
-            with pytest.raises(ValueError, match="no labelling has a finite|no proof that there is"):
+            with pytest.raises(
+                    ValueError, match="no labelling has a finite|no proof that there is"):
                 maximise(nodes, edges, edge_scores, **given)
             continue
         try:
@@ -203,7 +204,8 @@ def test_small_graphs():
         found = maximise(nodes, edges, 0.5, factors=factors, method="dual")
         assert_allclose([found.value, found.bound], plain.value, rtol=1e-9)
     # all scores are the same
-    found = maximise(np.zeros((6, 2)), edges, 0.0, factors=CountFactor(range(6), 2, 3), method="dual")
+    found = maximise(
+        np.zeros((6, 2)), edges, 0.0, factors=CountFactor(range(6), 2, 3), method="dual")
     assert found.value == 0.0 and 2 <= found.labels.sum() <= 3 and found.exact
 
 
@@ -237,7 +239,8 @@ def test_counts_that_no_labelling_has(max_entries):
             with pytest.raises(ValueError, match="no labelling has a finite score"):
                 maximise(nodes, edges, 0.5, factors=factors, **given)
         assert maximise(
-            nodes, edges, 0.5, factors=CountFactor(range(12), 4, 6, label=2), **given).value < np.inf
+            nodes, edges, 0.5, factors=CountFactor(range(12), 4, 6, label=2),
+            **given).value < np.inf
     with pytest.raises(ValueError, match="no labelling has a finite score"):
         maximise([[-np.inf, -np.inf]], [], [], factors=CountFactor([0], 0, 1), **given)
     # mixtures of labellings would do
@@ -268,43 +271,47 @@ def limits_of(n, factor):
         *np.array([[factor.least], [factor.most]]) - np.sum(factor.negated, dtype=np.intp))
 
 
+def with_a_count(rng, *shapes):
+    """Twenty small graphs of each shape with a count, and the shape."""
+    for shape in shapes:
+        for _ in range(20):
+            nodes, edges, edge_scores = graph(rng, shape)
+            factor, = counts(rng, *nodes.shape, 1)
+            yield nodes, edges, edge_scores, factor, shape
+
+
 def test_labels_are_brought_within_limits():
     """At the least cost where no edges are, and always where none forbids a pair."""
     rng = np.random.default_rng(0)
-    for shape in ("no edges", "complete", "chain"):
-        for _ in range(20):
-            nodes, edges, edge_scores = graph(rng, shape)
-            n, k = nodes.shape
-            factor, = counts(rng, n, k, 1)
-            problem = make_problem(nodes, edges, edge_scores)
-            moves = Moves(problem, nodes.argmax(axis=1))
-            assert moves.keep(limits_of(n, factor)) and factor.is_satisfied(moves.labels[factor.nodes])
-            assert_allclose(moves.value, problem.score(moves.labels), atol=1e-12)
-            _, values = listed(nodes, edges, edge_scores, [factor])
-            assert moves.value + problem.constant <= values.max() + 1e-12
-            if shape == "no edges":
-                assert_allclose(moves.value + problem.constant, values.max(), atol=1e-12)
+    for nodes, edges, edge_scores, factor, shape in with_a_count(
+            rng, "no edges", "complete", "chain"):
+        problem = make_problem(nodes, edges, edge_scores)
+        moves = Moves(problem, nodes.argmax(axis=1))
+        assert moves.keep(limits_of(len(nodes), factor))
+        assert factor.is_satisfied(moves.labels[factor.nodes])
+        assert_allclose(moves.value, problem.score(moves.labels), atol=1e-12)
+        _, values = listed(nodes, edges, edge_scores, [factor])
+        assert moves.value + problem.constant <= values.max() + 1e-12
+        if shape == "no edges":
+            assert_allclose(moves.value + problem.constant, values.max(), atol=1e-12)
 
 
 def test_parts_of_a_graph():
     """The rest keeps its labels, and the score is that of the whole graph."""
     rng = np.random.default_rng(0)
-    for shape in ("chain", "grid", "complete"):
-        for _ in range(20):
-            nodes, edges, edge_scores = graph(rng, shape)
-            n, k = nodes.shape
-            factor, = counts(rng, n, k, 1)
-            every, values = listed(nodes, edges, edge_scores, [factor])
-            labels = every[np.argmax(values + rng.gumbel(size=len(values)))]
-            problem = make_problem(nodes, edges, edge_scores, factor)
-            inside = rng.permutation(n)[: rng.integers(1, n + 1)]
-            part = _dual.Parts(problem, labels).part(inside)
-            found = labels.copy()
-            found[inside] = _dual.ExactGraph(part).maximise()[0]
-            others = np.setdiff1d(range(n), inside)
-            allowed = (every[:, others] == labels[others]).all(axis=1)
-            assert_allclose(
-                values[(every == found).all(axis=1)][0], values[allowed].max(), atol=1e-12)
+    for nodes, edges, edge_scores, factor, _ in with_a_count(rng, "chain", "grid", "complete"):
+        n = len(nodes)
+        every, values = listed(nodes, edges, edge_scores, [factor])
+        labels = every[np.argmax(values + rng.gumbel(size=len(values)))]
+        problem = make_problem(nodes, edges, edge_scores, factor)
+        inside = rng.permutation(n)[: rng.integers(1, n + 1)]
+        part = _dual.Parts(problem, labels).part(inside)
+        found = labels.copy()
+        found[inside] = _dual.ExactGraph(part).maximise()[0]
+        others = np.setdiff1d(range(n), inside)
+        allowed = (every[:, others] == labels[others]).all(axis=1)
+        assert_allclose(
+            values[(every == found).all(axis=1)][0], values[allowed].max(), atol=1e-12)
 
 
 # ------------------------------------------------------------------------- wide graphs
