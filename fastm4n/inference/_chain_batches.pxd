@@ -61,9 +61,10 @@ ctypedef struct Task:
     Py_ssize_t d_unary_row, d_unary_step
     # of the matrix of each sequence, (B, 1, R, R), or of each edge, (B, T - 1, R, R), contiguous
     void* d_pair
-    # gradients of a shared matrix (R, R), and of start and end (2, R), summed over the batch
+    # gradients of a shared matrix (R, R), and of start and end (R,), summed over the batch
     void* summed
-    void* ends
+    void* d_start
+    void* d_end
     # for BEST: labels, -1 at padding; positions are contiguous
     long long* paths
     Py_ssize_t paths_row

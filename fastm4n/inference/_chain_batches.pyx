@@ -217,11 +217,10 @@ cdef bint end_task(const real* unary, Task* task) noexcept nogil:
 
     Frees the space.  Returns whether all was right.
     """
-    cdef Py_ssize_t b, g, i, j, at, R = task.R
+    cdef Py_ssize_t b, g, i, R = task.R
     cdef double x
     cdef bint right = True
     cdef real* summed = <real*> task.summed
-    cdef real* ends = <real*> task.ends
     cdef const real* d_unary = <const real*> task.d_unary
     task.total = 0.0
     for b in range(task.B):
@@ -233,20 +232,27 @@ cdef bint end_task(const real* unary, Task* task) noexcept nogil:
             for g in range(task.n_groups):
                 x += task.totals[g * R * R + i]
             summed[i] = <real> (task.factor * x)
-    if ends != NULL:
-        for j in range(2 * R):
-            ends[j] = 0.0
-        for b in range(task.B):
-            if task.length[b]:
-                at = b * task.d_unary_row + task.first[b] * task.d_unary_step
-                for j in range(R):
-                    ends[j] += d_unary[at + j]
-                at += (task.length[b] - 1) * task.d_unary_step
-                for j in range(R):
-                    ends[R + j] += d_unary[at + j]
+    if task.d_start != NULL:
+        sum_of_rows(d_unary, task, False, <real*> task.d_start)
+    if task.d_end != NULL:
+        sum_of_rows(d_unary, task, True, <real*> task.d_end)
     free(task.space)
     task.space = NULL
     return right
+
+
+cdef void sum_of_rows(
+        const real* d_unary, Task* task, bint of_last, real* out) noexcept nogil:
+    """Sum of the slopes of the first positions of all sequences, or of the last."""
+    cdef Py_ssize_t b, j, at
+    for j in range(task.R):
+        out[j] = 0.0
+    for b in range(task.B):
+        if task.length[b]:
+            at = task.first[b] + (task.length[b] - 1 if of_last else 0)
+            at = b * task.d_unary_row + at * task.d_unary_step
+            for j in range(task.R):
+                out[j] += d_unary[at + j]
 
 
 cdef bint go_beside(
@@ -985,7 +991,8 @@ def solve(
     if d_pair is not None:
         task.d_pair = start_of(d_pair)
     task.summed = NULL if summed is None else start_of(summed)
-    task.ends = NULL if ends is None else start_of(ends)
+    if ends is not None:
+        task.d_start, task.d_end = start_of(ends[0]), start_of(ends[1])
     with nogil:
         if is_double:
             shape_of_vectors(<const double*> task.unary, &task)

@@ -10,6 +10,7 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
+from fastm4n.torch import _chain_calls as calls
 from fastm4n.torch import _chain_numerics as numerics
 from fastm4n.torch._base import TWICE, operator, refuse_forward_mode
 from fastm4n.torch._chain_numerics import Chains
@@ -198,6 +199,59 @@ class _Loss(torch.autograd.Function):
         return *_present(parts, scores), None, None
 
 
+# `Function` without its look for transforms, for which `_chain_calls` has looked
+_Plain = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
+
+
+class _Step(_Plain):
+    """The reduced loss of `_chain_calls.loss`, whose gradients are there with the value."""
+
+    @staticmethod
+    def forward(ctx, emissions, pair, start, end, found, again):
+        value, *ctx.slopes = found
+        ctx.again = again
+        ctx.save_for_backward(emissions, pair, start, end)
+        return value
+
+    @staticmethod
+    def backward(ctx, g):
+        slopes = ctx.slopes
+        if slopes is None or torch.is_grad_enabled():
+            return *_again(ctx, g), None, None
+        if not calls.is_ordinary():
+            return *[None if part is None else g * part for part in slopes], None, None
+        # handed over: what gathers gradients then keeps them without a copy
+        ctx.slopes = None
+        return *calls.scaled(slopes, g), None, None
+
+
+def _again(ctx, g):
+    """Gradients of a step by the road of operators, which can be differentiated."""
+    scores = ctx.saved_tensors
+    wanted = [part for part, is_wanted in zip(scores, ctx.needs_input_grad) if is_wanted]
+    with torch.enable_grad():
+        found = iter(torch.autograd.grad(
+            ctx.again(*scores), wanted, g, create_graph=torch.is_grad_enabled()))
+    return [next(found) if is_wanted else None for is_wanted in ctx.needs_input_grad[:4]]
+
+
+def loss_at_once(scores, given, options, sign, batch_first, again):
+    """The reduced loss times `sign` in one call, or None if that is not for these arguments.
+
+    `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths and cost.
+    again(*scores) is the same loss by operators.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    emissions, *others = scores
+    tags, mask, lengths, cost = given
+    found = calls.loss(
+        emissions, tags, mask, lengths, *others, cost, *options, sign, batch_first)
+    if found is None:
+        return None
+    return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]
+
+
 def chain_loss(batch, tags, allowed, cost, options):
     """Losses (B,) of a batch, or with `total` their sum times factor."""
     *scores, bounds = batch
@@ -305,6 +359,13 @@ def _kbest_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     return numerics.kbest_of(_chains(unary, pair, start, end, bounds), k)
+
+
+def best_at_once(emissions, pair, start, end, mask, lengths, k, batch_first, as_lists=False):
+    """Tags, scores and lengths of best labellings in one call, or None: see `loss_at_once`."""
+    if k != 1 or torch.compiler.is_compiling():
+        return None
+    return calls.best(emissions, mask, lengths, pair, start, end, batch_first, as_lists)
 
 
 def chain_viterbi(batch, k, policy):

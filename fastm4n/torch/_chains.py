@@ -413,7 +413,8 @@ class ChainLoss(base.StructuredLoss):
     def extra_repr(self) -> str:
         return f"{self.n_labels}, {self.surrogate!r}, reduction={self.reduction!r}"
 
-    def _batch(self, emissions, mask, lengths, transitions, forbidden=None):
+    def _transitions(self, transitions, forbidden=None):
+        """Scores of transitions, and of first and last labels, with what is forbidden."""
         if transitions is None:
             transitions = self.transitions
         start, end = self.start_transitions, self.end_transitions
@@ -423,12 +424,19 @@ class ChainLoss(base.StructuredLoss):
                     start = torch.zeros_like(self.transitions[0])
                 start = start.masked_fill(barred[-1], -float("inf"))
                 transitions = transitions.masked_fill(barred[:-1], -float("inf"))
-        batch = _as_batch(emissions, transitions, start, end, mask, lengths, self.batch_first)
+        return transitions, start, end
+
+    def _batch(self, emissions, mask, lengths, transitions, forbidden=None):
+        scores = self._transitions(transitions, forbidden)
+        batch = _as_batch(emissions, *scores, mask, lengths, self.batch_first)
+        self._check_labels(batch)
+        return batch
+
+    def _check_labels(self, batch):
         if batch.unary.shape[2] != self.n_labels:
             raise ValueError(
                 f"emissions have {batch.unary.shape[2]} labels in their last axis, the layer has "
                 f"{self.n_labels}.")
-        return batch
 
     def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
         """The batch, tags, allowed labels, and costs, as `_loss` takes them."""
@@ -460,8 +468,30 @@ class ChainLoss(base.StructuredLoss):
         -------
         loss : Tensor of shape () or (B,)
         """
-        given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
-        return loss_of(*given, self.reduction, self._options())
+        return self._loss(
+            emissions, tags, mask, lengths, transitions, allowed_labels, self.reduction)
+
+    def _loss(
+            self, emissions, tags, mask, lengths, transitions, allowed_labels, reduction, sign=1.0):
+        """`sign` times the reduced loss: in one call if that is possible."""
+        def by_operators(emissions, transitions, start, end):
+            batch = _as_batch(
+                emissions, transitions, start, end, mask, lengths, self.batch_first)
+            truth = _as_truth(
+                emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented,
+                self.batch_first)
+            self._check_labels(batch)
+            return sign * loss_of(batch, *truth, cost, reduction, self._options())
+
+        scores = emissions, *self._transitions(transitions)
+        cost = self.cost if self.surrogate != "log" or self.cost_augmented else None
+        loss = None
+        if allowed_labels is None:
+            loss = ops.loss_at_once(
+                scores, (tags, mask, lengths, cost),
+                (self.surrogate, self.temperature, self.cost_scale, reduction), sign,
+                self.batch_first, by_operators)
+        return by_operators(*scores) if loss is None else loss
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -511,6 +541,10 @@ class ChainLoss(base.StructuredLoss):
             forbidden = _forbidden(allowed, self.labels, self.n_labels)
             if forbidden is not None:
                 forbidden = forbidden.to(self.transitions.device)
+            scores = self._transitions(transitions, forbidden)
+            found = ops.best_at_once(emissions, *scores, mask, lengths, k, self.batch_first)
+            if found is not None:
+                return Decoded(*found, not self.batch_first)
             batch = self._batch(emissions, mask, lengths, transitions, forbidden)
             return decoded(batch, k, self.batch_first, self.device_policy)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fastm4n.base.checks import check_choice
 from fastm4n.torch import _base as base
-from fastm4n.torch._chains import ChainLoss, decoded, loss_of
+from fastm4n.torch import _chain_ops as ops
+from fastm4n.torch._chains import ChainLoss, decoded
 
 __all__ = ["CRF"]
 
@@ -68,8 +69,7 @@ class CRF(ChainLoss):
         log_likelihood : Tensor of shape () or (B,)
         """
         check_choice("reduction", reduction, base.REDUCTIONS)
-        given = self._with_tags(emissions, tags, mask, None, None, None)
-        return -loss_of(*given, reduction, self._options())
+        return self._loss(emissions, tags, mask, None, None, None, reduction, -1.0)
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
         """Most likely labels, without padding.
@@ -83,6 +83,10 @@ class CRF(ChainLoss):
         -------
         labels : list of list of int
         """
+        found = ops.best_at_once(
+            emissions, *self._transitions(None), mask, None, 1, self.batch_first, as_lists=True)
+        if found is not None:
+            return found
         with torch.no_grad():
             batch = self._batch(emissions, mask, None, None)
             return decoded(batch, 1, True, self.device_policy).tolist()
