@@ -40,14 +40,33 @@ def is_default(cost):
     return cost is None or isinstance(cost, str)
 
 
-def given_cost(cost, n_labels):
-    """A matrix of costs in float64 on its device, or None for 0-1 costs."""
+def on_cpu(values, dtype=None):
+    """An array-like as a tensor on the CPU, and a tensor on its device.
+
+    A layer is often made under another default device, such as ``torch.device("meta")``, which
+    has no values.
+    """
+    if isinstance(values, Tensor):
+        return values.detach().to(dtype)
+    return torch.as_tensor(values, dtype=dtype, device="cpu")
+
+
+def check_has_values(name, option):
+    """Refuse an option of a layer that is on the meta device."""
+    if isinstance(option, Tensor) and option.is_meta:
+        raise ValueError(
+            f"{name} is on the meta device, without values: pass an array, or make the tensor "
+            "with device='cpu'.")
+
+
+def given_cost(cost, n_labels=None):
+    """A square matrix of costs in float64 on its device, or None for 0-1 costs."""
     if is_default(cost):
         return None
-    cost = torch.as_tensor(cost, dtype=torch.float64).detach()
-    if cost.shape != (n_labels, n_labels):
-        raise ValueError(
-            f"cost must have shape ({n_labels}, {n_labels}), got {tuple(cost.shape)}.")
+    cost = on_cpu(cost, torch.float64)
+    n = cost.shape[:1].numel() if n_labels is None else n_labels
+    if cost.shape != (n, n):
+        raise ValueError(f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}.")
     return cost
 
 
@@ -55,7 +74,9 @@ def as_cost(cost, n_labels):
     """The checked matrix of costs in float64 on the CPU."""
     cost = given_cost(cost, n_labels)
     if cost is None:
-        return 1.0 - torch.eye(n_labels, dtype=torch.float64)
+        return 1.0 - torch.eye(n_labels, dtype=torch.float64, device="cpu")
+    if cost.is_meta:
+        return cost
     cost = cost.cpu().contiguous()
     if not bool(torch.isfinite(cost).all()) or bool((cost < 0).any()):
         raise ValueError("cost must contain finite numbers >= 0.")
@@ -185,7 +206,10 @@ def reduced(losses, reduction, n_parts):
 
 
 class StructuredLoss(nn.Module):
-    """Base of the layers. Costs stay on the CPU, in float64, wherever the module moves."""
+    """Base of the layers. Costs stay on the CPU, in float64, wherever the module moves.
+
+    Options are attributes, not buffers: ``to_empty`` would fill those with arbitrary numbers.
+    """
 
     _shown = ("cost_augmented", "temperature", "reduction")
 
@@ -198,9 +222,11 @@ class StructuredLoss(nn.Module):
         self.temperature, self.cost_augmented = float(temperature), bool(cost_augmented)
         self.cost_scale, self.tol = cost_scale, float(tol)
         # without n_labels the costs have as many labels as their matrix, or are None
-        self.cost = None
-        if n_labels is not None or not is_default(cost):
-            self.cost = as_cost(cost, len(torch.as_tensor(cost)) if n_labels is None else n_labels)
+        check_has_values("cost", cost)
+        cost = given_cost(cost, n_labels)
+        if cost is not None or n_labels is not None:
+            cost = as_cost(cost, len(cost) if n_labels is None else n_labels)
+        self.cost = cost
 
     def extra_repr(self) -> str:
         cost = "" if self.cost is None else f", cost of {len(self.cost)} labels"
@@ -243,7 +269,7 @@ def on_host(tensors):
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
             device = tensor.device
-            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
             tensor = copy.copy_(tensor.detach(), non_blocking=True)
         copies.append(tensor)
     if device is not None:
