@@ -52,6 +52,10 @@ def _empty(*tensors):
     return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
 
 
+def _as_column(weights, like):
+    return weights.reshape(-1, *[1] * (like.dim() - 1))
+
+
 def _each(pairwise, n):
     """Shape of pairwise for each of n graphs, or edges, if all edges share it."""
     return (n, *pairwise.shape) if pairwise.dim() in (0, 2) else tuple(pairwise.shape)
@@ -85,9 +89,10 @@ def loss_backward_op(
     graphs = torch.repeat_interleave(sizes)
     of_nodes = d_unary * of_loss[graphs].unsqueeze(1)
     if pairwise.dim() in (0, 2):
-        return of_nodes, torch.tensordot(of_loss, d_pairwise, 1)
+        # a product of matrices would be in half precision under autocast
+        return of_nodes, (d_pairwise * _as_column(of_loss, d_pairwise)).sum(0)
     of_edges = of_loss[graphs[edges[:, 0]]]
-    return of_nodes, d_pairwise * of_edges.reshape(-1, *[1] * (pairwise.dim() - 1))
+    return of_nodes, d_pairwise * _as_column(of_edges, d_pairwise)
 
 
 @base.operator("graph_loss_tangent", lambda h_unary, h_pairwise, of_loss, *rest:
