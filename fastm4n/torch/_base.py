@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from fastm4n.base.checks import check_choice, check_flag, check_number
+from fastm4n.base.checks import ScoreError, check_choice, check_flag, check_number
 from fastm4n.outputs._base import COST_SCALES
 
 SURROGATES = ("max_min", "max_margin", "log")
@@ -170,16 +170,16 @@ def holds(flag):
         raise
 
 
-def refuse_where(bad, name, values, why):
-    """Raise a ValueError at the first place where `bad` is true."""
+def refuse_where(bad, name, values, why, error=ValueError):
+    """Raise an error at the first place where `bad` is true."""
     place = bad.nonzero()[0].tolist()
-    raise ValueError(f"{name}{place or ''} is {values[tuple(place)].item()}: {why}")
+    raise error(f"{name}{place or ''} is {values[tuple(place)].item()}: {why}")
 
 
-def check_finite(name, values, why):
+def refuse_infinite(name, values, why):
     bad = ~torch.isfinite(values)
     if holds(bad.any()):
-        refuse_where(bad, name, values, why)
+        refuse_where(bad, name, values, why, ScoreError)
 
 
 def check_labels(name, labels, n_labels, why="", low=0):
@@ -214,10 +214,12 @@ class StructuredLoss(nn.Module):
     _shown = ("cost_augmented", "temperature", "reduction")
 
     def __init__(self, surrogate, cost, reduction, temperature, cost_augmented, cost_scale="sum",
-                 tol=1.0, n_labels=None, zero_tol=False):
+                 tol=1.0, n_labels=None, zero_tol=False, check_finite=True):
         super().__init__()
         check_options(
             surrogate, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol)
+        check_flag("check_finite", check_finite)
+        self.check_finite = bool(check_finite)
         self.surrogate, self.reduction = surrogate, reduction
         self.temperature, self.cost_augmented = float(temperature), bool(cost_augmented)
         self.cost_scale, self.tol = cost_scale, float(tol)
@@ -263,6 +265,11 @@ def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
     return register
 
 
+def nan_like(results):
+    """Results of training steps at scores that are not finite, which scalers of losses skip."""
+    return tuple(part.fill_(torch.nan) for part in results)
+
+
 def on_host(tensors):
     """Tensors on the CPU: all copies run at once, in pinned memory, before one wait."""
     copies, device = [], None
@@ -306,7 +313,8 @@ def loss_operator(name, n_axes):
     """Decorator that registers a loss with first derivatives, for scores first.
 
     The scores of an example have n_axes axes. The function runs on the CPU and returns
-    `Losses` of all examples, or None if there are none. The operator returns
+    `Losses` of all examples, or None if there are none. Its last argument is `check_finite`: if
+    that is false, all results are NaN where it raises a `ScoreError`. The operator returns
 
         value (of each example), slope (of the form of scores), bounds (2, of each example).
 
@@ -330,7 +338,12 @@ def loss_operator(name, n_axes):
 
     def register(function):
         def kernel(scores, *rest):
-            losses = function(scores, *rest)
+            try:
+                losses = function(scores, *rest)
+            except ScoreError:
+                if rest[-1]:
+                    raise
+                return nan_like(shapes(scores))
             if losses is None:
                 return shapes(scores)
             value, upper, slope = (torch.from_numpy(part) for part in losses)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fastm4n.base.checks import ScoreError
 from fastm4n.surrogates._graph_batches import GraphBatch, Names
 from fastm4n.torch import _base as base
 
@@ -33,6 +34,7 @@ class Options(NamedTuple):
     inference: str
     attractive: bool
     tol: float
+    check_finite: bool
 
 
 def _array(tensor):
@@ -61,20 +63,29 @@ def _each(pairwise, n):
     return (n, *pairwise.shape) if pairwise.dim() in (0, 2) else tuple(pairwise.shape)
 
 
-@base.operator("graph_loss", lambda unary, edges, pairwise, tags, sizes, *rest: (
-    unary.new_empty(sizes.shape), unary.new_empty(sizes.shape), unary.new_empty(unary.shape),
-    unary.new_empty(_each(pairwise, sizes.shape[0]))), cpu_only=True, autocast=True)
+def _loss_shapes(unary, edges, pairwise, tags, sizes, *rest):
+    return (
+        unary.new_empty(sizes.shape), unary.new_empty(sizes.shape), unary.new_empty(unary.shape),
+        unary.new_empty(_each(pairwise, sizes.shape[0])))
+
+
+@base.operator("graph_loss", _loss_shapes, cpu_only=True, autocast=True)
 def loss_op(
         unary: Tensor, edges: Tensor, pairwise: Tensor, tags: Tensor, sizes: Tensor,
         allowed: Optional[Tensor], cost: Tensor, surrogate: str, cost_scale: str,
         cost_augmented: bool, temperature: float, inference: str, attractive: bool,
-        tol: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        tol: float, check_finite: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value and upper bound of each graph's loss, and the gradients of the values."""
-    return _like(unary, *_batch(unary, edges, pairwise, sizes).losses(
-        _array(tags), allowed=_array(allowed), surrogate=surrogate,
-        cost=_array(base.as_cost(cost, unary.shape[1])),
-        cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
-        inference=inference, attractive=attractive, tol=tol, n_jobs=torch.get_num_threads()))
+    try:
+        return _like(unary, *_batch(unary, edges, pairwise, sizes).losses(
+            _array(tags), allowed=_array(allowed), surrogate=surrogate,
+            cost=_array(base.as_cost(cost, unary.shape[1])),
+            cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
+            inference=inference, attractive=attractive, tol=tol, n_jobs=torch.get_num_threads()))
+    except ScoreError:
+        if check_finite:
+            raise
+        return base.nan_like(_loss_shapes(unary, edges, pairwise, tags, sizes))
 
 
 @base.operator(
@@ -84,7 +95,7 @@ def loss_backward_op(
         of_loss: Tensor, d_unary: Tensor, d_pairwise: Tensor, unary: Tensor, edges: Tensor,
         pairwise: Tensor, tags: Tensor, sizes: Tensor, allowed: Optional[Tensor], cost: Tensor,
         surrogate: str, cost_scale: str, cost_augmented: bool, temperature: float, inference: str,
-        attractive: bool, tol: float) -> tuple[Tensor, Tensor]:
+        attractive: bool, tol: float, check_finite: bool) -> tuple[Tensor, Tensor]:
     """Gradients of the losses times the incoming gradient, of_loss."""
     graphs = torch.repeat_interleave(sizes)
     of_nodes = d_unary * of_loss[graphs].unsqueeze(1)
@@ -103,7 +114,10 @@ def loss_tangent_op(
         allowed: Optional[Tensor], cost: Tensor, cost_scale: str, cost_augmented: bool,
         temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Backward of `loss_backward_op`: the Hessians of log losses are symmetric."""
-    batch = _batch(unary, edges, pairwise, sizes)
+    try:
+        batch = _batch(unary, edges, pairwise, sizes)
+    except ScoreError:  # without check_finite, or there was no loss
+        return base.nan_like(_empty(of_loss, h_unary, h_pairwise))
     h_nodes, h_pairs, weights = (
         _array(part.double()) for part in (h_unary, h_pairwise, of_loss))
     # of each graph: <direction, gradient of its loss>
@@ -137,7 +151,7 @@ def _save_loss(ctx, inputs, output):
 
 def _loss_backward(ctx, of_loss, *rest):
     of_unary, of_pairwise = loss_backward_op(of_loss, *ctx.saved_tensors, *ctx.options)
-    return (of_unary, None, of_pairwise, *[None] * 11)
+    return (of_unary, None, of_pairwise, *[None] * 12)
 
 
 def _save_loss_backward(ctx, inputs, output):
@@ -153,7 +167,7 @@ def _loss_backward_backward(ctx, h_unary, h_pairwise):
         h_unary, h_pairwise, *ctx.saved_tensors, given.cost_scale, given.cost_augmented,
         given.temperature)
     # the dependence of d_unary and d_pairwise goes straight to the scores
-    return (of_loss, None, None, of_unary, None, of_pairwise, *[None] * 11)
+    return (of_loss, None, None, of_unary, None, of_pairwise, *[None] * 12)
 
 
 loss_op.register_autograd(_loss_backward, setup_context=_save_loss)

@@ -63,6 +63,7 @@ def _on_cpu(*tensors):
 def _check_graph_options(n_labels, options):
     check_choice("inference", options.inference, INFERENCES)
     check_flag("attractive", options.attractive)
+    check_flag("check_finite", options.check_finite)
     if options.attractive and n_labels != 2:
         raise ValueError(f"attractive=True needs two labels, got {n_labels}.")
     if options.inference == "min_cut" and (options.surrogate == "log" or not options.attractive):
@@ -111,7 +112,7 @@ def graph_loss(
     cost_augmented: bool = False, temperature: float = 1.0,
     inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
-    attractive: bool = False,
+    attractive: bool = False, check_finite: bool = True,
 ) -> Tensor:
     """Loss of labelled graphs: `GraphLoss` as a function.
 
@@ -119,7 +120,9 @@ def graph_loss(
     ----------
     unary, edges, pairwise, tags, sizes, allowed
         As in `GraphLoss.forward`.
-    surrogate, cost, cost_scale, cost_augmented, temperature, inference, reduction, tol, attractive
+    surrogate, cost, cost_scale, cost_augmented, temperature, inference, reduction, tol
+        As in `GraphLoss`.
+    attractive, check_finite
         As in `GraphLoss`.
 
     Returns
@@ -137,7 +140,8 @@ def graph_loss(
     2.4368
     """
     options = Options(
-        surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol)
+        surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol,
+        check_finite)
     return _functional((unary, edges, pairwise, sizes), tags, allowed, cost, reduction, options)
 
 
@@ -147,6 +151,7 @@ def tree_loss(
     cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
     cost_augmented: bool = False, temperature: float = 1.0,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    check_finite: bool = True,
 ) -> Tensor:
     """Loss of labelled trees: `TreeLoss` as a function.
 
@@ -154,7 +159,7 @@ def tree_loss(
     ----------
     unary, edges, pairwise, tags, sizes, allowed
         As in `GraphLoss.forward`.
-    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
+    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol, check_finite
         As in `TreeLoss`.
 
     Returns
@@ -174,7 +179,7 @@ def tree_loss(
     return graph_loss(
         unary, edges, pairwise, tags, sizes, allowed=allowed, surrogate=surrogate, cost=cost,
         cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
-        inference="forest", reduction=reduction, tol=tol)
+        inference="forest", reduction=reduction, tol=tol, check_finite=check_finite)
 
 
 # ----------------------------------------------------------------------------- layers
@@ -223,6 +228,10 @@ class GraphLoss(base.StructuredLoss):
     attractive : bool, default=False
         Whether edges of two labels favour the same label at both nodes, ``p[0, 0] + p[1, 1] >=
         p[0, 1] + p[1, 0]``. Minimum cuts are then exact on any graph. The condition is checked.
+    check_finite : bool, default=True
+        Whether scores that are NaN or infinite, or leave no labelling, raise an error. With False
+        all losses of the batch and their gradients are NaN, which ``torch.amp.GradScaler`` skips.
+        Not for `decode` and `marginals`.
 
     Notes
     -----
@@ -278,15 +287,16 @@ class GraphLoss(base.StructuredLoss):
         cost_augmented: bool = False, temperature: float = 1.0,
         inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
-        attractive: bool = False,
+        attractive: bool = False, check_finite: bool = True,
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
-            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels,
+            check_finite=check_finite)
         self.n_labels = int(n_labels)
         self.options = Options(
             surrogate, cost_scale, self.cost_augmented, self.temperature, inference, attractive,
-            self.tol)
+            self.tol, self.check_finite)
         _check_graph_options(n_labels, self.options)
 
     def extra_repr(self) -> str:
@@ -434,7 +444,7 @@ class TreeLoss(GraphLoss):
 
     Parameters
     ----------
-    n_labels, surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
+    n_labels, surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol, check_finite
         As in `GraphLoss`. `tol` is for "max_min".
 
     Examples
@@ -465,7 +475,9 @@ class TreeLoss(GraphLoss):
         cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
         cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+        check_finite: bool = True,
     ) -> None:
         super().__init__(
             n_labels, surrogate, cost=cost, cost_scale=cost_scale, cost_augmented=cost_augmented,
-            temperature=temperature, inference="forest", reduction=reduction, tol=tol)
+            temperature=temperature, inference="forest", reduction=reduction, tol=tol,
+            check_finite=check_finite)
