@@ -114,7 +114,8 @@ class GraphBatch:
     def _check_sizes(self):
         if (b := _first(self.sizes < 1)) is not None:
             raise ValueError(f"sizes[{b}] is {self.sizes[b]}: a graph has at least one node.")
-        if self.sizes.sum() != self.n_nodes:
+        # sums of sizes as large as integers may be could overflow
+        if self.sizes.sum() != self.n_nodes or self.sizes.max(initial=0) > self.n_nodes:
             raise ValueError(
                 f"sizes add up to {self.sizes.sum()} nodes, but {self.names.scores} has "
                 f"{self.n_nodes} rows.")
@@ -187,7 +188,7 @@ class GraphBatch:
                 f"edges[{e}], {self._pair(e)}, joins nodes of {name} {first[e]} and {second[e]}, a "
                 "pair of score -inf: the loss would be infinite.")
 
-    def _check_labels(self, y, allowed):
+    def check_labels(self, y, allowed):
         name, k = self.names.labels, self.n_labels
         if (i := _first((y < UNKNOWN) | (y >= k))) is not None:
             raise ValueError(f"{name}[{i}] is {y[i]}: labels are 0 ... {k - 1}.")
@@ -356,7 +357,7 @@ class GraphBatch:
             `of_nodes` has the shape of scores, and `of_pairs` of pairwise, with a row for each
             graph if it is shared.
         """
-        self._check_labels(y, allowed)
+        self.check_labels(y, allowed)
         surrogate = with_options(surrogate, cost_augmented, temperature)
         unknown, is_log = y == UNKNOWN, surrogate.name == "log"
         if not is_log and unknown.any():

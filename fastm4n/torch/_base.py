@@ -13,6 +13,7 @@ SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
 HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float64)
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -107,9 +108,17 @@ def as_scores(name, scores, n_axes=None):
             f"{tuple(scores.shape)}.")
     if scores.dtype in HALVES:
         return scores.float()
-    if scores.dtype not in (torch.float32, torch.float64):
+    if scores.dtype not in FLOATS:
         raise TypeError(f"{name} must be of a floating dtype, got {scores.dtype}.")
     return scores
+
+
+def check_operand(name, tensor, shape, *dtypes):
+    """Refuse an argument of an operator, which others may call too, of another form."""
+    _check_shape(name, tensor, shape)
+    if tensor.dtype not in dtypes:
+        raise TypeError(
+            f"{name} must be of dtype {' or '.join(map(str, dtypes))}, got {tensor.dtype}.")
 
 
 def as_labels(name, labels, shape, scores):
@@ -182,11 +191,11 @@ def refuse_infinite(name, values, why):
         refuse_where(bad, name, values, why, ScoreError)
 
 
-def check_labels(name, labels, n_labels, why="", low=0):
+def check_labels(name, labels, n_labels, why="", low=0, what="labels"):
     """Refuse labels outside low ... n_labels - 1."""
     bad = (labels < low) | (labels >= n_labels)
     if holds(bad.any()):
-        refuse_where(bad, name, labels, f"labels are 0 ... {n_labels - 1}{why}.")
+        refuse_where(bad, name, labels, f"{what} are 0 ... {n_labels - 1}{why}.")
 
 
 # ---------------------------------------------------------------------------- layers
@@ -303,6 +312,8 @@ def scaled_slope(weights: Tensor, slope: Tensor, scores: Tensor) -> Tensor:
 
     The argument `scores` raises an error at a second derivative, instead of a silent zero.
     """
+    _check_shape("slope", slope, scores.shape)
+    _check_shape("weights", weights, slope.shape[:weights.dim()])
     return slope * weights.reshape(weights.shape + (1,) * (slope.dim() - weights.dim()))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.torch import _base as base
-from fastm4n.torch._graph_ops import Options, decode_op, loss_op, marginals_op
+from fastm4n.torch._graph_ops import Options, check_forms, decode_op, loss_op, marginals_op
 
 # ----------------------------------------------------------------------------- checks
 
@@ -19,37 +19,25 @@ from fastm4n.torch._graph_ops import Options, decode_op, loss_op, marginals_op
 def _as_edges(edges, unary):
     if isinstance(edges, Tensor) and edges.numel() == 0:
         edges = edges.new_empty((0, 2), dtype=torch.int64)
-    elif isinstance(edges, Tensor) and (edges.dim() != 2 or edges.shape[1] != 2):
-        # with two edges both forms have the same shape, and (n_edges, 2) is the one
-        remedy = " Pass edge_index.T instead of an edge_index of shape (2, n_edges)."
-        raise ValueError(
-            "edges must have shape (n_edges, 2), a row for each edge, got "
-            f"{tuple(edges.shape)}.{remedy if edges.dim() == 2 and edges.shape[0] == 2 else ''}")
     return base.as_labels("edges", edges, getattr(edges, "shape", ()), unary)
 
 
 def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
     """The graphs and scores, on the CPU in the form of the operators."""
-    given, unary = unary, base.as_scores("unary", unary, (2,))
-    edges = _as_edges(edges, given)
+    unary = base.as_scores("unary", unary, (2,))
+    edges = _as_edges(edges, unary)
+    pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
+    base.check_device("pairwise", pairwise, unary)
     n, k = unary.shape
     if n_labels is not None and k != n_labels:
-        raise ValueError(f"unary must have shape (n_nodes, {n_labels}), got {tuple(unary.shape)}.")
-    if k == 0:
-        raise ValueError(f"unary must have at least one column, got shape {tuple(unary.shape)}.")
-    m = edges.shape[0]
-    pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
-    if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
         raise ValueError(
-            f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
-            f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}.")
-    base.check_device("pairwise", pairwise, unary)
-    dtype = torch.promote_types(unary.dtype, pairwise.dtype)
+            f"unary must have shape (n_nodes, {n_labels}), got {tuple(unary.shape)}: the layer has "
+            f"{n_labels} labels, the last axis of unary {k}.")
     if sizes is None:
         sizes = torch.full((1 if n > 0 else 0,), n, dtype=torch.int64, device=unary.device)
-    elif isinstance(sizes, Tensor) and sizes.dim() != 1:
-        raise ValueError(f"sizes must have shape (n_graphs,), got {tuple(sizes.shape)}.")
     sizes = base.as_labels("sizes", sizes, getattr(sizes, "shape", ()), unary)
+    check_forms(unary, edges, pairwise, sizes)
+    dtype = torch.promote_types(unary.dtype, pairwise.dtype)
     return _on_cpu(unary.to(dtype), edges, pairwise.to(dtype), sizes)
 
 

@@ -34,7 +34,9 @@ def _permutation_op(
         scores: Tensor, places: Tensor, cost: Optional[Tensor], surrogate: str, cost_scale: str,
         cost_augmented: bool, temperature: float, tol: float,
         check_finite: bool) -> Tuple[Tensor, Tensor, Tensor]:
-    B, M = places.shape
+    B, M = _as_square(scores, surrogate).shape[:2]
+    base.check_operand("scores", scores, scores.shape, *base.FLOATS)
+    base.check_operand("places", places, (B, M), torch.int64)
     base.refuse_infinite("scores", scores, "scores must be finite.")
     wrong = (places.sort(1).values != torch.arange(M)).any(1)
     if wrong.any():
@@ -317,6 +319,8 @@ def _assignment_shapes(cost, maximize, name):
 
 
 def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor, Tensor]:
+    base.check_operand(
+        name, base.as_scores(name, cost, (2, 3)), cost.shape, *base.FLOATS)
     costs = cost.detach().contiguous().numpy()
     costs = costs if costs.ndim == 3 else costs[np.newaxis]
     B, M, N = costs.shape

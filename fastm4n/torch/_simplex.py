@@ -23,7 +23,9 @@ __all__ = ["SimplexLoss", "simplex_loss"]
 def _simplex_op(
         scores: Tensor, target: Tensor, cost: Optional[Tensor],
         surrogate: str, check_finite: bool) -> Tuple[Tensor, Tensor, Tensor]:
-    k = scores.shape[-1]
+    k = _as_examples(scores).shape[-1]
+    base.check_operand("scores", scores, scores.shape, *base.FLOATS)
+    base.check_operand("target", target, scores.shape[:-1], torch.int64)
     base.refuse_infinite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
     base.check_labels("target", target, k, ". Unknown labels need surrogate='log'"
                  if base.holds((target == -1).any()) else "")
