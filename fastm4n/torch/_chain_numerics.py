@@ -179,7 +179,7 @@ def _loss_on_host(chains, tags, allowed, cost, options):
     B, T, R = unary.shape
     dtype, shared = unary.dtype, chains.is_shared
     has_ends = chains.start is not None or chains.end is not None
-    d_start = d_end = torch.empty(0, dtype=dtype)
+    d_start = d_end = unary.new_empty(0)
     if surrogate == "max_min":
         values, slope, edges = _by_blocks(chains, tags, cost, options)
         d_unary, d_pair = _like(unary, factor * slope), _like(unary, factor * edges)
@@ -192,7 +192,7 @@ def _loss_on_host(chains, tags, allowed, cost, options):
         return *_like(unary, values).unbind(), d_unary, d_pair, d_start, d_end
     d_unary = torch.empty_like(unary)
     if d_unary.stride(2) != 1:
-        d_unary = torch.empty(unary.shape, dtype=dtype)
+        d_unary = unary.new_empty(unary.shape)
     d_pair = summed = ends = None
     if shared and total:
         summed = np.empty((R, R), d_unary.numpy().dtype)
@@ -204,7 +204,7 @@ def _loss_on_host(chains, tags, allowed, cost, options):
         surrogate, tags=tags, allowed=None if allowed is None else allowed.numpy().view(np.uint8),
         cost=cost, mean_cost=cost_scale == "mean", temperature=temperature, factor=factor,
         d_unary=d_unary.numpy(), d_pair=d_pair, summed=summed, ends=ends)
-    value = torch.scalar_tensor(sum_, dtype=dtype) if total else _like(unary, value)
+    value = torch.scalar_tensor(sum_, dtype=dtype, device="cpu") if total else _like(unary, value)
     if summed is None:
         summed = d_pair[:, 0] if shared else d_pair
     if ends is not None:
@@ -544,8 +544,8 @@ def marginals_of(chains, temperature, policy):
     if not chains.is_on_host:
         return chains.by_way_of_host(marginals_of, options=(temperature, "cpu"))
     B, _, R = unary.shape
-    nodes = torch.empty(unary.shape, dtype=unary.dtype)
-    edges = torch.empty((B, 1, R, R) if shared else pair.shape, dtype=unary.dtype)
+    nodes = unary.new_empty(unary.shape)
+    edges = unary.new_empty((B, 1, R, R) if shared else pair.shape)
     value, _ = chains.solve(
         "marginals", temperature=temperature, d_unary=nodes.numpy(), d_pair=edges.numpy())
     return _like(unary, value), nodes, edges[:, 0] if shared else edges

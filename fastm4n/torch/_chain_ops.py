@@ -21,7 +21,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def _at_once(*tensors):
     """Whether these are plain tensors with values, outside of tracing."""
     for tensor in tensors:
-        if tensor is not None and type(tensor) not in _PLAIN:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta):
             return False
     return not torch.compiler.is_compiling()
 

@@ -89,7 +89,7 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
         if not batch_first:
             mask = mask.transpose(0, 1)
     elif lengths is not None:
-        lengths = torch.as_tensor(lengths)
+        lengths = base.on_cpu(lengths)
         if lengths.shape != (B,) or lengths.dtype not in base.WHOLES:
             raise ValueError(
                 f"lengths must be {B} integers, one for each sequence, got shape "
@@ -344,6 +344,8 @@ class ChainLoss(base.StructuredLoss):
         Whether first and last labels have scores.
     tol : float, default=1e-6
     device_policy : {"auto", "cpu", "native"}, default="auto"
+    device, dtype : default=None
+        Of the parameters, as in ``torch.nn``.
 
     Attributes
     ----------
@@ -383,6 +385,7 @@ class ChainLoss(base.StructuredLoss):
         allowed: str | ArrayLike | None = None, labels: Sequence[Any] | None = None,
         start_end: bool = True, tol: float = 1e-6,
         device_policy: Literal["auto", "cpu", "native"] = "auto",
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
@@ -396,13 +399,13 @@ class ChainLoss(base.StructuredLoss):
         self.device_policy = device_policy
         self.labels = _as_names(labels, n_labels)
         # forbidden transitions, and in a last row forbidden first labels
-        self.register_buffer(
-            "_forbidden", _forbidden(allowed, self.labels, n_labels), persistent=False)
+        self._forbidden = _forbidden(allowed, self.labels, n_labels)
         # in the order of pytorch-crf: the same seed gives the same scores
+        made = {"device": device, "dtype": dtype}
         for name in ("start_transitions", "end_transitions"):
-            part = nn.Parameter(torch.empty(n_labels)) if start_end else None
+            part = nn.Parameter(torch.empty(n_labels, **made)) if start_end else None
             self.register_parameter(name, part)
-        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
+        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels, **made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -420,6 +423,7 @@ class ChainLoss(base.StructuredLoss):
         start, end = self.start_transitions, self.end_transitions
         for barred in (self._forbidden, forbidden):
             if barred is not None:
+                barred = barred.to(transitions.device)
                 if start is None:
                     start = torch.zeros_like(self.transitions[0])
                 start = start.masked_fill(barred[-1], -float("inf"))
@@ -539,8 +543,6 @@ class ChainLoss(base.StructuredLoss):
             check_number("k", k, low=0, integer=True)
         with torch.no_grad():
             forbidden = _forbidden(allowed, self.labels, self.n_labels)
-            if forbidden is not None:
-                forbidden = forbidden.to(self.transitions.device)
             scores = self._transitions(transitions, forbidden)
             found = ops.best_at_once(emissions, *scores, mask, lengths, k, self.batch_first)
             if found is not None:
@@ -613,9 +615,10 @@ def _forbidden(allowed, labels, n_labels):
         if labels is None:
             raise ValueError("allowed='bio' needs labels=, the names of the labels.")
         return torch.from_numpy(forbidden_transitions("bio", np.array(labels))[:-1] < 0)
-    allowed = torch.as_tensor(allowed)
+    base.check_has_values("allowed", allowed)
+    allowed = base.on_cpu(allowed)
     if allowed.dtype != torch.bool or tuple(allowed.shape) != (n_labels, n_labels):
         raise ValueError(
             f"allowed must be 'bio' or a boolean array of shape ({n_labels}, {n_labels}), got "
             f"shape {tuple(allowed.shape)} of {allowed.dtype}.")
-    return torch.cat([~allowed, torch.zeros(1, n_labels, dtype=torch.bool)])
+    return torch.cat([~allowed, allowed.new_zeros((1, n_labels))])
