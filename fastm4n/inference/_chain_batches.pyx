@@ -15,7 +15,7 @@ from fastm4n.base.interrupts cimport fastm4n_look, raise_set
 from fastm4n.inference.chain cimport (
     are_scores, exp_pair, real, sum_product_chain, transpose, viterbi_chain)
 
-from fastm4n.base.checks import as_real, check_scores, is_number
+from fastm4n.base.checks import ScoreError, as_real, check_scores, is_number
 from fastm4n.inference.chain import _Batch
 
 cdef enum:
@@ -43,6 +43,10 @@ class Fault(ValueError):
 
     def __init__(self, name, where, why):
         super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
+
+
+class ScoreFault(Fault, ScoreError):
+    """Scores that are not finite, or whose sums are not."""
 
 
 cdef Py_ssize_t find_bounds(
@@ -1051,7 +1055,7 @@ def _raise_wrong(int wrong, place, unary, pair, start, end, tags, is_log, augmen
     }[wrong]
     scores = array[before]
     where = tuple(np.argwhere(~(scores < np.inf))[0].tolist())
-    raise Fault(
+    raise ScoreFault(
         name, (*before, *where),
         f"is {scores[where]}: scores are finite, or -inf for what is forbidden.")
 
@@ -1061,7 +1065,7 @@ def _raise_status(status, unary, pair, start, end, first, length, tags):
     if status[b] == NO_MEMORY:
         raise MemoryError("no memory for sum-product in log space")
     if status[b] == NO_PATH:
-        raise Fault(
+        raise ScoreFault(
             "emissions", (b,), "and the transitions leave no labelling a finite score: scores of "
             "-inf forbid them all, or sums of scores overflow.")
     f, T = int(first[b]), int(length[b])

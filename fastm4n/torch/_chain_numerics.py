@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from fastm4n.base.checks import ScoreError
 from fastm4n.base.threads import in_threads
 from fastm4n.inference import chain_tangent, viterbi_kbest
 from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
 from fastm4n.torch import _native
-from fastm4n.torch._base import TWICE, on_host
+from fastm4n.torch._base import nan_like, on_host
 
 # from this much work, B R^2, the recursions stay on a GPU. Below it a CPU is as fast as the launch
 # of a few operations per position, whatever B and R are. The figure assumes launches of ten
@@ -36,6 +37,8 @@ class Options(NamedTuple):
     factor: float = 1.0  # of the total
     total: bool = False
     policy: str = "auto"
+    check_finite: bool = True
+
 
 
 class Chains(NamedTuple):
@@ -162,19 +165,33 @@ def chain_loss(chains, tags, allowed, cost, options):
     """
     if cost is not None:
         cost = cost.numpy()
-    options = Options(*options)
-    if not options.total:
-        options = options._replace(factor=1.0)
-    if chains.is_native(options.policy, options.surrogate):
-        with torch.no_grad():
-            return _native_loss(chains, tags, allowed, cost, options)
-    if chains.is_on_host:
-        return _loss_on_host(chains, tags, allowed, cost, options)
-    return chains.by_way_of_host(_loss_on_host, tags, allowed, options=(cost, options))
+    try:
+        if chains.is_native(options.policy, options.surrogate):
+            with torch.no_grad():
+                return _native_loss(chains, tags, allowed, cost, options)
+        if chains.is_on_host:
+            return _loss_on_host(chains, tags, allowed, cost, options)
+        return chains.by_way_of_host(_loss_on_host, tags, allowed, options=(cost, options))
+    except ScoreError:
+        if options.check_finite:
+            raise
+        return nan_like(_empty_loss(chains, options.total))
+
+
+def _empty_loss(chains, total):
+    """Tensors of the shapes that `chain_loss` returns."""
+    unary, pair, start, end, *_ = chains
+    B, _, R = unary.shape
+    value = unary.new_empty(() if total else (B,))
+    ends = unary.new_empty(R if total and (start is not None or end is not None) else 0)
+    of_pair = (R, R) if total and chains.is_shared else (B, R, R) if chains.is_shared else (
+        pair.shape)
+    return value, value.clone(), torch.empty_like(unary), unary.new_empty(of_pair), ends, (
+        ends.clone())
 
 
 def _loss_on_host(chains, tags, allowed, cost, options):
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     unary, tags = chains.unary, tags.numpy()
     B, T, R = unary.shape
     dtype, shared = unary.dtype, chains.is_shared
@@ -254,10 +271,19 @@ def sum_of_ends(slope, first, length):
     return slope[rows, first].sum(0), slope[rows, last].sum(0)
 
 
+def rows_of_ends(slope, first, length, of_last):
+    """Slopes (B, R) of the first or last position of each sequence."""
+    B, T, R = slope.shape
+    if T == 0 or B == 0:
+        return slope.new_zeros((B, R))
+    at = (first + length - 1).clamp(min=0) if of_last else first
+    return slope[torch.arange(B, device=slope.device), at]
+
+
 def _native_loss(chains, tags, allowed, cost, options):
     """`_loss_on_host` in tensor operations, on any device."""
     unary, pair, start, end, *_ = chains
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     device, dtype = unary.device, unary.dtype
     B, T, R = unary.shape
     first, last, inside, joined = _on_device(chains)
@@ -378,18 +404,18 @@ def weighted(g, slopes, bounds, total, has_start, has_end):
     of_unary = g[:, None, None] * d_unary
     of_start, of_end = sum_of_ends(of_unary, *bounds)
     return (
-        of_unary, _weighted_edges(g, d_pair), of_start if has_start else None,
+        of_unary, weighted_edges(g, d_pair), of_start if has_start else None,
         of_end if has_end else None)
 
 
-def _weighted_edges(g, edges):
+def weighted_edges(g, edges):
     """Edges of all sequences times weights, and their sum if edges are shared."""
     if edges.dim() == 3:
-        return torch.einsum("b,bij->ij", g, edges)
+        return (g[:, None, None] * edges).sum(0)
     return g[:, None, None, None] * edges
 
 
-def tangents(chains, tags, allowed, temperature, directions):
+def tangents(chains, tags, allowed, cost, cost_scale, temperature, directions):
     """Changes of marginals along a direction of scores: Hessian of log Z times a vector.
 
     `directions` belong to unary, pair, start and end, or are None for zeros. The direction of a
@@ -399,8 +425,15 @@ def tangents(chains, tags, allowed, temperature, directions):
     """
     if not chains.is_on_host:
         return chains.by_way_of_host(
-            lambda chains, tags, allowed, *directions: tangents(
-                chains, tags, allowed, temperature, directions), tags, allowed, *directions)
+            lambda chains, tags, allowed, cost, *directions: tangents(
+                chains, tags, allowed, cost, cost_scale, temperature, directions),
+            tags, allowed, cost, *directions)
+    if cost is not None:
+        # costs are constants that are added to the scores of positions
+        own = cost[tags.clamp(0, cost.shape[0] - 1)]
+        if cost_scale == "mean":
+            own = own / torch.from_numpy(chains.length).clamp(min=1)[:, None, None]
+        chains = chains._replace(unary=chains.unary + own.to(chains.unary.dtype))
     first, length, shared = chains.first, chains.length, chains.is_shared
     unary, pair, start, end = chains.arrays()
     B, T, R = unary.shape
@@ -443,44 +476,6 @@ def tangents(chains, tags, allowed, temperature, directions):
         if (free.sum(axis=1) > 1).any():
             add(np.where(free, theta, -np.inf), -1.0)
     return _like(chains.unary, nodes / temperature), _like(chains.unary, edges / temperature)
-
-
-def second(g, cotangents, chains, tags, allowed, cost, slopes, options):
-    """Derivatives of `weighted` with respect to g, unary, pair, start and end.
-
-    cotangents are the incoming gradients of its four results, None for zeros.
-    """
-    surrogate, temperature, cost_scale, factor, total = options
-    if surrogate != "log":
-        raise RuntimeError(f"{TWICE}.")
-    unary, pair, start, end, first, length = chains
-    if cost is not None:
-        # costs are constants that are added to the scores of positions
-        own = cost.to(unary.device)[tags.clamp(0, cost.shape[0] - 1)]
-        if cost_scale == "mean":
-            own = own / torch.as_tensor(length, device=tags.device).clamp(min=1)[:, None, None]
-        unary = unary + own.to(unary.dtype)
-    of_g = torch.zeros_like(g)
-    if total:
-        for c, d in zip(cotangents, slopes, strict=True):
-            if c is not None and d.numel():
-                of_g = of_g + (c * d).sum()
-    else:
-        c_unary, c_pair, *c_ends = cotangents
-        direction = torch.zeros_like(slopes[0]) if c_unary is None else c_unary
-        begin, n = (torch.as_tensor(x, device=direction.device) for x in (first, length))
-        direction = _plus_ends(direction, *c_ends, begin, begin + n - 1)
-        of_g = of_g + (direction * slopes[0]).sum((1, 2))
-        if c_pair is not None:
-            of_g = of_g + (c_pair * slopes[1]).flatten(1).sum(1)
-    nodes, edges = tangents(
-        chains._replace(unary=unary), tags, allowed, temperature, cotangents)
-    weights = (g * factor).expand(unary.shape[0]) if total else g
-    nodes = weights[:, None, None] * nodes
-    of_start, of_end = sum_of_ends(nodes, first, length)
-    return (
-        of_g, nodes, _weighted_edges(weights, edges), None if start is None else of_start,
-        None if end is None else of_end)
 
 
 # ------------------------------------------------------------------ marginals and best labellings

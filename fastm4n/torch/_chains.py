@@ -452,7 +452,8 @@ class ChainLoss(base.StructuredLoss):
 
     def _options(self):
         return Options(
-            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy)
+            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy,
+            check_finite=self.check_finite)
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,

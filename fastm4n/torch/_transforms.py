@@ -16,9 +16,11 @@ from torch.autograd import forward_ad
 from torch.func import vmap
 
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
+THRICE = "fastm4n.torch has no third derivatives"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _levels = torch._C._functorch.get_interpreter_stack
-_vmap_only = torch._C._functorch.TransformType.Vmap
+_is_legacy = torch._C._functorch.is_legacy_batchedtensor
+_VMAP = torch._C._functorch.TransformType.Vmap
 
 
 def road(*tensors):
@@ -34,7 +36,8 @@ def road(*tensors):
                 "dynamo=True: see the page on exports.")
         return "operator"
     for tensor in tensors:
-        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta):
+        if tensor is not None and (
+                type(tensor) not in _PLAIN or tensor.is_meta or _is_legacy(tensor)):
             return "operator"
     return "kernel"
 
@@ -59,7 +62,7 @@ class Family:
 
         Symmetric: also the transposed derivative of what has the shapes of slopes. Calls a kernel.
         """
-        raise RuntimeError(f"{TWICE}.")
+        raise NotImplementedError
 
     def weighted(self, g, slopes, rest):
         """Slopes times the weights g of examples, summed: of the shapes of scores."""
@@ -77,8 +80,7 @@ def scored(family, scores, rest):
     are computed one after another.
     """
     if not family.is_smooth:
-        orders = sum(level.key() != _vmap_only for level in _levels() or ())
-        if orders + (forward_ad._current_level >= 0 and orders > 0) > 1:
+        if sum(level.key() != _VMAP for level in _levels() or ()) > 1:
             raise RuntimeError(f"{TWICE}.")
     return _Scored.apply(family, len(scores), *scores, *rest)
 
@@ -106,6 +108,7 @@ class _Scored(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.family, ctx.n, *args = inputs
+        ctx.shape = output[0].shape
         _save(ctx, args, output[1:])
 
     @staticmethod
@@ -120,8 +123,7 @@ class _Scored(torch.autograd.Function):
                 torch.zeros_like(slope) if part is None else part
                 for part, slope in zip(of_slopes, slopes, strict=True)]
             change = _Tangent.apply(family, n, len(directions), *args, *directions)
-            ones = torch.ones(
-                _n_examples(slopes, g, ctx), dtype=slopes[0].dtype, device=slopes[0].device)
+            ones = slopes[0].new_ones(ctx.shape)
             found = [
                 b if a is None else a + b
                 for a, b in zip(found, family.weighted(ones, change, rest), strict=True)]
@@ -154,6 +156,8 @@ class _Tangent(torch.autograd.Function):
 
     @staticmethod
     def forward(family, n, n_directions, *args):
+        if not family.is_smooth:
+            raise RuntimeError(f"{TWICE}.")
         split = len(args) - n_directions
         return family.tangent(args[:n], args[n:split], args[split:])
 
@@ -163,11 +167,11 @@ class _Tangent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *g):
-        raise RuntimeError("fastm4n.torch has no third derivatives.")
+        raise RuntimeError(f"{THRICE}.")
 
     @staticmethod
     def jvp(ctx, *tangents):
-        raise RuntimeError("fastm4n.torch has no third derivatives.")
+        raise RuntimeError(f"{THRICE}.")
 
     @staticmethod
     def vmap(info, in_dims, family, n, n_directions, *args):
