@@ -42,6 +42,7 @@ class Fault(ValueError):
     """Errors of a batch: `name` of the argument, `where` in it, and `why`."""
 
     def __init__(self, name, where, why):
+        self.name, self.where, self.why = name, tuple(where), why
         super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
 
 
@@ -52,10 +53,9 @@ class ScoreFault(Fault, ScoreError):
 cdef Py_ssize_t find_bounds(
         const unsigned char* mask, Py_ssize_t row, Py_ssize_t step, Py_ssize_t T, long long* first,
         long long* length) noexcept nogil:
-    """Start and number of the ones of a row of a mask.
+    """Start and number of the ones of a row of a mask, which must be in one piece.
 
-    They must be in one piece that touches an end of the row.  Returns the position of the first
-    fault, or -1.
+    Returns the first zero after the piece if there is another piece, or -1.
     """
     cdef Py_ssize_t t, start = 0, stop
     mask += row
@@ -64,8 +64,6 @@ cdef Py_ssize_t find_bounds(
     stop = start
     while stop < T and mask[stop * step]:
         stop += 1
-    if start > 0 and stop < T:
-        return stop
     for t in range(stop, T):
         if mask[t * step]:
             return stop
@@ -1048,7 +1046,8 @@ def _raise_wrong(int wrong, place, unary, pair, start, end, tags, is_log, augmen
             why += ", or -1 for one that is not known"
         elif tags[b, t] == -1:
             why += "; labels that are not known (-1) are for surrogate='log' without costs alone"
-        raise Fault("tags", (b, t), why + ". Padding is told by mask or lengths, not by a label.")
+        raise Fault("tags", (b, t), why + (
+            ". Leave positions out by mask or lengths, or by the ignore_index of a layer."))
     name, array, before = {
         2: ("emissions", unary, (b, t)), 3: ("transitions", pair, (b, t)),
         4: ("transitions", pair[0, 0], ()), 5: ("start", start, ()), 6: ("end", end, ()),
@@ -1075,7 +1074,7 @@ def _raise_status(status, unary, pair, start, end, first, length, tags):
         if y < 0:
             continue
         if unary[b, t, y] == -np.inf:
-            raise Fault("tags", (b, t), f"is {y}, and emissions[{b}, {t}, {y}] forbid it (-inf).")
+            raise Fault("tags", (b, t), f"is {y}, and its emission there forbids it (-inf).")
         if t > f and tags[b, t - 1] >= 0:
             before = tags[b, t - 1]
             if pair[0 if shared else b, 0 if shared else t - 1, before, y] == -np.inf:

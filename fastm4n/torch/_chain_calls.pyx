@@ -166,6 +166,17 @@ cdef class Call:
             <long long*> place_of(tags), strides[at], strides[1 - at])
         return True
 
+    cdef bint has_tag(self, long long tag) noexcept:
+        """Whether a position has this tag."""
+        cdef Py_ssize_t b, t, step = self.task.tags_step
+        cdef const long long* tags
+        for b in range(self.task.B):
+            tags = self.task.tags + b * self.task.tags_row + self.task.first[b] * step
+            for t in range(self.task.length[b]):
+                if tags[t * step] == tag:
+                    return True
+        return False
+
     cdef bint run(self) except -1:
         """Run the kernel. Returns whether all was right."""
         cdef int wrong
@@ -222,8 +233,8 @@ cdef class Call:
 
 
 def loss(
-        emissions, tags, mask, lengths, pair, start, end, cost, surrogate, double temperature,
-        cost_scale, reduction, double sign, bint batch_first):
+        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, surrogate,
+        double temperature, cost_scale, reduction, double sign, bint batch_first):
     """The reduced loss of a batch times `sign`, and its gradients, in one call.
 
     Parameters
@@ -231,6 +242,7 @@ def loss(
     emissions, tags, mask, lengths, pair, start, end, temperature, cost_scale, batch_first
         As in `chain_loss`, where pair is `transitions`.
     cost : contiguous Tensor of float64 on the CPU, or None without costs
+    ignore_index : int, or None
     surrogate : {"log", "max_margin"}
     reduction : {"mean", "sum", "token_mean"}
     sign : float
@@ -249,7 +261,8 @@ def loss(
             LOG if surrogate == "log" else MAX_MARGIN, emissions, mask, lengths, pair, start, end,
             batch_first):
         return None
-    if not call.read_tags(tags, batch_first):
+    if not call.read_tags(tags, batch_first) or ignore_index is not None and call.has_tag(
+            ignore_index):
         return None
     if cost is not None:
         if not is_plain(cost, FLOAT64):

@@ -1,7 +1,7 @@
 """Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
-All roads lead to the functions of `_chain_numerics`, but for the commonest calls: `loss_at_once` and
-`best_at_once` take one call of `_chain_calls` each. The operators of ``torch.library`` are
+All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
+`loss_at_once` and `best_at_once` take one call of `_chain_calls` each. The operators of ``torch.library`` are
 
 - ``fastm4n::chain_bounds``: first positions and lengths.
 - ``fastm4n::chain_loss``: values, upper bounds, and the gradients of the values.
@@ -274,7 +274,7 @@ class _Step(_Plain):
 def _again(ctx, g, loss):
     """Gradients of loss(*scores), the function of this node, that can be differentiated."""
     scores = ctx.saved_tensors
-    wanted = [part for part, is_wanted in zip(scores, ctx.needs_input_grad) if is_wanted]
+    wanted = [part for part, is_wanted in zip(scores, ctx.needs_input_grad[:4], strict=True) if is_wanted]
     with torch.enable_grad():
         value = loss(*scores)
     found = iter(torch.autograd.grad(value, wanted, g, create_graph=torch.is_grad_enabled()))
@@ -289,15 +289,15 @@ def _transformed(scores, rest, options):
 def loss_at_once(scores, given, options, sign, batch_first, again):
     """The reduced loss times `sign` in one call, or None if that is not for these arguments.
 
-    `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths and cost.
-    again(*scores) is the same loss by `chain_loss`.
+    `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths, cost and
+    ignore_index. again(*scores) is the same loss by `chain_loss`.
     """
     if torch.compiler.is_compiling():
         return None
     emissions, *others = scores
-    tags, mask, lengths, cost = given
+    tags, mask, lengths, cost, ignore_index = given
     found = calls.loss(
-        emissions, tags, mask, lengths, *others, cost, *options, sign, batch_first)
+        emissions, tags, mask, lengths, *others, cost, ignore_index, *options, sign, batch_first)
     if found is None:
         return None
     return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import vmap
 
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
 THRICE = "fastm4n.torch has no third derivatives"
