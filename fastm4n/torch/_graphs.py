@@ -39,7 +39,8 @@ def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
         raise ValueError(f"unary must have at least one column, got shape {tuple(unary.shape)}.")
     m = edges.shape[0]
     pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
-    if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
+    # of as many axes: comparing others would tie sizes to each other in a traced graph
+    if pairwise.shape != ((), (m,), (k, k), (m, k, k))[pairwise.dim()]:
         raise ValueError(
             f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
             f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}.")
