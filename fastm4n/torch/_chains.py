@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.tasks.chain_predictions import forbidden_transitions
@@ -47,6 +48,10 @@ class Decoded(NamedTuple):
         return [[label for label in row if label >= 0] for row in rows]
 
 
+# exported programs that return it can be saved
+_register_namedtuple(Decoded, serialized_type_name="fastm4n.torch.Decoded")
+
+
 class _Batch(NamedTuple):
     """Checked scores, sequence first, and the places of the sequences in them."""
 
@@ -70,7 +75,8 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
     pair = _as_like("transitions", transitions, unary)
     if pair.dim() == 4 and not batch_first:
         pair = pair.transpose(0, 1)
-    if pair.shape not in ((R, R), (B, max(0, T - 1), R, R)):
+    # of as many axes: comparing others would tie sizes to each other in a traced graph
+    if pair.shape != ((R, R) if pair.dim() != 4 else (B, max(0, T - 1), R, R)):
         first = f"{B}, {max(0, T - 1)}" if batch_first else f"{max(0, T - 1)}, {B}"
         raise ValueError(
             f"transitions must have shape ({R}, {R}) or ({first}, {R}, {R}), got "
