@@ -55,14 +55,14 @@ class Fault(ValueError):
     """Errors of a batch: `name` of the argument, `where` in it, and `why`."""
 
     def __init__(self, name, where, why):
+        self.name, self.where, self.why = name, tuple(where), why
         super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
 
 
 def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long long[::1] length):
-    """Start and number of the ones in each row.
+    """Start and number of the ones in each row, which must be in one piece.
 
-    They must be in one piece that touches an end of the row.  Returns the place of the first fault,
-    or None.
+    Returns the first zero after the piece of the first row that has another piece, or None.
     """
     cdef Py_ssize_t b, t, T = mask.shape[1], start, stop
     for b in range(mask.shape[0]):
@@ -72,8 +72,6 @@ def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long lo
         stop = start
         while stop < T and mask[b, stop]:
             stop += 1
-        if start > 0 and stop < T:
-            return b, stop
         for t in range(stop, T):
             if mask[b, t]:
                 return b, stop
@@ -820,7 +818,8 @@ def _raise_wrong(int wrong, place, unary, pair, start, end, tags, is_log, augmen
             why += ", or -1 for one that is not known"
         elif tags[b, t] == -1:
             why += "; labels that are not known (-1) are for surrogate='log' without costs alone"
-        raise Fault("tags", (b, t), why + ". Padding is told by mask or lengths, not by a label.")
+        raise Fault("tags", (b, t), why + (
+            ". Leave positions out by mask or lengths, or by the ignore_index of a layer."))
     name, array, before = {
         2: ("emissions", unary, (b, t)), 3: ("transitions", pair, (b, t)),
         4: ("transitions", pair[0, 0], ()), 5: ("start", start, ()), 6: ("end", end, ()),
@@ -847,7 +846,7 @@ def _raise_status(status, unary, pair, start, end, first, length, tags):
         if y < 0:
             continue
         if unary[b, t, y] == -np.inf:
-            raise Fault("tags", (b, t), f"is {y}, and emissions[{b}, {t}, {y}] forbid it (-inf).")
+            raise Fault("tags", (b, t), f"is {y}, and its emission there forbids it (-inf).")
         if t > f and tags[b, t - 1] >= 0:
             before = tags[b, t - 1]
             if pair[0 if shared else b, 0 if shared else t - 1, before, y] == -np.inf:

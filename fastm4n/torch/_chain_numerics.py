@@ -124,16 +124,23 @@ def _like(tensor, array):
     return torch.from_numpy(array).to(tensor.dtype)
 
 
+class Hole(ValueError):
+    """A mask whose row has several pieces: rows must be packed."""
+
+    def __init__(self, b, t):
+        super().__init__(
+            f"mask[{b}] has a hole at position {t}, and transitions of shape (B, T - 1, n_labels, "
+            "n_labels) have no scores across it. Pass transitions of shape (n_labels, n_labels), "
+            "or leave these positions out of all arguments. Tags of ignore_index make holes too.")
+
+
 def bounds(mask, lengths, n_sequences, n_positions):
     """First position and length of each sequence: ndarray of int64 of shape (2, B)."""
     found = np.zeros((2, n_sequences), dtype=np.int64)
     if mask is not None:
         hole = bounds_of_mask(_host(mask).view(np.uint8), found[0], found[1])
         if hole is not None:
-            b, t = hole
-            raise ValueError(
-                f"mask[{b}] has a hole at position {t}: a sequence must be one piece that begins "
-                "at the first or ends at the last position. Pack the rows first.")
+            raise Hole(*hole)
     elif lengths is not None:
         found[1] = _host(lengths)
         wrong = (found[1] < 0) | (found[1] > n_positions)
