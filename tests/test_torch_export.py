@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed.")
 from torch.export import Dim, export, load, save
 
 from fastm4n.torch import (
+    CRF,
     ChainLoss,
     GraphLoss,
     PermutationLoss,
@@ -130,6 +131,18 @@ def test_programs_decode_other_sizes(name, programs):
         assert type(found) is type(right)
         for one, other in zip(tensors(found), tensors(right), strict=True):
             assert torch.equal(one, other)
+
+
+def test_crf_decodes_to_lists_outside(tmp_path):
+    model = Model(CRF(R, batch_first=True), lambda layer, x, m: layer.decode(x, m))
+    arguments = CASES["mask"][2]
+    program = export(model, arguments(*EXAMPLE), dynamic_shapes=((BATCH, BATCH),))
+    save(program, tmp_path / "crf.pt2")
+    for sizes in (EXAMPLE, *OTHERS):
+        given = arguments(*sizes)
+        found = load(tmp_path / "crf.pt2").module()(*given)
+        assert found.tolist() == model(*given)
+        assert [len(row) for row in found.tolist()] == lengths(*sizes).tolist()
 
 
 CODE = """

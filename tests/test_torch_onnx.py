@@ -37,19 +37,19 @@ def scores(*shape, ties=True, dtype=torch.float32):
     return torch.randint(-1, 2, shape).to(dtype) if ties else torch.randn(shape, dtype=dtype)
 
 
-def mask(B, T, on_left=False):
-    """Rows of 0 ... T positions, padded on the right, or every second row on the left."""
-    lengths = torch.randint(0, T + 1, (B, 1))
-    found = torch.arange(T) < lengths
-    return torch.where(torch.arange(B)[:, None] % 2 == 0, found, found.flip(1)) if on_left else found
+def lengths(B, T):
+    return torch.randint(0, T + 1, (B,))
 
 
 def forbidding(B, T, ties):
-    """Scores with labels that are forbidden, but none at all where a row has padding."""
-    found, inside = scores(B, T, R, ties=ties), mask(B, T, on_left=True)
+    """Scores of which some are -inf, NaN at padding, and masks of all kinds."""
+    right = torch.arange(T) < lengths(B, T)[:, None]
+    kind = torch.arange(B)[:, None] % 3
+    mask = torch.where(kind == 0, right, torch.where(kind == 1, right.flip(1), torch.rand(B, T) < 0.7))
+    found = scores(B, T, R, ties=ties)
     found[:, :, 1] = torch.where(torch.rand(B, T) < 0.5, found[:, :, 1], -torch.inf)
-    found[~inside] = torch.nan
-    return found, inside
+    found[~mask] = torch.nan
+    return found, mask
 
 
 def allowed():
@@ -66,7 +66,7 @@ CASES = {
         lambda: ChainLoss(R, batch_first=False, start_end=False).double(),
         lambda layer, x, n, **more: layer.decode(x, lengths=n, **more),
         lambda B, T, ties: (
-            scores(T, B, R, ties=ties, dtype=torch.float64), mask(B, T).sum(1)), (BATCH, ROWS)),
+            scores(T, B, R, ties=ties, dtype=torch.float64), lengths(B, T)), (BATCH, ROWS)),
     "scored transitions": (
         lambda: None,
         lambda layer, x, pair, end, **more: chain_viterbi(x, pair, end=end, **more),

@@ -3,7 +3,7 @@
 from typing import Tuple, TypeVar, Union
 
 import torch
-from onnxscript import DOUBLE, FLOAT, INT64, graph, script
+from onnxscript import BOOL, DOUBLE, FLOAT, INT64, graph, script
 from onnxscript import opset18 as op
 
 Real = TypeVar("Real", bound=Union[FLOAT, DOUBLE])
@@ -82,7 +82,16 @@ def _bounds(mask, lengths, n_sequences, n_positions):
     return op.Concat(op.Unsqueeze(first, [0]), op.Unsqueeze(length, [0]), axis=0)
 
 
+def _sort(self, stable=None, dim=-1, descending=False):
+    """Of ``argsort``, which packs rows. TopK is stable: of equal ones the first comes first."""
+    keys = op.Cast(self, to=INT64.dtype) if self.dtype == BOOL.dtype else self
+    values, order = op.TopK(
+        keys, op.Gather(op.Shape(self), [dim]), axis=dim, largest=int(descending))
+    return op.CastLike(values, self), order
+
+
 TABLE = {
+    torch.ops.aten.sort.stable: _sort,
     torch.ops.fastm4n.chain_viterbi.default: _viterbi,
     torch.ops.fastm4n.chain_bounds.default: _bounds,
 }
