@@ -25,8 +25,8 @@ class Batch(NamedTuple):
 class Rows(NamedTuple):
     """How the rows of a batch come from those of the caller, and how results go back.
 
-    order[b, t] is the caller's position of what is at t, for rows that are packed. names are those
-    of parameters, by the names of arguments.
+    For packed rows, order[b, t] is the caller's position of position t. names has pairs of the name
+    of an argument and the name of the layer's parameter.
     """
 
     batch_first: bool
@@ -171,9 +171,8 @@ def packed_batch(
         ignore_index=None, names=()):
     """The batch of the positions that are not left out, and its `Rows`.
 
-    Rows with positions left out between others are packed. So are all rows of a mask whose values
-    are not known yet, during tracing. Transitions of their own for each edge have none across what
-    is left out, and such rows are refused.
+    Batches whose masks have holes are packed, and during tracing, when values are unknown, all
+    batches with a mask. Transitions for each edge have no scores across a hole, which is an error.
     """
     if ignore_index is not None:
         mask = _kept(emissions, tags, mask, lengths, ignore_index, batch_first)

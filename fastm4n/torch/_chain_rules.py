@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,17 +25,16 @@ def as_names(labels, n_labels):
 
 
 def forbidden_by(allowed, allowed_start, allowed_end, labels, n_labels):
-    """What the arguments of a layer forbid: ndarray of bool of shape (n_labels + 2, n_labels).
+    """Forbidden transitions and labels: ndarray of bool of shape (n_labels + 2, n_labels).
 
-    Transitions from the label of the row, then a row of first and a row of last labels.
+    A row for each label before a transition, then a row of first and a row of last labels.
     """
     free = np.ones((n_labels + 2, n_labels), dtype=bool)
     if isinstance(allowed, str):
         check_choice("allowed", allowed, RULES)
         if labels is None:
             raise ValueError(f"allowed={allowed!r} needs labels=, the names of the labels.")
-        rules = SpanRules(labels, Tags(allowed, RULES, "allowed"), "labels")
-        free[:] = np.vstack([rules.after, rules.first, rules.last])
+        free[:] = _allowed_by(allowed, tuple(labels))
     elif allowed is not None:
         free[:-2] = _as_flags(
             "allowed", allowed, (n_labels, n_labels), f"one of {', '.join(map(repr, RULES))} or ")
@@ -45,6 +45,13 @@ def forbidden_by(allowed, allowed_start, allowed_end, labels, n_labels):
             if not free[row].any():
                 raise ValueError(f"{name} leaves no label.")
     return ~free
+
+
+@lru_cache(maxsize=8)
+def _allowed_by(scheme, labels):
+    """What a scheme allows. Predictions of few sequences look it up each time."""
+    rules = SpanRules(labels, Tags(scheme, RULES, "allowed"), "labels")
+    return np.vstack([rules.after, rules.first, rules.last])
 
 
 def _as_flags(name, flags, shape, forms=""):
@@ -59,7 +66,7 @@ def _as_flags(name, flags, shape, forms=""):
 
 
 class Constraints(NamedTuple):
-    """What is forbidden: boolean tensors on the CPU, or None where nothing is."""
+    """Forbidden pairs and labels: boolean tensors on the CPU, None if all are allowed."""
 
     pairs: Tensor | None = None  # (n_labels, n_labels)
     first: Tensor | None = None  # (n_labels,)
