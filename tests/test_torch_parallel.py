@@ -66,7 +66,7 @@ def test_two_processes_train_as_one_does(wrapper, name, found):
     assert labels == alone["labels"]
 
 
-@pytest.mark.xfail(strict=False, reason="constraints are not rebuilt after the meta device")
+@OF_SHARED_STORAGE
 def test_constraints_of_a_layer_that_was_sharded_without_memory(found):
     x, _, mask = workers.batch()
     for one in of_case(found, "on meta"):
