@@ -51,46 +51,46 @@ def allowed():
     return found
 
 
-# name -> the layer, what is called, its arguments for two sizes, and which of their axes vary
+# name -> what makes the layer, what is called, its arguments for two sizes, and which of their axes vary
 CASES = {
     "mask": (
-        ChainLoss(R), lambda layer, x, m: layer.decode(x, m),
+        lambda: ChainLoss(R), lambda layer, x, m: layer.decode(x, m),
         lambda B, T: (scores(B, T, R), mask(B, T)), (BATCH, BATCH)),
     "no mask, allowed": (
-        ChainLoss(R, allowed=allowed()), lambda layer, x: layer.decode(x),
+        lambda: ChainLoss(R, allowed=allowed()), lambda layer, x: layer.decode(x),
         lambda B, T: (scores(B, T, R),), (BATCH,)),
     "lengths, no ends": (
-        ChainLoss(R, start_end=False), lambda layer, x, n: layer.decode(x, lengths=n),
+        lambda: ChainLoss(R, start_end=False), lambda layer, x, n: layer.decode(x, lengths=n),
         lambda B, T: (scores(B, T, R), lengths(B, T)), (BATCH, ROWS)),
     "three best": (
-        ChainLoss(R), lambda layer, x, m: layer.decode(x, m, k=3),
+        lambda: ChainLoss(R), lambda layer, x, m: layer.decode(x, m, k=3),
         lambda B, T: (scores(B, T, R), mask(B, T)), (BATCH, BATCH)),
     "time first": (
-        ChainLoss(R, batch_first=False), lambda layer, x, m: layer.decode(x, m),
+        lambda: ChainLoss(R, batch_first=False), lambda layer, x, m: layer.decode(x, m),
         lambda B, T: (scores(T, B, R), mask(B, T).T), (BATCH, BATCH)),
     "scored transitions": (
-        ChainLoss(R), lambda layer, x, pair: layer.decode(x, transitions=pair),
+        lambda: ChainLoss(R), lambda layer, x, pair: layer.decode(x, transitions=pair),
         lambda B, T: (scores(B, T, R), scores(B, T - 1, R, R)), (BATCH, BATCH)),
     "function": (
-        None, lambda layer, x, pair: chain_viterbi(x, pair),
+        lambda: None, lambda layer, x, pair: chain_viterbi(x, pair),
         lambda B, T: (scores(B, T, R), scores(R, R)), (BATCH, None)),
     "marginals": (
-        ChainLoss(R), lambda layer, x, m: layer.marginals(x, m),
+        lambda: ChainLoss(R), lambda layer, x, m: layer.marginals(x, m),
         lambda B, T: (scores(B, T, R), mask(B, T)), (BATCH, BATCH)),
     "tree": (
-        TreeLoss(R), lambda layer, x, e, pair: layer.decode(x, e, pair),
+        lambda: TreeLoss(R), lambda layer, x, e, pair: layer.decode(x, e, pair),
         lambda n, m: (scores(n, R), EDGES[:m], scores(R, R)), (ROWS, ROWS, None)),
     "graph, a table for each edge": (
-        GraphLoss(R), lambda layer, x, e, pair: layer.decode(x, e, pair),
+        lambda: GraphLoss(R), lambda layer, x, e, pair: layer.decode(x, e, pair),
         lambda n, m: (scores(n, R), EDGES[:m], scores(m, R, R)), (ROWS, ROWS, ROWS)),
     "assignment": (
-        None, lambda layer, x: assignment(x),
+        lambda: None, lambda layer, x: assignment(x),
         lambda M, N: (scores(4, M, N),), ({0: A, 1: A, 2: A},)),
     "permutation": (
-        PermutationLoss(), lambda layer, x: layer.decode(x),
+        lambda: PermutationLoss(), lambda layer, x: layer.decode(x),
         lambda B, M: (scores(B, M, M),), ({0: A, 1: A, 2: A},)),
     "single labels": (
-        SimplexLoss(), lambda layer, x: layer.decode(x),
+        lambda: SimplexLoss(), lambda layer, x: layer.decode(x),
         lambda B, T: (scores(B, T, R),), (BATCH,)),
 }
 # some are of equal sizes, which ties the axes of a program where sizes are compared
@@ -99,8 +99,8 @@ EXAMPLE, OTHERS = (5, 4), ((5, 3), (6, 5))
 
 def exported(name):
     torch.manual_seed(0)
-    layer, call, arguments, axes = CASES[name]
-    model = Model(layer, call)
+    make, call, arguments, axes = CASES[name]
+    model = Model(make(), call)
     return model, export(model, arguments(*EXAMPLE), dynamic_shapes=(axes,))
 
 

@@ -45,7 +45,8 @@ def forbidding(B, T, ties):
     """Scores of which some are -inf, NaN at padding, and masks of all kinds."""
     right = torch.arange(T) < lengths(B, T)[:, None]
     kind = torch.arange(B)[:, None] % 3
-    mask = torch.where(kind == 0, right, torch.where(kind == 1, right.flip(1), torch.rand(B, T) < 0.7))
+    holes = torch.rand(B, T) < 0.7
+    mask = torch.where(kind == 0, right, torch.where(kind == 1, right.flip(1), holes))
     found = scores(B, T, R, ties=ties)
     found[:, :, 1] = torch.where(torch.rand(B, T) < 0.5, found[:, :, 1], -torch.inf)
     found[~mask] = torch.nan
@@ -60,7 +61,8 @@ def allowed():
 
 CASES = {
     "mask": (
-        lambda: ChainLoss(R, allowed=allowed()), lambda layer, x, m, **more: layer.decode(x, m, **more),
+        lambda: ChainLoss(R, allowed=allowed()),
+        lambda layer, x, m, **more: layer.decode(x, m, **more),
         forbidding, (BATCH, BATCH)),
     "lengths, time first, float64": (
         lambda: ChainLoss(R, batch_first=False, start_end=False).double(),
