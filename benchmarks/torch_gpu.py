@@ -12,7 +12,7 @@ kernel on the CPU, and copies the gradients back. Sequences have lengths between
 
 Times are wall milliseconds, medians of --repeats steps, or of fewer that fill --seconds, all but
 torch-struct in turn, the device having finished before the clock starts and before it stops. A
-contestant that runs out of memory has a dash. Before the clock starts, losses and gradients are compared with those
+contestant that runs out of memory has a dash. Losses and gradients are compared first with those
 in float64 on the CPU; the largest errors are in the table, relative to the largest entry. The last
 tables have the break-even of the two policies and the bound of "auto" that loses least.
 

@@ -51,7 +51,7 @@ def allowed():
     return found
 
 
-# name -> what makes the layer, what is called, its arguments for two sizes, and which of their axes vary
+# name -> what makes the layer, what is called, its arguments for two sizes, axes that vary
 CASES = {
     "mask": (
         lambda: ChainLoss(R), lambda layer, x, m: layer.decode(x, m),
@@ -60,7 +60,8 @@ CASES = {
         lambda: ChainLoss(R, allowed=allowed()), lambda layer, x: layer.decode(x),
         lambda B, T: (scores(B, T, R),), (BATCH,)),
     "lengths, no ends": (
-        lambda: ChainLoss(R, start_end=False), lambda layer, x, n: layer.decode(x, lengths=n),
+        lambda: ChainLoss(R, start_end=False),
+        lambda layer, x, n: layer.decode(x, lengths=n),
         lambda B, T: (scores(B, T, R), lengths(B, T)), (BATCH, ROWS)),
     "three best": (
         lambda: ChainLoss(R), lambda layer, x, m: layer.decode(x, m, k=3),
