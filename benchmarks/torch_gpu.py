@@ -1,174 +1,229 @@
 """Training steps of a chain CRF with scores on a GPU: where the recursions should run.
 
-    python benchmarks/torch_gpu.py [--batches 8 32 128 512] [--labels 5 9 26 64] [--lengths 50 200]
-        [--repeats 30] [--seed 0]
+    python benchmarks/torch_gpu.py [--batches 8 32 128 512] [--labels 9 26 100] [--lengths 50 200]
+        [--repeats 20] [--seconds 1] [--seed 0] [--device cuda]
 
-prints a Markdown table, for a machine with a CUDA GPU and pytorch-crf. A step is the negative
-log-likelihood of a batch and its gradients to emissions and transitions, all of which lie on the
-GPU. There are three contestants: pytorch-crf; ``ChainLoss(device_policy="native")``, the recursions
-in tensor operations on the GPU; and ``ChainLoss(device_policy="cpu")``, which copies the scores to
-pinned memory, runs the compiled kernel on the CPU, and copies the gradients back. Times are wall
-milliseconds, medians, contestants in turn, the device having finished before the clock starts and
-before it stops. Sequences have lengths between half of T and T. Values and gradients of all three
-are compared before anything is timed. The last table has the break-even of the last two: the
-smallest batch at which the GPU is the faster of the two.
+prints Markdown tables, for a machine with a CUDA GPU and pytorch-crf. A step is the negative
+log-likelihood of a batch and its gradients to emissions and parameters, all of which lie on the
+GPU. The contestants are pytorch-crf; torch-struct, where it is installed;
+``ChainLoss(device_policy="native")``, the recursions in tensor operations on the GPU; and
+``ChainLoss(device_policy="cpu")``, which copies the scores to pinned memory, runs the compiled
+kernel on the CPU, and copies the gradients back. Sequences have lengths between half of T and T.
+
+Times are wall milliseconds, medians of --repeats steps, or of fewer that fill --seconds, all but
+torch-struct in turn, the device having finished before the clock starts and before it stops. A
+contestant that runs out of memory has a dash. Losses and gradients are compared first with those
+in float64 on the CPU; the largest errors are in the table, relative to the largest entry. The last
+tables have the break-even of the two policies and the bound of "auto" that loses least.
+
+``--device cpu`` checks the benchmark itself, on a machine without a GPU: its times say nothing.
 """
 
 import argparse
-import platform
 import statistics
 import sys
 import time
 
 import numpy as np
+import torch
+from _peers import describe, environment, has_package, rows_of
 
-BATCHES, LABELS, LENGTHS = (8, 32, 128, 512), (5, 9, 26, 64), (50, 200)
-CONTESTANTS = ("pytorch-crf", "native", "cpu")
-# float32 sums of some thousand terms
+from fastm4n.torch import ChainLoss
+from fastm4n.torch._chain_numerics import NATIVE_WORK
+
+BATCHES, LABELS, LENGTHS = (8, 32, 128, 512), (9, 26, 100), (50, 200)
+NAMES = ("pytorch-crf", "torch-struct", "native", "cpu")
+# of float32 sums of some thousand terms, relative
 TOLERANCE = 1e-3
+WARMUP = 3
 
 
-def packages():
-    """torch and torchcrf, or the sentence that says what is missing."""
-    try:
-        import torch
-    except ImportError:
-        sys.exit("This benchmark needs PyTorch: pip install torch.")
-    if not torch.cuda.is_available():
-        sys.exit("This benchmark needs a CUDA GPU, and PyTorch finds none.")
-    try:
-        import torchcrf
-    except ImportError:
-        sys.exit("This benchmark compares with pytorch-crf: pip install pytorch-crf.")
-    return torch, torchcrf
+class Problem:
+    """Emissions (B, T, R), tags and mask (B, T) on a device, padded on the right."""
 
+    def __init__(self, B, T, R, seed, device):
+        rng = np.random.default_rng(seed)
+        lengths = rng.integers(max(2, T // 2), T + 1, size=B)
+        # one sequence is whole: torch-struct asks for it
+        lengths[0] = T
+        emissions = torch.from_numpy(rng.normal(size=(B, T, R)).astype(np.float32))
+        self.emissions = emissions.to(device).requires_grad_()
+        self.tags = torch.from_numpy(rng.integers(R, size=(B, T))).to(device)
+        self.lengths = torch.from_numpy(lengths)
+        self.mask = (torch.arange(T) < self.lengths[:, None]).to(device)
 
-def problem(torch, B, T, R, seed):
-    """emissions (B, T, R), tags (B, T) and mask (B, T) on the GPU, padded on the right."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(max(1, T // 2), T + 1, size=B)
-    # pytorch-crf wants a full column of the mask at position 0, and here one sequence is full
-    lengths[0] = T
-    emissions = rng.normal(size=(B, T, R)).astype(np.float32)
-    tags = rng.integers(R, size=(B, T))
-    mask = np.arange(T) < lengths[:, np.newaxis]
-    emissions, tags, mask = (torch.from_numpy(x).cuda() for x in (emissions, tags, mask))
-    return emissions.requires_grad_(), tags, mask
+    def contestants(self, seed):
+        """Name -> (its module, its loss)."""
+        from torchcrf import CRF
 
+        torch.manual_seed(seed)
+        device, R = self.emissions.device, self.emissions.shape[2]
+        peer = CRF(R, batch_first=True).to(device)
+        found = {
+            "pytorch-crf": (peer, lambda: -peer(self.emissions, self.tags, mask=self.mask))}
+        for policy in ("native", "cpu"):
+            layer = ChainLoss(R, device_policy=policy, reduction="sum").to(device)
+            layer.load_state_dict(peer.state_dict())
+            found[policy] = (
+                layer, lambda layer=layer: layer(self.emissions, self.tags, self.mask))
+        if has_package("torch-struct"):
+            found["torch-struct"] = peer, lambda: self._torch_struct(peer)
+        return {name: found[name] for name in NAMES if name in found}
 
-def contestants(torch, torchcrf, R, seed):
-    """A name, the module with its parameters, and its loss of (emissions, tags, mask), each."""
-    from fastm4n.torch import ChainLoss
+    def _torch_struct(self, module):
+        from torch_struct import LinearChainCRF
 
-    torch.manual_seed(seed)
-    peer = torchcrf.CRF(R, batch_first=True).cuda()
-    found = {"pytorch-crf": (peer, lambda x, tags, mask: -peer(x, tags, mask=mask))}
-    for policy in ("native", "cpu"):
-        layer = ChainLoss(
-            R, surrogate="log", device_policy=policy, batch_first=True, reduction="sum").cuda()
-        copy_parameters(torch, peer, layer)
-        found[policy] = layer, lambda x, tags, mask, layer=layer: layer(x, tags, mask=mask)
-    return found
+        # scores of edges, next label first; those of first and last labels are at their edges
+        edges = self.emissions[:, 1:, :, None] + module.transitions.T
+        first = (self.emissions[:, 0] + module.start_transitions)[:, None, None]
+        last = torch.zeros(edges.shape[:2], device=edges.device)
+        last[torch.arange(len(last)), self.lengths - 2] = 1.0
+        edges = torch.cat([edges[:, :1] + first, edges[:, 1:]], 1)
+        edges = edges + last[:, :, None, None] * module.end_transitions[:, None]
+        pairs = self.tags[:, 1:] * edges.shape[3] + self.tags[:, :-1]
+        truth = edges.flatten(2).gather(2, pairs[:, :, None])[:, :, 0][self.mask[:, 1:]].sum()
+        return LinearChainCRF(edges, lengths=self.lengths).partition.sum() - truth
 
+    def step(self, module, loss_of):
+        """One forward and backward; the gradients stay where they are."""
+        self.emissions.grad = None
+        module.zero_grad(set_to_none=True)
+        loss = loss_of()
+        loss.backward()
+        return loss
 
-def copy_parameters(torch, source, target):
-    """The parameters of one module are those of another: transitions and both ends."""
-    names = dict(source.named_parameters())
-    others = dict(target.named_parameters())
-    if names.keys() != others.keys():
-        sys.exit(
-            f"The parameters of ChainLoss are {sorted(others)}, those of pytorch-crf "
-            f"{sorted(names)}: the benchmark compares modules that have the same.")
-    with torch.no_grad():
-        for name, parameter in others.items():
-            parameter.copy_(names[name])
+    def exact(self, module):
+        """Loss and gradients in float64, by the compiled kernel."""
+        layer = ChainLoss(self.emissions.shape[2], reduction="sum").double()
+        layer.load_state_dict(module.state_dict())
+        emissions = self.emissions.detach().double().cpu().requires_grad_()
+        loss = layer(emissions, self.tags.cpu(), self.mask.cpu())
+        loss.backward()
+        return parts(loss, emissions, layer)
 
-
-def step(torch, module, loss_of, emissions, tags, mask):
-    """One forward and backward; the gradients stay where they are."""
-    emissions.grad = None
-    module.zero_grad(set_to_none=True)
-    loss = loss_of(emissions, tags, mask)
-    loss.backward()
-    return loss
-
-
-def compare(torch, found, emissions, tags, mask):
-    """End the run if losses or gradients differ by more than float32 explains."""
-    right = None
-    for name, (module, loss_of) in found.items():
-        loss = step(torch, module, loss_of, emissions, tags, mask)
-        here = {"loss": loss.detach(), "emissions": emissions.grad}
-        here.update((key, value.grad) for key, value in module.named_parameters())
-        here = {key: value.double().cpu() for key, value in here.items()}
-        if right is None:
-            right = here
-        for key, value in here.items():
-            size = max(1.0, float(right[key].abs().max()))
-            error = float((value - right[key]).abs().max()) / size
-            if not error < TOLERANCE:
+    def errors(self, contestants):
+        """Largest error of loss and gradients of each contestant, None if out of memory."""
+        found, right = {}, None
+        for name, (module, loss_of) in contestants.items():
+            right = self.exact(module) if right is None else right
+            try:
+                loss = self.step(module, loss_of)
+            except torch.OutOfMemoryError:
+                found[name] = None
+                continue
+            found[name] = max(
+                float((one - exact).abs().max() / exact.abs().max().clamp(min=1.0))
+                for one, exact in zip(parts(loss, self.emissions, module), right, strict=True))
+            if not found[name] < TOLERANCE:
                 sys.exit(
-                    f"{name} and {CONTESTANTS[0]} differ in {key} by {error:.1e} of its largest "
-                    f"entry, for emissions of shape {tuple(emissions.shape)}.")
+                    f"{name} is {found[name]:.1e} from the loss or gradients in float64, for "
+                    f"emissions of shape {tuple(self.emissions.shape)}.")
+        return found
 
-
-def measure(torch, found, arguments, repeats):
-    """Median milliseconds of a step of each contestant."""
-    times = {name: [] for name in found}
-    for repeat in range(repeats + 3):
-        for name, (module, loss_of) in found.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            step(torch, module, loss_of, *arguments)
-            torch.cuda.synchronize()
-            # the first steps allocate
-            if repeat >= 3:
+    def times(self, contestants, repeats, seconds):
+        """Median milliseconds of a step of each contestant."""
+        finish = torch.cuda.synchronize if self.emissions.is_cuda else lambda: None
+        times = {name: [] for name in contestants}
+        for _ in range(WARMUP + repeats):
+            for name, (module, loss_of) in contestants.items():
+                # the first steps allocate
+                if len(times[name]) > WARMUP and sum(times[name]) > 1e3 * seconds:
+                    continue
+                finish()
+                start = time.perf_counter()
+                self.step(module, loss_of)
+                finish()
                 times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(of) for name, of in times.items()}
+        return {name: statistics.median(of[WARMUP:]) for name, of in times.items()}
 
 
-def table(head, rows):
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + " ---: |" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+def parts(loss, emissions, module):
+    """Loss and gradients in float64 on the CPU."""
+    found = [loss.detach(), emissions.grad, *(p.grad for p in module.parameters())]
+    return [part.double().cpu() for part in found]
 
 
-def break_even(times, batches):
-    """The smallest batch from which on the GPU is faster, or a dash where the CPU stays ahead."""
+def run(B, T, R, options):
+    """Errors and times of a cell, by name."""
+    problem = Problem(B, T, R, options.seed, options.device)
+    contestants = problem.contestants(options.seed)
+    errors = problem.errors(contestants)
+    times = {}
+    # torch-struct, which may fill the memory, takes no turns with the others
+    for group in (("torch-struct",), ("pytorch-crf", "native", "cpu")):
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+        turns = {name: contestants[name] for name in group if errors.get(name) is not None}
+        times.update(problem.times(turns, options.repeats, options.seconds))
+    return errors, times
+
+
+def break_even(times, T, R):
+    """The smallest batch from which on "native" is faster than "cpu", or a dash."""
     ahead = "-"
-    for B in sorted(batches, reverse=True):
-        if times[B]["native"] >= times[B]["cpu"]:
+    for B in sorted((cell[0] for cell in times if cell[1:] == (T, R)), reverse=True):
+        if times[B, T, R]["native"] >= times[B, T, R]["cpu"]:
             break
         ahead = B
     return ahead
 
 
+def best_bound(times):
+    """The power of two whose use as the bound of B R^2 loses least, and what bounds lose.
+
+    A loss is the mean over cells of log(time of the policy that is taken / least time).
+    """
+    def loss(bound):
+        return statistics.mean(
+            np.log(found["native" if B * R**2 >= bound else "cpu"]
+                   / min(found["native"], found["cpu"])) for (B, _, R), found in times.items())
+
+    losses = {bound: float(loss(bound)) for bound in (1 << k for k in range(6, 31))}
+    return min(losses, key=losses.get), losses
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, metavar="B")
     parser.add_argument("--labels", type=int, nargs="+", default=LABELS, metavar="R")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="T")
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
-    torch, torchcrf = packages()
-    print(f"{torch.cuda.get_device_name()}, {platform.processor() or platform.machine()}, PyTorch "
-          f"{torch.__version__}, {torch.get_num_threads()} threads. Medians of {options.repeats} "
-          "steps, ms.\n")
-    rows, crossings = [], []
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("This benchmark needs a CUDA GPU, and PyTorch finds none.")
+    if not has_package("pytorch-crf"):
+        sys.exit("This benchmark compares with pytorch-crf: pip install pytorch-crf.")
+    if min(options.lengths) < 2:
+        sys.exit("torch-struct needs sequences of 2 positions: --lengths must be 2 or more.")
+    device = torch.cuda.get_device_name() if options.device == "cuda" else "No GPU: times are void"
+    print(f"{device}, {torch.get_num_threads()} threads. "
+          f"{describe(environment('torch', 'pytorch-crf', 'torch-struct'))}\n", flush=True)
+    rows, times = [], {}
     for T in options.lengths:
         for R in options.labels:
-            times = {}
             for B in options.batches:
-                found = contestants(torch, torchcrf, R, options.seed)
-                arguments = problem(torch, B, T, R, options.seed)
-                compare(torch, found, *arguments)
-                times[B] = measure(torch, found, arguments, options.repeats)
-                rows.append((T, R, B, *(f"{times[B][name]:.2f}" for name in CONTESTANTS)))
-            crossings.append((T, R, break_even(times, options.batches)))
-    print(table(("T", "R", "B", *CONTESTANTS), rows))
-    print("\nSmallest batch from which on `native` is faster than `cpu`:\n")
-    print(table(("T", "R", "B"), crossings))
+                errors, found = run(B, T, R, options)
+                times[B, T, R] = found
+                print(B, T, R, found, file=sys.stderr, flush=True)
+                rows.append((
+                    f"{B} x {T} x {R}", *(f"{found[name]:.3g}" if name in found else "-"
+                                          for name in NAMES),
+                    *(f"{errors[name]:.0e}" if errors.get(name) is not None else "-"
+                      for name in NAMES)))
+    print(rows_of(
+        ("sequences x positions x labels", *NAMES, *(f"error of {name}" for name in NAMES)), rows))
+    print('Smallest batch from which on "native" is faster than "cpu":\n')
+    print(rows_of(("positions", "labels", "sequences", 'sequences by the bound of "auto"'), [
+        (T, R, break_even(times, T, R), -(-NATIVE_WORK // R**2))
+        for T in options.lengths for R in options.labels]))
+    best, losses = best_bound(times)
+    print(f"The bound of B R^2 that loses least is {best} (a factor of {np.exp(losses[best]):.3f} "
+          f'beside the faster policy of each batch); that of "auto" is {NATIVE_WORK} '
+          f"({np.exp(losses[NATIVE_WORK]):.3f}).")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_the_tutorial_of_names_runs_without_a_warning(capsys):
     assert "B-PER -> I-PER" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["torch", "tutorial_network"])
+@pytest.mark.parametrize("name", ["torch", "torch_export", "tutorial_network"])
 def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")
     run_page(DOCS / f"{name}.md")
@@ -133,6 +133,17 @@ def optional_block(page, name):
     """The block of a page that is not run with the others, and imports this package."""
     blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
     return next(block for block in blocks if f"import {name}" in block)
+
+
+def test_the_page_of_torch_export_writes_onnx(capsys, monkeypatch, tmp_path):
+    for name in ("torch", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason=f"{name} is not installed: its page is not run.")
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "torch_export.md"
+    namespace = run_page(page)
+    capsys.readouterr()
+    exec(compile(optional_block(page, "onnxruntime"), str(page), "exec"), namespace)
+    assert capsys.readouterr().out.splitlines()[-1] == "True"
 
 
 def test_the_component_of_spacy_finds_entities(capsys, monkeypatch, tmp_path):
@@ -252,7 +263,9 @@ MODULES = [
 
 
 # what examples of these modules import
-NEEDED = {"fastm4n.torch": "torch", "fastm4n.distributed.dask": "distributed", "fastm4n.data._sequences": "pyarrow"}
+NEEDED = {
+    "fastm4n.torch": "torch", "fastm4n.torch._onnx_functions": "onnxscript",
+    "fastm4n.distributed.dask": "distributed", "fastm4n.data._sequences": "pyarrow"}
 
 
 @pytest.mark.parametrize("name", MODULES)

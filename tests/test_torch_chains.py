@@ -941,6 +941,7 @@ def test_shapes_and_types_that_are_wrong():
     ({"allowed_end": [False] * 3}, "allowed_end leaves no label"),
     ({"allowed": "bio", "labels": ["B-x", "O"]}, "labels must be 3 different names"),
     ({"allowed": torch.ones(2, 2, dtype=torch.bool)}, "allowed must be one of 'bio', .* or a boolean array"),
+    ({"allowed": torch.ones(3, 3, dtype=torch.bool, device="meta")}, "allowed is on the meta device"),
     ({"batch_first": 1}, "batch_first must be True or False"),
     ({"device_policy": "gpu"}, "device_policy must be one of"),
     ({"tol": 0.0}, "tol must be a finite number > 0"),

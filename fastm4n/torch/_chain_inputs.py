@@ -79,7 +79,8 @@ def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
     pair = _as_like("transitions", transitions, unary)
     if pair.dim() == 4 and not batch_first:
         pair = pair.transpose(0, 1)
-    if pair.shape not in ((R, R), (B, max(0, T - 1), R, R)):
+    # of as many axes: comparing others would tie sizes to each other in a traced graph
+    if pair.shape != ((R, R) if pair.dim() != 4 else (B, max(0, T - 1), R, R)):
         first = f"{B}, {max(0, T - 1)}" if batch_first else f"{max(0, T - 1)}, {B}"
         raise ValueError(
             f"transitions must have shape ({R}, {R}) or ({first}, {R}, {R}), got "

@@ -77,18 +77,18 @@ class Chains(NamedTuple):
         return not self.is_on_host and B * R**2 >= NATIVE_WORK
 
     def arrays(self):
-        """The scores in the form of `solve`, without a copy if labels are contiguous."""
-        unary, pair = self.unary.detach().numpy(), self.pair.detach().numpy()
-        itemsize = unary.itemsize
-        if unary.strides[2] != itemsize:
+        """The scores in the form of `solve`: of parameters copies.
+
+        Memory that NumPy knows cannot change its size, as that of sharded parameters does.
+        """
+        unary, pair = self.unary.detach().numpy(), self.pair.detach()
+        if unary.strides[2] != unary.itemsize:
             unary = np.ascontiguousarray(unary)
-        if pair.strides[-1] != itemsize:
+        pair = _copied(pair)[np.newaxis, np.newaxis] if self.is_shared else pair.numpy()
+        if pair.strides[-1] != unary.itemsize:
             pair = np.ascontiguousarray(pair)
-        if pair.ndim == 2:
-            pair = pair[np.newaxis, np.newaxis]
         return unary, pair, *(
-            np.zeros(0, unary.dtype) if scores is None
-            else np.ascontiguousarray(scores.detach().numpy())
+            np.zeros(0, unary.dtype) if scores is None else _copied(scores.detach())
             for scores in (self.start, self.end))
 
     def solve(self, what, **options):
@@ -115,6 +115,10 @@ class Chains(NamedTuple):
         rows = np.repeat(np.arange(len(length)), length)
         ends = np.cumsum(length)
         return rows, np.arange(length.sum()) - np.repeat(ends - length - self.first, length)
+
+
+def _copied(scores):
+    return scores.clone(memory_format=torch.contiguous_format).numpy()
 
 
 def _spread(run, n, cost):

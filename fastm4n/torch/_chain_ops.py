@@ -411,7 +411,4 @@ def chain_viterbi(batch, k, policy):
     if not isinstance(bounds, Tensor):
         chains = Chains(*scores, *bounds)
         return numerics.viterbi_of(chains, policy) if k == 1 else numerics.kbest_of(chains, k)
-    with torch.no_grad():
-        if k == 1:
-            return _viterbi_op(*batch, policy)
-        return _kbest_op(*batch, k)
+    return _viterbi_op(*batch, policy) if k == 1 else _kbest_op(*batch, k)

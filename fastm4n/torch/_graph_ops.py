@@ -55,7 +55,8 @@ def check_forms(unary, edges, pairwise, sizes):
         raise ValueError(
             "edges must have shape (n_edges, 2), a row for each edge, got "
             f"{tuple(edges.shape)}.{remedy if edges.dim() == 2 and edges.shape[0] == 2 else ''}")
-    if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
+    # of as many axes: comparing others would tie sizes to each other in a traced graph
+    if pairwise.dim() > 3 or pairwise.shape != ((), (m,), (k, k), (m, k, k))[pairwise.dim()]:
         raise ValueError(
             f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
             f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}: the "
@@ -85,9 +86,12 @@ def _check_slopes(*shapes, **slopes):
         base.check_operand(name, slope, shape, *base.FLOATS, *base.HALVES)
 
 
-def _batch(*graphs):
-    _check(*graphs)
-    return GraphBatch(*map(_array, graphs), NAMES)
+def _batch(unary, edges, pairwise, sizes):
+    _check(unary, edges, pairwise, sizes)
+    if pairwise.dim() in (0, 2):
+        # memory that NumPy knows cannot change its size, as that of sharded parameters does
+        pairwise = pairwise.clone()
+    return GraphBatch(*map(_array, (unary, edges, pairwise, sizes)), NAMES)
 
 
 def _like(tensor, *arrays):

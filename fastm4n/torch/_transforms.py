@@ -37,13 +37,20 @@ def road(*tensors):
         if torch._C._get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
             raise NotImplementedError(
                 "torch.onnx.export(dynamo=False) has no form for the layers of fastm4n.torch. "
-                "Export the network's scores and decode outside, or a decoder of a chain with "
-                "dynamo=True: see the page on exports.")
+                "Export best labellings of chains by torch.onnx.export(..., dynamo=True, "
+                "custom_translation_table=fastm4n.torch.onnx_translations()), and for other "
+                "layers the scores of the network.")
         return "operator"
     for tensor in tensors:
-        if tensor is not None and (
-                type(tensor) not in _PLAIN or tensor.is_meta or _is_legacy(tensor)):
-            return "operator"
+        if tensor is None or type(tensor) in _PLAIN and not (
+                tensor.is_meta or _is_legacy(tensor)):
+            continue
+        if hasattr(tensor, "full_tensor"):
+            raise TypeError(
+                "a tensor of scores is sharded (DTensor). Call the layer within the forward of the "
+                "module that fully_shard wraps, or register its method by torch.distributed.fsdp."
+                "register_fsdp_forward_method(model, 'decode').")
+        return "operator"
     return "kernel"
 
 
