@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from fastm4n.base.checks import ScoreError, check_choice, check_flag, check_number
 from fastm4n.outputs._base import COST_SCALES
+from fastm4n.torch._transforms import TWICE, Family, by_loop, is_traced, road, scored
 
 SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
-TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64)
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -148,28 +147,12 @@ def check_device(name, tensor, scores):
             "them.")
 
 
-def refuse_forward_mode(*tensors):
-    """Refuse tensors with tangents, which operators of `torch.library` drop silently."""
-    if torch.compiler.is_compiling():
-        return
-    for tensor in tensors:
-        try:
-            if tensor is None or forward_ad.unpack_dual(tensor).tangent is None:
-                continue
-        except RuntimeError:  # under vmap only the level of duals is known
-            pass
-        raise NotImplementedError(
-            "fastm4n.torch has no forward-mode derivatives here (torch.func.jvp, jacfwd, linearize,"
-            " torch.autograd.forward_ad), except for sinkhorn and surrogate='log' of single labels."
-            " Use backward mode: loss.backward() or torch.autograd.grad.")
-
-
 def holds(flag):
     """Whether a flag on the device is true; False if values are unknown.
 
     Values are unknown while a graph is traced, on the meta device, and under ``torch.func.vmap``.
     """
-    if torch.compiler.is_compiling() or flag.is_meta:
+    if is_traced() or flag.is_meta:
         return False
     try:
         return bool(flag)
@@ -266,6 +249,7 @@ def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
             device_types="cpu" if cpu_only else None,
             schema=torch.library.infer_schema(like or function, mutates_args=()))
         op.register_fake(shapes)
+        op.register_vmap(lambda info, in_dims, *args: by_loop(info, in_dims, op, args))
         if autocast:
             for device in ("cpu", "cuda"):
                 op.register_autocast(device, torch.float32)
@@ -367,6 +351,33 @@ def loss_operator(name, n_axes):
         op = operator(name, shapes, cpu_only=True, autocast=True, like=function)(kernel)
         op.register_kernel("cuda", by_way_of_host(kernel))
         op.register_autograd(backward, setup_context=setup_context)
+        family = _Slopes(op, n_axes)
+
+        def values(scores, *rest):
+            """The values, with derivatives of all modes."""
+            if road(scores) == "transform":
+                return scored(family, (scores,), rest)[0]
+            return op(scores, *rest)[0]
+
+        op.values = values
         return op
 
     return register
+
+
+class _Slopes(Family):
+    """A loss of one tensor of scores, whose examples have n_axes axes, under transforms."""
+
+    is_smooth = False
+
+    def __init__(self, op, n_axes):
+        self.op, self.axes = op, tuple(range(-n_axes, 0))
+
+    def evaluate(self, scores, rest):
+        return self.op(*scores, *rest)[:2]
+
+    def weighted(self, g, slopes, rest):
+        return (slopes[0] * g[(..., *[None] * len(self.axes))],)
+
+    def along(self, directions, slopes, rest):
+        return (directions[0] * slopes[0]).sum(self.axes)

@@ -1,7 +1,8 @@
 """Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
 All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
-`loss_at_once` and `best_at_once` take one call of `_chain_calls` each. The operators of ``torch.library`` are
+`loss_at_once` and `best_at_once` take one call of `_chain_calls` each. The operators of
+``torch.library`` are
 
 - ``fastm4n::chain_bounds``: first positions and lengths.
 - ``fastm4n::chain_loss``: values, upper bounds, and the gradients of the values.
@@ -274,11 +275,12 @@ class _Step(_Plain):
 def _again(ctx, g, loss):
     """Gradients of loss(*scores), the function of this node, that can be differentiated."""
     scores = ctx.saved_tensors
-    wanted = [part for part, is_wanted in zip(scores, ctx.needs_input_grad[:4], strict=True) if is_wanted]
+    needed = ctx.needs_input_grad[:4]
+    wanted = [part for part, is_wanted in zip(scores, needed, strict=True) if is_wanted]
     with torch.enable_grad():
         value = loss(*scores)
     found = iter(torch.autograd.grad(value, wanted, g, create_graph=torch.is_grad_enabled()))
-    return [next(found) if is_wanted else None for is_wanted in ctx.needs_input_grad[:4]]
+    return [next(found) if is_wanted else None for is_wanted in needed]
 
 
 def _transformed(scores, rest, options):

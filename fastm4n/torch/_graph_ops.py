@@ -20,6 +20,7 @@ from torch import Tensor
 from fastm4n.base.checks import ScoreError
 from fastm4n.surrogates._graph_batches import GraphBatch, Names
 from fastm4n.torch import _base as base
+from fastm4n.torch import _transforms as transforms
 
 NAMES = Names("unary", "tags")
 
@@ -278,6 +279,82 @@ def _marginals_backward(ctx, h_unary, h_pairwise):
 
 
 marginals_op.register_autograd(_marginals_backward, setup_context=_save_marginals)
+
+
+# ------------------------------------------------------------------------- transforms
+
+
+class Losses(transforms.Family):
+    """Losses of graphs, of scores unary and pairwise, under transforms.
+
+    The further arguments are edges, tags, sizes, allowed and cost. Each edge has scores of its own.
+    """
+
+    def __init__(self, options):
+        self.options = options
+        self.is_smooth = options.surrogate == "log"
+
+    def evaluate(self, scores, rest):
+        unary, pairwise = scores
+        edges, tags, sizes, allowed, cost = rest
+        value, _, *slopes = loss_op(
+            unary, edges, pairwise, tags, sizes, allowed, cost, *self.options)
+        return value, *slopes
+
+    def tangent(self, scores, rest, directions):
+        unary, pairwise = scores
+        edges, tags, sizes, allowed, cost = rest
+        options = self.options
+        return loss_tangent_op(
+            *directions, unary.new_ones(sizes.shape), torch.zeros_like(unary),
+            torch.zeros_like(pairwise), unary, edges, pairwise, tags, sizes, allowed, cost,
+            options.cost_scale, options.cost_augmented, options.temperature)[1:]
+
+    def weighted(self, g, slopes, rest):
+        d_unary, d_pairwise = slopes
+        nodes, edges = _graphs_of(d_unary, *rest[:3])
+        return d_unary * g[nodes].unsqueeze(1), d_pairwise * _as_column(g[edges], d_pairwise)
+
+    def along(self, directions, slopes, rest):
+        found = slopes[0].new_zeros(rest[2].shape)
+        for change, slope, graphs in zip(
+                directions, slopes, _graphs_of(slopes[0], *rest[:3]), strict=True):
+            if change is not None:
+                products = change * slope
+                if products.dim() > 1:
+                    products = products.flatten(1).sum(1)
+                found = found.index_add(0, graphs, products)
+        return found
+
+
+def _graphs_of(unary, edges, tags, sizes):
+    """The graphs of all nodes, and of all edges."""
+    nodes = torch.repeat_interleave(sizes, output_size=unary.shape[0])
+    return nodes, nodes[edges[:, 0]]
+
+
+class Marginals(Losses):
+    """Marginals of graphs as slopes. There are no values: those are zero."""
+
+    def evaluate(self, scores, rest):
+        unary, pairwise = scores
+        options = self.options
+        slopes = marginals_op(
+            unary, rest[0], pairwise, rest[2], options.temperature, options.inference,
+            options.tol)
+        return unary.new_zeros(rest[2].shape), *slopes
+
+    def tangent(self, scores, rest, directions):
+        unary, pairwise = scores
+        return marginals_tangent_op(
+            *directions, unary, rest[0], pairwise, rest[2], self.options.temperature)
+
+
+def each_edge(pairwise, edges):
+    """Scores of each edge, where all may share them."""
+    if pairwise.dim() in (0, 2):
+        return pairwise.expand(edges.shape[0], *pairwise.shape)
+    return pairwise
 
 
 @base.operator("graph_decode", lambda unary, *rest: unary.new_empty(

@@ -11,7 +11,9 @@ from torch import Tensor
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.torch import _base as base
+from fastm4n.torch import _graph_ops as graph_ops
 from fastm4n.torch._graph_ops import Options, check_forms, decode_op, loss_op, marginals_op
+from fastm4n.torch._transforms import road, scored
 
 # ----------------------------------------------------------------------------- checks
 
@@ -71,7 +73,11 @@ def _losses(graphs, tags, allowed, cost, options, n_labels=None):
         if tags is None:
             tags = torch.full(unary.shape[:1], -1, dtype=torch.int64, device=unary.device)
     tags, allowed = _on_cpu(base.as_labels("tags", tags, unary.shape[:1], unary), allowed)
-    base.refuse_forward_mode(scores, pairwise)
+    if road(scores, pairwise) == "transform":
+        value = scored(
+            graph_ops.Losses(options), (scores, graph_ops.each_edge(pairwise, edges)),
+            (edges, tags, sizes, allowed, cost))[0]
+        return value.to(unary.device), None
     value, upper, _, _ = loss_op(
         scores, edges, pairwise, tags, sizes, allowed, cost, *options)
     return value.to(unary.device), upper.to(unary.device)
@@ -397,9 +403,14 @@ class GraphLoss(base.StructuredLoss):
         """
         self._check_has("marginals", "log")
         graphs = _as_graphs(unary, edges, pairwise, sizes, self.n_labels)
-        base.refuse_forward_mode(graphs[0], graphs[2])
-        nodes, pairs = marginals_op(
-            *graphs, self.temperature, self.options.inference, self.tol)
+        scores, edges, pairwise, sizes = graphs
+        if road(scores, pairwise) == "transform":
+            _, nodes, pairs = scored(
+                graph_ops.Marginals(self.options),
+                (scores, graph_ops.each_edge(pairwise, edges)), (edges, None, sizes, None, None))
+        else:
+            nodes, pairs = marginals_op(
+                *graphs, self.temperature, self.options.inference, self.tol)
         return nodes.to(unary.device), pairs.to(unary.device)
 
     def decode(

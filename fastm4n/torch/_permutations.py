@@ -66,13 +66,12 @@ def _as_square(scores, surrogate=None):
 
 
 def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temperature, tol,
-             check_finite):
-    """Results of the operator, with checked options."""
+             check_finite, op=_permutation_op):
+    """Results of the operator, or with ``op=_permutation_op.values`` the values."""
     scores = _as_square(scores, surrogate)
     places = base.as_labels("places", places, scores.shape[:2], scores)
     cost = base.given_cost(cost, scores.shape[2])
-    base.refuse_forward_mode(scores)
-    return _permutation_op(
+    return op(
         scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol,
         check_finite)
 
@@ -112,7 +111,7 @@ def permutation_loss(
     check_flag("check_finite", check_finite)
     losses = _outputs(
         scores, places, surrogate, cost, cost_scale, bool(cost_augmented), float(temperature),
-        float(tol), bool(check_finite))[0]
+        float(tol), bool(check_finite), _permutation_op.values)
     return base.reduced(losses, reduction, places.numel())
 
 
@@ -181,11 +180,12 @@ class PermutationLoss(base.StructuredLoss):
             surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol,
             zero_tol=True, check_finite=check_finite)
 
-    def _outputs(self, scores, places, cost_augmented, check_finite=None):
+    def _outputs(
+            self, scores, places, cost_augmented, check_finite=None, op=_permutation_op):
         return _outputs(
             scores, places, self.surrogate, self.cost, self.cost_scale, cost_augmented,
             self.temperature, self.tol,
-            self.check_finite if check_finite is None else check_finite)
+            self.check_finite if check_finite is None else check_finite, op)
 
     def forward(self, scores: Tensor, places: Tensor) -> Tensor:
         """The loss.
@@ -202,7 +202,8 @@ class PermutationLoss(base.StructuredLoss):
         -------
         loss : Tensor
         """
-        losses = self._outputs(scores, places, self.cost_augmented)[0]
+        losses = self._outputs(
+            scores, places, self.cost_augmented, op=_permutation_op.values)
         return base.reduced(losses, self.reduction, places.numel())
 
     def decode(self, scores: Tensor) -> Tensor:
@@ -279,7 +280,8 @@ class PermutationLoss(base.StructuredLoss):
         tensor([-1.7918])
         """
         self._check_has("log_prob", "log")
-        return -self._outputs(scores, places, False)[0] / self.temperature
+        losses = self._outputs(scores, places, False, op=_permutation_op.values)
+        return -losses / self.temperature
 
     def certificate(self, scores: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds on the loss of each example, in float64.

@@ -132,8 +132,7 @@ def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperatur
     k = scores.shape[-1]
     cost = base.given_cost(cost, k)
     if surrogate != "log":
-        base.refuse_forward_mode(scores)
-        return _simplex_op(scores, target, cost, surrogate, check_finite)[0]
+        return _simplex_op.values(scores, target, cost, surrogate, check_finite)
     if not cost_augmented:
         cost = None
     elif cost is None or not torch.compiler.is_compiling():  # tracing has no values to check

@@ -22,13 +22,19 @@ _is_legacy = torch._C._functorch.is_legacy_batchedtensor
 _VMAP = torch._C._functorch.TransformType.Vmap
 
 
+def is_traced():
+    """Whether calls are recorded to a graph, by torch.compile, torch.export, make_fx or jit."""
+    return (
+        torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None)
+
+
 def road(*tensors):
     """The road for these tensors: "kernel", "operator" or "transform"."""
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return "transform"
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or (
-            torch._C._get_tracing_state() is not None):
-        if torch.onnx.is_in_onnx_export() and not torch.compiler.is_compiling():
+    if is_traced():
+        if torch._C._get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
             raise NotImplementedError(
                 "torch.onnx.export(dynamo=False) has no form for the layers of fastm4n.torch. "
                 "Export the network's scores and decode outside, or a decoder of a chain with "
