@@ -111,14 +111,24 @@ def test_labels_known_in_part_beside_those_that_are_left_out(with_sets, policy, 
         torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
 
 
-def test_second_derivatives():
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_second_derivatives(by_layer):
     words = Words(B=5, T=5)
     words.emissions.nan_to_num_()
+    layer = ChainLoss(3, ignore_index=IGNORED, reduction="sum")
+
+    def of_layer(emissions, transitions, start, end):
+        own = {"transitions": transitions, "start_transitions": start, "end_transitions": end}
+        return torch.func.functional_call(layer, own, (emissions, words.tags, words.mask))
+
+    def of_function(*scores):
+        return words.all_of(chain_loss, *scores, time_first=False, reduction="sum")
+
     g = torch.Generator().manual_seed(1)
     along = [torch.randn(part.shape, generator=g, dtype=torch.float64) for part in words.scores()]
     products = []
     for function in (
-        lambda scores: words.all_of(chain_loss, *scores, time_first=False, reduction="sum"),
+        lambda scores: (of_layer if by_layer else of_function)(*scores),
         lambda scores: torch.cat(words.word_by_word(chain_loss, *scores, reduction="none")).sum(),
     ):
         scores = words.scores()
@@ -183,6 +193,11 @@ def test_layers_leave_out_what_the_function_leaves_out(surrogate):
         chain_loss, words.emissions, *scores, time_first=False, surrogate=surrogate,
         reduction="none")
     assert torch.equal(layer(words.emissions, words.tags, words.mask), expected)
+    for reduction in ("sum", "mean", "token_mean"):
+        layer.reduction = reduction
+        found = layer(words.emissions, words.tags, words.mask)
+        torch.testing.assert_close(found, reduced(words, [expected], reduction))
+    layer.reduction = "none"
     # lengths instead of the mask, which has two holes of its own
     by_lengths = layer(words.emissions.nan_to_num(), words.tags, lengths=words.lengths)
     by_mask = layer(

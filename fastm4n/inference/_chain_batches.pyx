@@ -43,7 +43,8 @@ class Fault(ValueError):
 
     def __init__(self, name, where, why):
         self.name, self.where, self.why = name, tuple(where), why
-        super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
+        place = f"[{', '.join(map(str, where))}]" if len(where) else ""
+        super().__init__(f"{name}{place} {why}")
 
 
 class ScoreFault(Fault, ScoreError):

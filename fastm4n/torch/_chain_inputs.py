@@ -62,7 +62,7 @@ class Rows(NamedTuple):
                 why += (
                     f" A parameter of -inf becomes NaN under weight decay: keep {name} finite, and "
                     "forbid labels by allowed, allowed_start or allowed_end of the layer.")
-        return ValueError(f"{name}[{', '.join(map(str, where))}] {why}")
+        return type(fault)(name, where, why)
 
 
 def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):

@@ -58,9 +58,6 @@ def _allowed_by(scheme, labels):
 def _as_flags(name, flags, shape, forms=""):
     check_has_values(name, flags)
     if isinstance(flags, Tensor):
-        if flags.is_meta:
-            raise ValueError(
-                f"{name} has no values on the meta device: pass a list or an array of NumPy.")
         flags = flags.cpu()
     flags = np.asarray(flags)
     if flags.dtype != bool or flags.shape != shape:

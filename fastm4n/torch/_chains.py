@@ -15,7 +15,7 @@ from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.inference._chain_batches import Fault
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
-from fastm4n.torch._chain_inputs import _as_truth, check_n_labels, packed_batch
+from fastm4n.torch._chain_inputs import Batch, _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
 from fastm4n.torch._chain_rules import as_names, constraints_of
 
@@ -461,20 +461,31 @@ default=None
         cost = self._cost()
         names = _ALL_OWN if transitions is None else _OWN
 
+        def at_once(scores, given, batch_first, again):
+            return None if allowed_labels is not None else ops.loss_at_once(
+                scores, given, (self.surrogate, self.temperature, self.cost_scale, reduction),
+                sign, batch_first, again)
+
         def by_steps(emissions, transitions, start, end):
             batch, rows = self._packed(
                 emissions, transitions, start, end, mask, lengths, tags, names)
             truth = _as_truth(
                 emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented, rows)
-            return sign * loss_of(batch, *truth, cost, reduction, self._options(), rows)
+
+            def of_batch(*scores):
+                return sign * loss_of(
+                    Batch(*scores, batch.bounds), *truth, cost, reduction, self._options(), rows)
+
+            *scores, bounds = batch
+            loss = None
+            if rows.order is not None and not isinstance(bounds, Tensor):
+                given = truth[0], None, torch.from_numpy(bounds[1]), cost, None
+                loss = at_once(scores, given, True, of_batch)
+            return of_batch(*scores) if loss is None else loss
 
         scores = emissions, *self._transitions(transitions)
-        loss = None
-        if allowed_labels is None:
-            loss = ops.loss_at_once(
-                scores, (tags, mask, lengths, cost, self.ignore_index),
-                (self.surrogate, self.temperature, self.cost_scale, reduction), sign,
-                self.batch_first, by_steps)
+        loss = at_once(
+            scores, (tags, mask, lengths, cost, self.ignore_index), self.batch_first, by_steps)
         return by_steps(*scores) if loss is None else loss
 
     def certificate(
@@ -541,6 +552,13 @@ default=None
             if found is not None:
                 return found if as_lists else Decoded(*found, not self.batch_first)
             batch, rows = self._batch(emissions, mask, lengths, transitions, further=further)
+            if rows.order is not None and not isinstance(batch.bounds, Tensor):
+                *scores, bounds = batch
+                found = ops.best_at_once(
+                    *scores, None, torch.from_numpy(bounds[1]), k, True, as_lists)
+                if found is not None:
+                    return found if as_lists else Decoded(
+                        rows.restored(found[0]), *found[1:], not self.batch_first)
             return decoded(batch, k, self.device_policy, rows)
 
     def marginals(
