@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,10 @@ from fastm4n.tasks.chain_predictions import forbidden_transitions
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import POLICIES, Options
+from fastm4n.torch._chain_scores import as_soft, is_soft, soft_losses
+
+if TYPE_CHECKING:
+    from fastm4n.torch._distributions import ChainDistribution
 
 __all__ = ["ChainLoss", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
@@ -110,8 +114,10 @@ def _as_like(name, scores, unary):
     return scores
 
 
-def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_first):
-    """Tags and allowed labels, sequence first."""
+def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_first, soft=False):
+    """Tags, or with `soft` also their probabilities, and allowed labels, sequence first."""
+    if soft and is_soft(tags):
+        return as_soft(tags, allowed, emissions, surrogate, cost_augmented, batch_first), None
     tags = base.as_labels("tags", tags, emissions.shape[:2], batch.unary)
     if allowed is not None:
         if surrogate != "log" or cost_augmented:
@@ -124,14 +130,17 @@ def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_
 
 
 def loss_of(batch, tags, allowed, cost, reduction, options):
+    losses = soft_losses(batch, tags, options) if tags.dim() == 3 else None
     if reduction == "none":
-        return ops.chain_loss(batch, tags, allowed, cost, options)
+        return ops.chain_loss(batch, tags, allowed, cost, options) if losses is None else losses
     bounds, divisor = batch.bounds, 1
     is_traced = isinstance(bounds, Tensor)
     if reduction == "mean":
         divisor = max(1, batch.unary.shape[0])
     elif reduction == "token_mean":
         divisor = bounds[1].sum().clamp(min=1) if is_traced else max(1, bounds[1].sum())
+    if losses is not None:
+        return losses.sum() / divisor
     # traced sizes are no numbers: divide afterwards
     options = options._replace(total=True, factor=1.0 if is_traced else 1.0 / divisor)
     loss = ops.chain_loss(batch, tags, allowed, cost, options)
@@ -156,8 +165,10 @@ def chain_loss(
     ----------
     emissions : Tensor of shape (B, T, n_labels)
         Scores of the labels at each position, floating. -inf forbids a label. Padding is ignored.
-    tags : integer Tensor of shape (B, T)
-        True labels. For ``surrogate="log"`` -1 is an unknown label.
+    tags : integer Tensor of shape (B, T), or floating of shape (B, T, n_labels)
+        True labels. For ``surrogate="log"`` -1 is an unknown label, and a floating tensor has the
+        probabilities of the labels at each position, independent of each other. The loss is then
+        the expected one: the cross-entropy, also differentiable in `tags`.
     transitions : Tensor of shape (n_labels, n_labels) or (B, T - 1, n_labels, n_labels)
         Scores of transitions, from the label of the row to the label of the column. One matrix for
         all positions, or one for each pair of neighbouring positions of the padded batch, which
@@ -222,7 +233,7 @@ def chain_loss(
     check_choice("device_policy", device_policy, POLICIES)
     batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
     tags, allowed_labels = _as_truth(
-        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first)
+        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first, soft=True)
     cost = base.as_cost(cost, emissions.shape[2])
     return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
@@ -430,13 +441,14 @@ class ChainLoss(base.StructuredLoss):
                 f"{self.n_labels}.")
         return batch
 
-    def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
+    def _with_tags(
+            self, emissions, tags, mask, lengths, transitions, allowed_labels, soft=False):
         """The batch, tags, allowed labels, and costs, as `_loss` takes them."""
         batch = self._batch(emissions, mask, lengths, transitions)
         has_costs = self.surrogate != "log" or self.cost_augmented
         return batch, *_as_truth(
             emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented,
-            self.batch_first), self.cost if has_costs else None
+            self.batch_first, soft), self.cost if has_costs else None
 
     def _options(self):
         return Options(
@@ -460,7 +472,8 @@ class ChainLoss(base.StructuredLoss):
         -------
         loss : Tensor of shape () or (B,)
         """
-        given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
+        given = self._with_tags(
+            emissions, tags, mask, lengths, transitions, allowed_labels, soft=True)
         return loss_of(*given, self.reduction, self._options())
 
     def certificate(
@@ -534,6 +547,29 @@ class ChainLoss(base.StructuredLoss):
         batch = self._batch(emissions, mask, lengths, transitions)
         nodes = ops.chain_marginals(batch, self.temperature, self.device_policy)[1]
         return nodes if self.batch_first else nodes.transpose(0, 1)
+
+    def distribution(
+        self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
+        transitions: Tensor | None = None,
+    ) -> ChainDistribution:
+        """The distribution over labellings, for ``surrogate="log"``, to sample from and compare.
+
+        Parameters
+        ----------
+        emissions, mask, lengths, transitions
+            As in `forward`.
+
+        Returns
+        -------
+        distribution : ChainDistribution
+            Its axis of sequences comes first, whatever `batch_first` is.
+        """
+        # it takes the checks of scores from this module
+        from fastm4n.torch._distributions import ChainDistribution
+
+        self._check_has("distribution", "log")
+        batch = self._batch(emissions, mask, lengths, transitions)
+        return ChainDistribution._of(batch, self.temperature, self.device_policy)
 
     def log_prob(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,

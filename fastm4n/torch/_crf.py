@@ -60,6 +60,7 @@ class CRF(ChainLoss):
         ----------
         emissions : Tensor of shape (T, B, num_tags), or (B, T, num_tags) with `batch_first`
         tags : LongTensor of shape (T, B), or (B, T)
+            Or probabilities of the labels, of the shape of emissions.
         mask : bool or uint8 Tensor of the shape of tags, default=None
         reduction : {"sum", "mean", "token_mean", "none"}, default="sum"
 
@@ -68,7 +69,7 @@ class CRF(ChainLoss):
         log_likelihood : Tensor of shape () or (B,)
         """
         check_choice("reduction", reduction, base.REDUCTIONS)
-        given = self._with_tags(emissions, tags, mask, None, None, None)
+        given = self._with_tags(emissions, tags, mask, None, None, None, soft=True)
         return -loss_of(*given, reduction, self._options())
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
