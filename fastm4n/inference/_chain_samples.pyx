@@ -63,8 +63,8 @@ cdef int draw_sequence(
     const double[:, :, ::1] uniforms, long long[:, :, ::1] tags) except -1 nogil:
     """Labellings tags[:, b, first : first + T] of one sequence. Return 0 or what is wrong.
 
-    From the first position on, y_{t+1} is drawn from p(y_{t+1} | y_t), which is proportional to
-    exp(pair[y_t]) times the backward message of t + 1, or in log space to the edge's marginals.
+    y_{t+1} is drawn from p(y_{t+1} | y_t), first position first. It is proportional to
+    exp(pair[y_t]) times the backward message of t + 1. In log space the edge's marginals are used.
     """
     cdef Py_ssize_t R = unary.shape[2], stride = matrices.shape[2], matrix = R * stride, pair_step
     cdef Py_ssize_t t, i, j, s
@@ -186,7 +186,7 @@ def sample(unary, pair, start, end, first, length, temperature, uniforms, spread
         As in `_chain_batches.solve`, which has checked them: there are labellings of finite score.
     temperature : float
     uniforms : ndarray of float64 of shape (n_samples, B, T)
-        In [0, 1). Those of padding are not used.
+        In [0, 1). Padding is not read.
 
     Returns
     -------
