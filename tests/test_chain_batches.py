@@ -246,16 +246,17 @@ def test_results_do_not_depend_on_threads():
             np.testing.assert_array_equal(one, two)
 
 
-def test_masks_are_runs_that_touch_an_end():
+def test_masks_are_one_run_in_each_row():
     def bounds(*rows):
         mask = np.array(rows, dtype=np.uint8)
         first, length = np.zeros((2, len(rows)), dtype=np.int64)
         return bounds_of_mask(mask, first, length) or (first.tolist(), length.tolist())
 
     assert bounds([1, 1, 0], [1, 1, 1], [0, 0, 0], [0, 0, 1]) == ([0, 0, 0, 2], [2, 3, 0, 1])
+    assert bounds([0, 1, 0], [0, 1, 1]) == ([1, 1], [1, 2])
     assert bounds([1, 1, 1], [1, 0, 1]) == (1, 1)
-    assert bounds([0, 1, 0]) == (0, 2)
     assert bounds([1, 0, 0, 1]) == (0, 1)
+    assert bounds([0, 1, 0, 1]) == (0, 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -302,4 +303,4 @@ def test_bad_input_is_told_by_argument_and_place(dtype):
         case.tags[:] = 0
         case.unary[9, 3, 0] = -np.inf
 
-    refuses(r"tags\[9, 3\] is 0, and emissions\[9, 3, 0\] forbid it", not_here)
+    refuses(r"tags\[9, 3\] is 0, and its emission there forbids it", not_here)

@@ -113,6 +113,22 @@ def test_the_page_of_skorch_runs(capsys):
     assert capsys.readouterr().out == "True\n"
 
 
+def test_the_page_of_hugging_face_runs(capsys, tmp_path):
+    for name in ("torch", "transformers", "accelerate"):
+        pytest.importorskip(name, reason=f"{name} is not installed: its page is not run.")
+    found = run_page(DOCS / "token_classification.md")
+    out = capsys.readouterr().out
+    assert "False" not in out and "('york', 'I-LOC')" in out
+    # a checkpoint of the encoder alone: its weights, and fresh ones of the layer
+    found["tagger"].bert.save_pretrained(tmp_path)
+    fresh = found["BertCrf"].from_pretrained(tmp_path, id2label=dict(enumerate(found["names"])))
+    for name, weights in fresh.crf.named_parameters():
+        assert 0 < weights.abs().max() <= 0.1, name
+        assert not (weights == getattr(found["tagger"].crf, name)).any()
+    assert (fresh.bert.embeddings.word_embeddings.weight == (
+        found["tagger"].bert.embeddings.word_embeddings.weight)).all()
+
+
 def optional_block(page, name):
     """The block of a page that is not run with the others, and imports this package."""
     blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)

@@ -467,7 +467,89 @@ def test_allowed_transitions_as_a_matrix():
     layer = ChainLoss(2, allowed=allowed)
     tags = layer.decode(torch.randn(3, 8, 2)).tags
     assert not ((tags[:, :-1] == 0) & (tags[:, 1:] == 1)).any()
-    assert "_forbidden" not in layer.state_dict()
+    assert layer.state_dict().keys() == ChainLoss(2).state_dict().keys()
+
+
+# pairs of neighbours that the schemes allow, then first and last labels, for labels of one type
+SCHEMES = {
+    "bio": ("BIO", "BB BI BO IB II IO OB OO", "BO", "BIO"),
+    "bioes": ("BIESO", "BI BE II IE EB ES EO SB SS SO OB OS OO", "BSO", "ESO"),
+    "bilou": ("BILUO", "BI BL II IL LB LU LO UB UU UO OB OU OO", "BUO", "LUO"),
+}
+
+
+@pytest.mark.parametrize("how", ["layer", "decode", "flags"])
+@pytest.mark.parametrize("start_end", [True, False])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes_forbid_pairs_and_ends(scheme, start_end, how):
+    tags, pairs, first, last = SCHEMES[scheme]
+    R = len(tags)
+    labels = [tag if tag == "O" else f"{tag}-x" for tag in tags]
+    options = {"allowed": scheme}
+    if how == "flags":
+        options = {
+            "allowed": np.array([[a + b in pairs.split() for b in tags] for a in tags]),
+            "allowed_start": [tag in first for tag in tags],
+            "allowed_end": torch.tensor([tag in last for tag in tags])}
+    layer = ChainLoss(
+        R, labels=labels, start_end=start_end, **({} if how == "decode" else options)).double()
+    emissions = torch.randn(30, 4, R, dtype=torch.float64)
+    lengths = torch.tensor([4, 3, 1] * 10)
+    own = [layer.transitions, layer.start_transitions, layer.end_transitions]
+    scores = [torch.zeros(R).double() if part is None else part.detach().clone() for part in own]
+    for i, j in itertools.product(range(R), repeat=2):
+        if tags[i] + tags[j] not in pairs.split():
+            scores[0][i, j] = -INF
+    scores[1][[tag not in first for tag in tags]] = -INF
+    scores[2][[tag not in last for tag in tags]] = -INF
+    expected = chain_viterbi(emissions, *scores, lengths=lengths)
+    found = layer.decode(emissions, lengths=lengths, **(options if how == "decode" else {}))
+    assert torch.equal(found.tags, expected.tags)
+    if how != "decode":
+        true = chain_viterbi(torch.randn_like(emissions), *scores, lengths=lengths).tags
+        loss = layer(emissions, true, lengths=lengths)
+        torch.testing.assert_close(loss, chain_loss(emissions, true, *scores, lengths=lengths))
+        loss.backward()
+        for part, score in zip(own, scores):
+            assert part is None or not part.grad[score == -INF].any()
+
+
+@pytest.mark.parametrize("kind", [ChainLoss, CRF])
+def test_constraints_survive_weight_decay(kind):
+    torch.manual_seed(0)
+    layer = kind(
+        3, batch_first=True, allowed_start=[True, False, True], allowed_end=[True, True, False])
+    sign = 1 if kind is ChainLoss else -1
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, weight_decay=0.1)
+    emissions = torch.randn(4, 5, 3)
+    tags = torch.randint(2, (4, 5))
+    tags[:, 0] = 2
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = sign * layer(emissions, tags)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert all(torch.isfinite(part).all() for part in layer.parameters())
+    decoded = ChainLoss.decode(layer, torch.randn(50, 5, 3)).tags
+    assert (decoded[:, 0] != 1).all() and (decoded[:, -1] != 2).all()
+    # the same constraint as a parameter does not survive
+    layer = kind(3, batch_first=True)
+    optimizer = torch.optim.Adam(layer.parameters(), weight_decay=0.1)
+    with torch.no_grad():
+        layer.end_transitions[2] = -INF
+    layer(emissions, tags).backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match=r"^end_transitions\[2\] is nan.*weight decay.*allowed_end"):
+        layer(emissions, tags)
+    with pytest.raises(ValueError, match=r"^end_transitions\[2\] is nan.*weight decay.*allowed_end"):
+        layer.decode(emissions)
+    # scores that the caller gives are no parameters
+    layer.end_transitions = None
+    with pytest.raises(ValueError, match=r"^transitions\[0, 0\] is nan: scores are[^.]*\.$"):
+        layer(emissions, tags, transitions=torch.full((3, 3), float("nan")))
 
 
 def test_constraints_of_predictions_alone():
@@ -492,8 +574,15 @@ def test_decoded_lists_have_no_padding(batch_first, k):
     if not batch_first:
         given = [given[0].transpose(0, 1), given[1].T]
     decoded = layer.decode(*given, k=k)
-    assert [len(row) for row in decoded.tolist()] == batch.lengths.tolist()
-    assert decoded.tolist() == layer.decode(*given).tolist()
+    rows = decoded.tolist() if k == 1 else [row[0] for row in decoded.tolist()]
+    assert [len(row) for row in rows] == batch.lengths.tolist()
+    assert rows == layer.decode(*given).tolist()
+    if k > 1:
+        tags = decoded.tags if batch_first else decoded.tags.transpose(0, 1)
+        for b, own in enumerate(decoded.tolist()):
+            expected = tags[b, batch.mask[b]].T.tolist()
+            assert own == expected[: len(own)]
+            assert len(own) == (decoded.scores[b] > -INF).sum() == min(k, 3 ** len(own[0]))
     assert layer.decode(torch.zeros(0, 4, 3, dtype=torch.float64)).tolist() == (
         [] if batch_first else [[]] * 4)
 
@@ -627,6 +716,28 @@ def test_crf_against_pytorch_crf():
     assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[1])
 
 
+def test_crf_has_the_options_of_the_layer():
+    batch = Batch(dtype=torch.float32)
+    labels = ["B-x", "I-x", "O"]
+    crf, layer = CRF(3, labels=labels, batch_first=True), ChainLoss(3, labels=labels)
+    layer.load_state_dict(crf.state_dict())
+    emissions, tags, lengths = batch.emissions, batch.tags.clone(), batch.lengths
+    pair = torch.randn(3, 3)
+    for options in ({"k": 2}, {"allowed": "bio"}, {"allowed_end": [True, False, False]},
+                    {"transitions": pair, "allowed_start": [False, True, True], "k": 3}):
+        assert crf.decode(emissions, lengths=lengths, **options) == (
+            layer.decode(emissions, lengths=lengths, **options).tolist())
+    # a label for each sequence, in the order of the scores
+    assert [len(own) for own in crf.decode(emissions, batch.mask, k=2)] == [
+        2 if n else 1 for n in lengths.tolist()]
+    layer.reduction = "none"
+    allowed = torch.ones(emissions.shape, dtype=torch.bool)
+    for options in ({}, {"transitions": pair}, {"allowed_labels": allowed}):
+        torch.testing.assert_close(
+            crf(emissions, tags, reduction="none", lengths=lengths, **options),
+            -layer(emissions, tags, lengths=lengths, **options))
+
+
 def test_crf_takes_no_parameter_of_another_meaning():
     with pytest.raises(TypeError, match="CRF has no parameter 'reduction'"):
         CRF(3, reduction="mean")
@@ -636,8 +747,7 @@ def test_crf_takes_no_parameter_of_another_meaning():
 
 
 @pytest.mark.parametrize("form", ["shared", "per edge"])
-@pytest.mark.parametrize("total", [True, False])
-def test_operators(form, total):
+def test_operators(form):
     batch = Batch(B=3, T=4, form=form)
     scores = batch.scores(requires_grad=True)
     scores[0] = scores[0].detach().nan_to_num().requires_grad_()
@@ -649,26 +759,17 @@ def test_operators(form, total):
         torch.library.opcheck(
             torch.ops.fastm4n.chain_loss.default,
             (*scores, batch.tags, bounds, None, cost if surrogate != "log" else None, surrogate,
-             1.0, "sum", 1e-6, 1.0, total, "auto"), test_utils=tests)
+             1.0, "sum", 1e-6, "auto", True), test_utils=tests)
     detached = [part.detach() for part in scores]
-    _, _, *slopes = ops._loss_op(
-        *detached, batch.tags, bounds, None, None, "log", 1.0, "sum", 1e-6, 1.0, total, "auto")
-    g = torch.ones((), dtype=torch.float64) if total else torch.ones(3, dtype=torch.float64)
-    torch.library.opcheck(
-        torch.ops.fastm4n.chain_loss_backward.default,
-        (g.requires_grad_(), *scores, *slopes, batch.tags, bounds, None, None, "log", 1.0, "sum",
-         1.0, total), test_utils=tests)
-    torch.library.opcheck(
-        torch.ops.fastm4n.chain_loss_second.default,
-        (g.detach(), *detached, *detached, *slopes, batch.tags, bounds, None, None, "log", 1.0,
-         "sum", 1.0, total), test_utils=tests)
     torch.library.opcheck(
         torch.ops.fastm4n.chain_marginals.default, (*scores, bounds, 1.0, "auto"),
         test_utils=tests)
-    log_z, nodes, edges = ops._marginals_op(*detached, bounds, 1.0, "auto")
-    torch.library.opcheck(
-        torch.ops.fastm4n.chain_tangent.default,
-        (log_z, nodes, edges, *detached, nodes, edges, bounds, 1.0), test_utils=tests)
+    _, nodes, edges = ops._marginals_op(*detached, bounds, 1.0, "auto")
+    for directions in ((nodes, edges, None, None), detached):
+        torch.library.opcheck(
+            torch.ops.fastm4n.chain_tangent.default,
+            (*detached, batch.tags, bounds, None, None, "sum", 1.0, *directions),
+            test_utils=tests)
     torch.library.opcheck(
         torch.ops.fastm4n.chain_viterbi.default, (*detached, bounds, "auto"), test_utils=tests)
     torch.library.opcheck(
@@ -742,7 +843,7 @@ def test_bad_values_are_told_by_place(surrogate, policy):
         ("emissions", (1, 2, 0), float("nan"), r"emissions\[1, 2, 0\] is nan"),
         ("emissions", (2, 0, 1), INF, r"emissions\[2, 0, 1\] is inf"),
         ("tags", (1, 3), 2, r"tags\[1, 3\] is 2: labels are 0 \.\.\. 1"),
-        ("tags", (1, 3), -100, r"tags\[1, 3\] is -100.*Padding is told by mask or lengths"),
+        ("tags", (1, 3), -100, r"tags\[1, 3\] is -100.*Leave positions out by mask or lengths, or by the ignore"),
     ):
         refuses(ValueError, message, put(name, place, value), layer)
     if surrogate != "log":
@@ -758,7 +859,8 @@ def test_bad_values_are_told_by_place(surrogate, policy):
 def test_masks_and_lengths_that_are_wrong():
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[1, 2] = False
-    refuses(ValueError, r"mask\[1\] has a hole at position 2", mask=mask)
+    refuses(ValueError, r"mask\[1\] has a hole at position 2", mask=mask,
+            transitions=torch.zeros(3, 3, 2, 2))
     refuses(ValueError, r"mask must have shape \(3, 4\), got \(3, 5\)",
             mask=torch.ones(3, 5, dtype=torch.bool))
     refuses(TypeError, "mask must be of dtype torch.bool, got torch.float32", mask=torch.ones(3, 4))
@@ -769,6 +871,33 @@ def test_masks_and_lengths_that_are_wrong():
     refuses(ValueError, "lengths must be 3 integers", lengths=torch.ones(3))
     refuses(ValueError, "pass either mask or lengths", lengths=torch.tensor([4, 1, 2]),
             mask=torch.ones(3, 4, dtype=torch.bool))
+
+
+def test_axes_that_are_wrong():
+    for layer, axis in ((ChainLoss(2), "sequences"), (ChainLoss(2, batch_first=False), "positions")):
+        flag = layer.batch_first
+        swapped = (
+            rf"must have shape \(3, 4\), got \(4, 3\): axes 0 and 1 are the other way around in "
+            rf"emissions. With batch_first={flag} axis 0 is that of {axis}")
+        refuses(ValueError, "tags " + swapped, layer=layer, tags=torch.zeros(4, 3).long())
+        refuses(ValueError, "mask " + swapped, layer=layer, mask=torch.ones(4, 3).bool())
+        refuses(ValueError, "tags " + swapped, tags=torch.zeros(4, 3).long(),
+                layer=type(layer)(2, batch_first=flag, ignore_index=-100))
+    refuses(ValueError, r"allowed_labels must have shape \(3, 4, 2\), got \(4, 3, 2\): axes 0 and 1",
+            allowed_labels=torch.ones(4, 3, 2).bool())
+    refuses(ValueError, r"tags must have .* got \(3, 5\): axis 1, of positions, is of length 4",
+            tags=torch.zeros(3, 5).long())
+    refuses(ValueError, r"mask must have .* got \(2, 4\): axis 0, of sequences, is of length 3",
+            mask=torch.ones(2, 4).bool())
+    refuses(ValueError, r"lengths must be 3 integers.*one for each position: with batch_first=True "
+            "axis 0 of emissions", lengths=torch.ones(4).long())
+    refuses(ValueError, r"lengths must be 4 integers.*with batch_first=False axis 1 of emissions",
+            layer=ChainLoss(2, batch_first=False), lengths=torch.ones(3).long())
+    refuses(ValueError, r"emissions have 4 labels in their last axis, the layer has 2. Axis 1 has 2"
+            r".*\.movedim\(1, 2\)", emissions=torch.zeros(3, 2, 4))
+    layer = ChainLoss(2, batch_first=False)
+    refuses(ValueError, r"tags\[3, 1\] is 2", put("tags", (3, 1), 2), layer,
+            emissions=torch.zeros(5, 4, 2), tags=torch.zeros(5, 4).long())
 
 
 def test_shapes_and_types_that_are_wrong():
@@ -804,10 +933,14 @@ def test_shapes_and_types_that_are_wrong():
     ({"cost_scale": "max"}, "cost_scale must be one of"),
     ({"cost": torch.zeros(2, 2)}, r"cost must have shape \(3, 3\)"),
     ({"cost": torch.ones(3, 3)}, r"cost\[0, 0\] is 1.0: correct labels cost nothing"),
-    ({"allowed": "bilou"}, "allowed must be one of"),
+    ({"allowed": "biou"}, "allowed must be one of"),
     ({"allowed": "bio"}, "allowed='bio' needs labels="),
+    ({"allowed": "bilou", "labels": ["B-x", "I-x", "E-x"]}, r"labels\[2\] is 'E-x': .*allowed='bilou'"),
+    ({"allowed_start": [True, True]}, r"allowed_start must be a boolean array of shape \(3,\), got"),
+    ({"allowed_end": [1, 0, 1]}, r"allowed_end must be a boolean array of shape \(3,\), got.* of int"),
+    ({"allowed_end": [False] * 3}, "allowed_end leaves no label"),
     ({"allowed": "bio", "labels": ["B-x", "O"]}, "labels must be 3 different names"),
-    ({"allowed": torch.ones(2, 2, dtype=torch.bool)}, "allowed must be 'bio' or a boolean array"),
+    ({"allowed": torch.ones(2, 2, dtype=torch.bool)}, "allowed must be one of 'bio', .* or a boolean array"),
     ({"batch_first": 1}, "batch_first must be True or False"),
     ({"device_policy": "gpu"}, "device_policy must be one of"),
     ({"tol": 0.0}, "tol must be a finite number > 0"),

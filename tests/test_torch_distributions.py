@@ -266,7 +266,7 @@ def test_derivatives(form):
     for name in ("entropy", "kl", "edges"):
         slope, = torch.autograd.grad(
             checks[name](*inputs).sum(), inputs[0], create_graph=True)
-        with pytest.raises(RuntimeError, match="marginals of chains have no second derivatives"):
+        with pytest.raises(RuntimeError, match="nor second ones of marginals and entropies"):
             torch.autograd.grad(slope.sum(), inputs[0])
 
 
@@ -456,6 +456,50 @@ def test_layers_have_distributions():
         ChainLoss(3, "max_margin").distribution(torch.zeros(1, 2, 3))
 
 
+def test_positions_that_are_left_out():
+    """Masks with holes: the same as without these positions."""
+    case = Case(T=5)
+    scores = case.scores()
+    scores[0] = scores[0].nan_to_num()
+    mask = torch.tensor([
+        [1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
+    holes = ChainDistribution(*scores, mask=mask)
+    tags = holes.sample((7, 2), torch.Generator().manual_seed(0))
+    assert ((tags >= 0) == mask).all()
+    uniforms = torch.rand((14, 5, 5), dtype=F64, generator=torch.Generator().manual_seed(0))
+    for b, kept in enumerate(mask):
+        n = int(kept.sum())
+        own = ChainDistribution(scores[0][b : b + 1, kept], *scores[1:])
+        for name in ("log_partition", "mode", "marginals"):
+            found = getattr(holes, name)[b]
+            found = found[kept] if name != "log_partition" else found
+            torch.testing.assert_close(found, getattr(own, name)[0])
+        edges = holes.edge_marginals[b]
+        begins = kept.nonzero()[:-1, 0]
+        torch.testing.assert_close(edges[begins], own.edge_marginals[0])
+        assert edges.sum().item() == pytest.approx(max(0, n - 1))
+        torch.testing.assert_close(holes.entropy()[b], own.entropy()[0])
+        torch.testing.assert_close(
+            holes.log_prob(tags)[..., b], own.log_prob(tags[..., b : b + 1, kept])[..., 0])
+        expected = drawn((scores[0][b : b + 1, kept], *scores[1:]), uniforms[:, b : b + 1, kept])
+        assert torch.equal(tags.reshape(14, 5, 5)[:, b, kept], expected[:, 0])
+    assert kl_divergence(holes, ChainDistribution(*scores, mask=mask)).abs().max() < 1e-14
+    other = mask.clone()
+    other[0] = torch.tensor([1, 1, 1, 0, 0])
+    with pytest.raises(ValueError, match="position 1 of sequence 0 is left out in the first one"):
+        kl_divergence(holes, ChainDistribution(*scores, mask=other))
+    with pytest.raises(ValueError, match="give both the same mask"):
+        kl_divergence(holes, ChainDistribution(*scores))
+    q = torch.rand(5, 5, 3, generator=torch.Generator().manual_seed(1), dtype=F64).softmax(-1)
+    losses = chain_loss(scores[0], q, *scores[1:], mask=mask, reduction="none")
+    for b, kept in enumerate(mask):
+        torch.testing.assert_close(losses[b], chain_loss(
+            scores[0][b : b + 1, kept], q[b : b + 1, kept], *scores[1:]))
+    q[2, 3] = 1.0
+    with pytest.raises(ValueError, match=r"tags\[2, 3\] are"):
+        chain_loss(scores[0], q, *scores[1:], mask=mask)
+
+
 def test_the_operator_has_shapes_and_checks_its_arguments():
     p = ChainDistribution(torch.zeros(2, 3, 4), torch.zeros(4, 4))
     *parts, bounds = p._batch
@@ -544,7 +588,7 @@ def test_bad_input_is_told_by_argument_and_place():
     with pytest.raises(ValueError, match="the same sequences, positions and labels"):
         kl_divergence(p, ChainDistribution(torch.zeros(2, 3, 3), torch.zeros(3, 3)))
     shorter = ChainDistribution(emissions, transitions, lengths=torch.tensor([3, 2]))
-    with pytest.raises(ValueError, match=r"sequence 1 has positions 0 ... 2 in one and 0 ... 1"):
+    with pytest.raises(ValueError, match=r"position 2 of sequence 1 is left out in the second one"):
         p.cross_entropy(shorter)
     with pytest.raises(TypeError, match="other must be a ChainDistribution, got int"):
         p.cross_entropy(3)
@@ -676,7 +720,7 @@ def test_soft_labels_that_are_wrong():
     refuses(r"tags\[0, 1\] give label 2 probability 0.333333, after", transitions=barred)
     assert chain_loss(
         emissions, one_hot(torch.tensor([[1, 1, 0]] * 2), 3).float(), barred).isfinite()
-    refuses(r"must have the shape of emissions, \(2, 3, 3\), got \(2, 3, 4\)",
+    refuses(r"tags must have shape \(2, 3, 3\), got \(2, 3, 4\)",
             torch.full((2, 3, 4), 0.25))
     refuses("tags that are probabilities need surrogate='log'", surrogate="max_margin")
     refuses("tags that are probabilities need surrogate='log'", cost_augmented=True)

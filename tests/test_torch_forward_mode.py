@@ -49,15 +49,15 @@ def functions():
         ), (numbers(2, 3, 3),), False
         yield f"chain {s}", (
             lambda u, p, s=s: chain_loss(u, TAGS, p, surrogate=s)
-        ), (numbers(2, 4, 3), numbers(3, 3)), False
-        yield f"chain layer {s}", chain_layer(ChainLoss, s), (numbers(2, 4, 3),), False
+        ), (numbers(2, 4, 3), numbers(3, 3)), True
+        yield f"chain layer {s}", chain_layer(ChainLoss, s), (numbers(2, 4, 3),), True
         yield f"graph {s}", *of_graphs(GraphLoss, s, (3, 3)), False
         yield f"graph of own tables {s}", *of_graphs(GraphLoss, s, (3, 3, 3)), False
         yield f"tree {s}", *of_graphs(TreeLoss, s, (3, 3)), False
-    yield "crf", chain_layer(CRF), (numbers(2, 4, 3),), False
+    yield "crf", chain_layer(CRF), (numbers(2, 4, 3),), True
     yield "marginals of labels", SimplexLoss().marginals, (numbers(4, 3),), True
     yield "marginals of chains", (
-        lambda u, p: chain_marginals(u, p)[1]), (numbers(2, 4, 3), numbers(3, 3)), False
+        lambda u, p: chain_marginals(u, p)[1]), (numbers(2, 4, 3), numbers(3, 3)), True
     yield "marginals of graphs", (
         lambda u, p: GraphLoss(3).marginals(u, EDGES[:2], p)[0]
     ), (numbers(3, 3), numbers(3, 3)), False

@@ -148,7 +148,7 @@ def test_loss_op(surrogate):
     scores, places = examples(dtype=torch.float32)
     for cost in (None, torch.as_tensor(COST)):
         torch.library.opcheck(
-            _permutation_op, (scores, places, cost, surrogate, "mean", False, 1.0, 1e-6))
+            _permutation_op, (scores, places, cost, surrogate, "mean", False, 1.0, 1e-6, True))
 
 
 @pytest.mark.parametrize("options", [
@@ -184,7 +184,7 @@ def test_half_precision_and_autocast(surrogate):
     with torch.autocast("cpu", torch.bfloat16):
         value = permutation_loss(scores @ torch.eye(M), places, surrogate=surrogate)
         assert value.dtype == torch.float32
-        options = (None, surrogate, "sum", False, 1.0, 1e-6)
+        options = (None, surrogate, "sum", False, 1.0, 1e-6, True)
         assert _permutation_op(scores.bfloat16(), places, *options)[0].dtype == torch.float32
     value.backward()
     assert scores.grad.dtype == torch.float32

@@ -155,9 +155,10 @@ def test_double_backward_is_refused(surrogate):
 def test_op(surrogate, cost):
     scores, y = examples(dtype=torch.float32)
     cost = None if cost is None else torch.as_tensor(cost)
-    torch.library.opcheck(_simplex_op, (scores, y, cost, surrogate))
+    torch.library.opcheck(_simplex_op, (scores, y, cost, surrogate, True))
     torch.library.opcheck(
-        _simplex_op, (scores.detach().reshape(2, 3, K), y.reshape(2, 3), cost, surrogate))
+        _simplex_op,
+        (scores.detach().reshape(2, 3, K), y.reshape(2, 3), cost, surrogate, True))
 
 
 def test_op_of_slopes():
@@ -208,7 +209,7 @@ def test_half_precision_and_autocast(surrogate):
         value = simplex_loss(inputs @ torch.eye(K), y, surrogate=surrogate)
         assert value.dtype == torch.float32
         if surrogate != "log":
-            assert _simplex_op(inputs.bfloat16(), y, None, surrogate)[0].dtype == torch.float32
+            assert _simplex_op(inputs.bfloat16(), y, None, surrogate, True)[0].dtype == torch.float32
     value.backward()
     assert inputs.grad.dtype == torch.float32
 

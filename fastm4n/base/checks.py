@@ -91,6 +91,10 @@ def refuse_where(bad, name, values, why, batch=True):
             f"{name}{(where if batch else where[1:]) or ''} is {values[tuple(where)]:g}: {why}")
 
 
+class ScoreError(ValueError):
+    """Scores that no loss has: NaN, infinite, or -inf for the truth."""
+
+
 class NoFiniteScore(ValueError):
     """No output has a finite score: nothing is allowed, or sums of scores overflow."""
 

@@ -6,192 +6,255 @@ One module: all group sequences by length and run a group in the lanes of vector
 import numpy as np
 
 from libc.math cimport INFINITY, isfinite
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from fastm4n._simd._loops cimport chain_f32_for, chain_f64_for
-from fastm4n.base.interrupts cimport look, raise_set
+from fastm4n.base.interrupts cimport fastm4n_look, raise_set
 from fastm4n.inference.chain cimport (
     are_scores, exp_pair, real, sum_product_chain, transpose, viterbi_chain)
 
-from fastm4n.base.checks import as_real, check_scores, is_number
+from fastm4n.base.checks import ScoreError, as_real, check_scores, is_number
 from fastm4n.inference.chain import _Batch
-
-
-# Padded batches of chains: losses with their gradients, best labellings, marginals, in one call.
-#
-# A batch has unary scores (B, T, R), of which sequence b has the positions first[b] ... first[b] +
-# length[b] - 1; what stands elsewhere is not read.  Transitions have one matrix for all, (1, 1, R,
-# R), or one for each edge, (B, T - 1, R, R), edge t leading from position t to t + 1 of the padded
-# rows.  start and end, (R,) or (0,), are scores of first and last labels.
-#
-# Where sequences share their matrix, as many as a vector has lanes go side by side (see
-# ``_simd/chain_lanes_template.h``), longest first.  Where scores lie too far apart for that, where
-# too few sequences are left, or where edges have matrices of their own, each goes by itself.
-# Which way is decided by lengths and scores, never by the number of threads, and sums are added up
-# group by group: results are the same, to the bit, for any number of threads.
 
 cdef enum:
     # labels of which vectors are as wide as can be
     MANY = 1 << 30
     MOST_LANES = 16
-    # what is asked for
-    LOG = 0
-    MAX_MARGIN = 1
-    BEST = 2
-    MARGINALS = 3
     # what is wrong with a sequence
     NO_PATH = 2
     NO_MEMORY = 3
     NO_TRUTH = 4
+    # what is wrong with a task, beside the arguments that `fault` numbers
+    NO_SPACE = -1
 
 KINDS = {"log": LOG, "max_margin": MAX_MARGIN, "best": BEST, "marginals": MARGINALS}
 
 # scores further apart than this take the recursions in log space, as in `_chain`
 cdef double WIDE_F64 = 300.0
 cdef double WIDE_F32 = 40.0
+# multiply-adds from one look for Ctrl-C to the next, about a millisecond: a look reads a clock
+cdef double LOOK = 1e7
 
 
 class Fault(ValueError):
     """Errors of a batch: `name` of the argument, `where` in it, and `why`."""
 
     def __init__(self, name, where, why):
+        self.name, self.where, self.why = name, tuple(where), why
         super().__init__(f"{name}{list(where) if len(where) else ''} {why}")
 
 
-def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long long[::1] length):
-    """Start and number of the ones in each row.
+class ScoreFault(Fault, ScoreError):
+    """Scores that are not finite, or whose sums are not."""
 
-    They must be in one piece that touches an end of the row.  Returns the place of the first fault,
-    or None.
+
+cdef Py_ssize_t find_bounds(
+        const unsigned char* mask, Py_ssize_t row, Py_ssize_t step, Py_ssize_t T, long long* first,
+        long long* length) noexcept nogil:
+    """Start and number of the ones of a row of a mask, which must be in one piece.
+
+    Returns the first zero after the piece if there is another piece, or -1.
     """
-    cdef Py_ssize_t b, t, T = mask.shape[1], start, stop
+    cdef Py_ssize_t t, start = 0, stop
+    mask += row
+    while start < T and not mask[start * step]:
+        start += 1
+    stop = start
+    while stop < T and mask[stop * step]:
+        stop += 1
+    for t in range(stop, T):
+        if mask[t * step]:
+            return stop
+    first[0] = start if start < T else 0
+    length[0] = stop - start
+    return -1
+
+
+def bounds_of_mask(const unsigned char[:, :] mask, long long[::1] first, long long[::1] length):
+    """`find_bounds` of each row. Returns the place of the first fault, or None."""
+    cdef Py_ssize_t b, found
+    if mask.shape[1] == 0:
+        return None
     for b in range(mask.shape[0]):
-        start = 0
-        while start < T and not mask[b, start]:
-            start += 1
-        stop = start
-        while stop < T and mask[b, stop]:
-            stop += 1
-        if start > 0 and stop < T:
-            return b, stop
-        for t in range(stop, T):
-            if mask[b, t]:
-                return b, stop
-        first[b] = start if start < T else 0
-        length[b] = stop - start
+        found = find_bounds(
+            &mask[0, 0], b * mask.strides[0], mask.strides[1], mask.shape[1], &first[b],
+            &length[b])
+        if found >= 0:
+            return b, found
     return None
 
 
-cdef int fault(
-        const real[:, :, :] unary, const real[:, :, :, :] pair, const real[::1] start,
-        const real[::1] end, const long long[::1] first, const long long[::1] length,
-        const long long[:, :] tags, bint has_tags, long long least,
-        long long[::1] place) noexcept nogil:
+cdef void shape_of_vectors(const real* unary, Task* task) noexcept nogil:
+    """Set `lanes` and `stride`, for the processor at hand."""
+    cdef Py_ssize_t width, lanes
+    if real is double:
+        width, lanes = chain_f64_for(task.R).width, chain_f64_for(MANY).width
+    else:
+        width, lanes = chain_f32_for(task.R).width, chain_f32_for(MANY).width
+    task.lanes = lanes if task.shared else 1
+    task.stride = (task.R + width - 1) // width * width
+
+
+cdef int fault(const real* unary, Task* task) noexcept nogil:
     """Number of the invalid argument and its `place`, or 0.
 
     1: tags, 2: unary, 3: pair, of edges, 4: the shared pair, 5: start, 6: end.
     """
-    cdef Py_ssize_t b, t, T, f, R = unary.shape[2], step = unary.strides[1] // sizeof(real), i
+    cdef Py_ssize_t b, t, T, i, R = task.R, step = task.unary_step
+    cdef const real* pair = <const real*> task.pair
     cdef const real* at
-    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1
-    if shared:
+    cdef const long long* tags
+    cdef long long y, least = -1 if task.kind == LOG and task.cost == NULL else 0
+    if task.shared:
         for i in range(R):
-            if not are_scores(&pair[0, 0, i, 0], R, R):
+            if not are_scores(pair + i * task.pair_line, R, R):
                 return 4
-    if start.shape[0] and not are_scores(&start[0], R, R):
+    if task.start != NULL and not are_scores(<const real*> task.start, R, R):
         return 5
-    if end.shape[0] and not are_scores(&end[0], R, R):
+    if task.end != NULL and not are_scores(<const real*> task.end, R, R):
         return 6
-    for b in range(unary.shape[0]):
-        T, f = length[b], first[b]
-        place[0] = b
+    for b in range(task.B):
+        T = task.length[b]
+        task.place[0] = b
         if T == 0:
             continue
-        if has_tags:
-            for t in range(f, f + T):
-                if tags[b, t] < least or tags[b, t] >= R:
-                    place[1] = t
+        if task.tags != NULL:
+            tags = task.tags + b * task.tags_row
+            for t in range(task.first[b], task.first[b] + T):
+                y = tags[t * task.tags_step]
+                if y < least or y >= R:
+                    task.place[1] = t
                     return 1
-        at = &unary[b, f, 0]
+        at = unary + b * task.unary_row + task.first[b] * step
         if step != R or not are_scores(at, T * R, R):
             for t in range(T):
                 if not are_scores(at + t * step, R, R):
-                    place[1] = f + t
+                    task.place[1] = task.first[b] + t
                     return 2
-        if not shared:
-            for t in range(f, f + T - 1):
+        if not task.shared:
+            for t in range(task.first[b], task.first[b] + T - 1):
+                at = pair + b * task.pair_row + t * task.pair_step
                 for i in range(R):
-                    if not are_scores(&pair[b, t, i, 0], R, R):
-                        place[1] = t
+                    if not are_scores(at + i * task.pair_line, R, R):
+                        task.place[1] = t
                         return 3
     return 0
 
 
-cdef int begin(
-        const real[:, :, :] unary, const real[:, :, :, :] pair, const real[::1] start,
-        const real[::1] end, const long long[::1] first, const long long[::1] length,
-        const long long[:, :] tags, bint has_tags, long long least, long long[::1] place,
-        double temperature, bint exponentials, real[:, :, ::1] matrices,
-        double[::1] of_pair) noexcept nogil:
-    """`fault`, and for a valid shared matrix the input of the recursions.
+cdef int begin_task(const real* unary, Task* task) noexcept nogil:
+    """Check the arguments, and prepare what all groups share.
 
-    `matrices` holds the tempered scores, their exponentials, the transposes of these, and without
-    exponentials the transposed scores. of_pair holds the shift, the spread and whether scores are
-    forbidden, of `exp_pair`.
+    Returns the number of what `fault` finds wrong, NO_SPACE, or 0.  `end_task` frees the space.
+    With one matrix for all, `matrices` holds the tempered scores, their exponentials, the
+    transposes of these, and without exponentials the transposed scores.  of_pair holds the shift,
+    the spread and whether scores are forbidden, of `exp_pair`.
     """
-    cdef Py_ssize_t i, j, R = unary.shape[2], stride = matrices.shape[2]
-    cdef double inverse = 1.0 / temperature
+    cdef Py_ssize_t i, j, R = task.R, stride = task.stride, B = task.B, n_matrix = R * stride
+    cdef const real* pair = <const real*> task.pair
+    cdef real* matrices
+    cdef double inverse = 1.0 / task.temperature
     cdef int forbidden = 0
-    cdef int wrong = fault(
-        unary, pair, start, end, first, length, tags, has_tags, least, place)
-    if wrong or pair.shape[0] != 1 or pair.shape[1] != 1:
-        return wrong
+    cdef size_t n_bytes, of_totals
+    task.space = NULL
+    i = fault(unary, task)
+    if i:
+        return i
+    task.n_groups = (B + task.lanes - 1) // task.lanes
+    of_totals = task.n_groups * R * R * sizeof(double) if task.summed != NULL else 0
+    # matrices, aligned, then totals and order
+    n_bytes = (4 * n_matrix * sizeof(real) + 63) // 64 * 64
+    task.space = malloc(n_bytes + of_totals + (B + task.T + 2) * sizeof(Py_ssize_t) + 64)
+    if task.space == NULL:
+        return NO_SPACE
+    matrices = <real*> ((<uintptr_t> task.space + 63) // 64 * 64)
+    task.matrices = matrices
+    task.totals = <double*> (<char*> matrices + n_bytes) if of_totals else NULL
+    task.order = <Py_ssize_t*> (<char*> matrices + n_bytes + of_totals)
+    memset(matrices, 0, n_bytes + of_totals)
+    task.of_pair[0] = task.of_pair[1] = task.of_pair[2] = 0.0
+    by_length(task)
+    if not task.shared:
+        return 0
     for i in range(R):
         for j in range(R):
-            matrices[0, i, j] = <real> (inverse * pair[0, 0, i, j])
-    if exponentials:
+            matrices[i * stride + j] = <real> (inverse * pair[i * task.pair_line + j])
+    if task.kind == LOG or task.kind == MARGINALS:
         exp_pair(
-            &matrices[0, 0, 0], 1, R, stride, &matrices[1, 0, 0], &matrices[2, 0, 0],
-            &of_pair[0], &of_pair[1], &forbidden)
-        of_pair[2] = forbidden
+            matrices, 1, R, stride, matrices + n_matrix, matrices + 2 * n_matrix,
+            &task.of_pair[0], &task.of_pair[1], &forbidden)
+        task.of_pair[2] = forbidden
     else:
-        transpose(&matrices[0, 0, 0], R, stride, -<real> INFINITY, &matrices[3, 0, 0])
+        transpose(matrices, R, stride, -<real> INFINITY, matrices + 3 * n_matrix)
     return 0
 
 
-cdef bint finish(
-        const double[:, ::1] totals, double factor, real[:, ::1] summed,
-        const real[:, :, :] d_unary, const long long[::1] first, const long long[::1] length,
-        real[:, ::1] ends, const double[::1] value, const int[::1] status,
-        double* total) noexcept nogil:
-    """Sums over the batch: totals of groups to `summed`, slopes of ends, and of values.
+cdef void by_length(Task* task) noexcept nogil:
+    """Set `order`: the longest first, which puts sequences of nearly equal lengths side by side.
 
-    Returns whether all was right.
+    A counting sort, stable, whose counts lie behind the order.
     """
-    cdef Py_ssize_t b, g, i, j, R = summed.shape[0], at
+    cdef Py_ssize_t b, t, at = 0, n, T = task.T
+    cdef Py_ssize_t* counts = task.order + task.B
+    if task.lanes == 1 or task.n_groups == 1:
+        for b in range(task.B):
+            task.order[b] = b
+        return
+    for t in range(T + 1):
+        counts[t] = 0
+    for b in range(task.B):
+        counts[task.length[b]] += 1
+    for t in range(T, -1, -1):
+        n = counts[t]
+        counts[t] = at
+        at += n
+    for b in range(task.B):
+        task.order[counts[task.length[b]]] = b
+        counts[task.length[b]] += 1
+
+
+cdef bint end_task(const real* unary, Task* task) noexcept nogil:
+    """Sums over the batch: of groups to `summed`, slopes of ends, and of values.
+
+    Frees the space.  Returns whether all was right.
+    """
+    cdef Py_ssize_t b, g, i, R = task.R
     cdef double x
     cdef bint right = True
-    total[0] = 0.0
-    for b in range(status.shape[0]):
-        right = right and status[b] == 0
-        total[0] += factor * value[b]
-    for i in range(R):
-        for j in range(R):
+    cdef real* summed = <real*> task.summed
+    cdef const real* d_unary = <const real*> task.d_unary
+    task.total = 0.0
+    for b in range(task.B):
+        right = right and task.status[b] == 0
+        task.total += task.factor * task.value[b]
+    if summed != NULL:
+        for i in range(R * R):
             x = 0.0
-            for g in range(totals.shape[0]):
-                x += totals[g, i * R + j]
-            summed[i, j] = <real> (factor * x)
-    if ends.shape[0]:
-        for j in range(ends.shape[1]):
-            ends[0, j] = 0.0
-            ends[1, j] = 0.0
-        for b in range(d_unary.shape[0]):
-            if length[b]:
-                at = first[b] + length[b] - 1
-                for j in range(ends.shape[1]):
-                    ends[0, j] += d_unary[b, first[b], j]
-                    ends[1, j] += d_unary[b, at, j]
+            for g in range(task.n_groups):
+                x += task.totals[g * R * R + i]
+            summed[i] = <real> (task.factor * x)
+    if task.d_start != NULL:
+        sum_of_rows(d_unary, task, False, <real*> task.d_start)
+    if task.d_end != NULL:
+        sum_of_rows(d_unary, task, True, <real*> task.d_end)
+    free(task.space)
+    task.space = NULL
     return right
+
+
+cdef void sum_of_rows(
+        const real* d_unary, Task* task, bint of_last, real* out) noexcept nogil:
+    """Sum of the slopes of the first positions of all sequences, or of the last."""
+    cdef Py_ssize_t b, j, at
+    for j in range(task.R):
+        out[j] = 0.0
+    for b in range(task.B):
+        if task.length[b]:
+            at = task.first[b] + (task.length[b] - 1 if of_last else 0)
+            at = b * task.d_unary_row + at * task.d_unary_step
+            for j in range(task.R):
+                out[j] += d_unary[at + j]
 
 
 cdef bint go_beside(
@@ -199,17 +262,6 @@ cdef bint go_beside(
     """Whether a group of sequences goes side by side: how many they are decides."""
     # R^2 products of vectors, beside R rows of labels and the wait from one step to the next
     return lanes > 1 and size * (R * (stride // lanes + 1) + 30) > R * R
-
-
-def _by_length(const long long[::1] length):
-    """The longest first, which puts sequences of nearly equal lengths side by side."""
-    cdef Py_ssize_t b, n = length.shape[0]
-    cdef bint alike = True
-    for b in range(1, n):
-        alike = alike and length[b] == length[0]
-    if alike:
-        return np.arange(n, dtype=np.intp)
-    return np.argsort(-np.asarray(length), kind="stable").astype(np.intp)
 
 
 cdef void fill_row(
@@ -248,491 +300,608 @@ cdef void fill_row(
         row[j] = 0.0
 
 
-cdef object run_groups(
-        Py_ssize_t group_from, Py_ssize_t group_to, int kind, Py_ssize_t lanes,
-        const Py_ssize_t[::1] order, const real[:, :, :] unary,
-        const real[:, :, :, :] pair, const real[::1] start, const real[::1] end,
-        const long long[::1] first, const long long[::1] length, const long long[:, :] tags,
-        const unsigned char[:, :, :] allowed, const double[:, ::1] cost, bint mean_cost,
-        double temperature, double factor, const real[:, :, ::1] matrices,
-        const double[::1] of_pair, double[::1] value, real[:, :, :] d_unary,
-        real[:, :, :, :] d_pair, double[:, ::1] total, long long[:, :] paths, int[::1] status):
-    """The sequences of the groups group_from ... group_to - 1.
+# Work space of a range of groups.  Sequences side by side have (T, R, lanes) numbers; rows of a
+# single sequence, made when the first one is met, have `longest` positions of `stride` numbers.
+cdef struct Space:
+    Py_ssize_t longest
+    void* memory
+    void* e
+    void* alpha
+    void* node
+    void* beta
+    void* scale
+    void* top
+    void* edges
+    void* way
+    int* path
+    # of single sequences
+    void* row_memory
+    void* rows
+    void* row_e
+    void* row_alpha
+    void* row_node
+    void* row_beta
+    void* row_scale
+    void* row_edges
+    # scores of best paths of all lanes, where the way back goes through rows
+    void* way_memory
+    # of the group at hand
+    double log_z[MOST_LANES]
+    bint by_row[MOST_LANES]
+    bint has_way
+    long long lengths[MOST_LANES]
 
-    `matrices` and of_pair come from `begin`. d_pair is empty if no edges are wanted, or only their
-    sum over each group, which goes to `total`.
+
+cdef void* carve(char** memory, Py_ssize_t n_bytes) noexcept nogil:
+    cdef void* at = memory[0]
+    memory[0] += (n_bytes + 63) // 64 * 64
+    return at
+
+
+cdef bint make_space(
+        const real* unary, Task* task, Py_ssize_t group_from, Py_ssize_t group_to,
+        Space* space) noexcept nogil:
+    """Space of the lanes. Returns whether there is memory."""
+    cdef Py_ssize_t g, s, size, R = task.R, lanes = task.lanes, n = sizeof(real)
+    cdef Py_ssize_t of_lanes = 0, of_edges = 0, of_beta = 0, longest = 1
+    cdef char* at
+    cdef bint by_lanes = False
+    for g in range(group_from, group_to):
+        size = min(lanes, task.B - g * lanes)
+        by_lanes = by_lanes or go_beside(size, lanes, R, task.stride)
+        for s in range(g * lanes, g * lanes + size):
+            longest = max(longest, task.length[task.order[s]])
+    if by_lanes:
+        # slack of three vectors behind what is read by tiles
+        of_lanes, of_beta = (longest * R + 3) * lanes * n, R * lanes * n
+        if task.d_pair != NULL or task.totals != NULL:
+            of_edges = R * R * lanes * n
+    space.longest = longest
+    space.row_memory = space.way_memory = NULL
+    space.memory = malloc(
+        3 * of_lanes + of_beta + of_edges + 3 * longest * lanes * n + longest * sizeof(int)
+        + 10 * 64)
+    if space.memory == NULL:
+        return False
+    at = <char*> ((<uintptr_t> space.memory + 63) // 64 * 64)
+    space.e, space.alpha = carve(&at, of_lanes), carve(&at, of_lanes)
+    space.node, space.beta = carve(&at, of_lanes), carve(&at, of_beta)
+    space.scale, space.top = carve(&at, longest * lanes * n), carve(&at, longest * lanes * n)
+    # labels, as many bits as a score
+    space.way, space.edges = carve(&at, longest * lanes * n), carve(&at, of_edges)
+    space.path = <int*> carve(&at, longest * sizeof(int))
+    return True
+
+
+cdef bint make_rows(const real* unary, Task* task, Space* space) noexcept nogil:
+    """Space of single sequences. Returns whether there is memory."""
+    cdef Py_ssize_t n = sizeof(real), of_rows = space.longest * task.stride * n
+    cdef Py_ssize_t of_edges = task.R * task.stride * n
+    cdef char* at
+    if space.row_memory != NULL:
+        return True
+    if not task.shared:
+        of_edges *= 2 * space.longest
+    space.row_memory = calloc(
+        4 * of_rows + of_edges + task.stride * n + space.longest * n + 8 * 64, 1)
+    if space.row_memory == NULL:
+        return False
+    at = <char*> ((<uintptr_t> space.row_memory + 63) // 64 * 64)
+    space.rows, space.row_e = carve(&at, of_rows), carve(&at, of_rows)
+    space.row_alpha, space.row_node = carve(&at, of_rows), carve(&at, of_rows)
+    space.row_edges = carve(&at, of_edges)
+    space.row_beta, space.row_scale = (
+        carve(&at, task.stride * n), carve(&at, space.longest * n))
+    return True
+
+
+cdef int run_groups(
+        const real* unary, Task* task, Py_ssize_t group_from, Py_ssize_t group_to) except -1 nogil:
+    """The sequences of the groups group_from ... group_to - 1, after `begin_task`."""
+    cdef Py_ssize_t g, c, b, size, lanes = task.lanes
+    cdef Space space
+    cdef double work = 0.0
+    cdef bint beside, failed = False
+    if not make_space(unary, task, group_from, group_to, &space):
+        for c in range(group_from * lanes, min(task.B, group_to * lanes)):
+            task.status[task.order[c]] = NO_MEMORY
+        return 0
+    for g in range(group_from, group_to):
+        size = min(lanes, task.B - g * lanes)
+        if work > LOOK:
+            work = 0.0
+            failed = fastm4n_look() != 0
+        work += 3.0 * task.T * task.R * task.R * size
+        beside = go_beside(size, lanes, task.R, task.stride)
+        for c in range(MOST_LANES):
+            space.by_row[c] = not beside
+        if beside:
+            if not run_lanes(unary, task, g, size, &space):
+                for c in range(size):
+                    task.status[task.order[g * lanes + c]] = NO_MEMORY
+                continue
+            if task.kind == LOG or task.kind == MARGINALS:
+                store_lanes(unary, task, g, size, &space)
+        for c in range(size):
+            if failed:
+                break
+            b = task.order[g * lanes + c]
+            clear_padding(unary, task, b)
+            if task.length[b] == 0:
+                task.value[b] = 0.0
+                task.status[b] = 0
+            else:
+                task.status[b] = run_sequence(unary, task, g, c, b, &space)
+                failed = task.status[b] == -1
+        if failed:
+            break
+    free(space.memory)
+    free(space.row_memory)
+    free(space.way_memory)
+    if failed:
+        raise_set()
+    return 0
+
+
+cdef bint run_lanes(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t size,
+        Space* space) noexcept nogil:
+    """The recursions of a group side by side. Returns whether there is memory.
+
+    Sets `by_row` of the sequences that must go by themselves, and log-partitions of the others.
     """
-    cdef Py_ssize_t R = unary.shape[2], stride = matrices.shape[2], B = unary.shape[0]
-    cdef Py_ssize_t g, s, b, t, i, j, c, T, longest = 0, size, matrix = R * stride, step
-    cdef Py_ssize_t f, n_edges, lane_size
-    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1, wants_total, is_partial
-    cdef bint wants_edges, augmented = cost.shape[0] > 0, restricted = allowed.shape[0] > 0
-    cdef double inverse = 1.0 / temperature, log_z, truth, shift, spread, score, share = 1.0
-    cdef int forbidden, state
-    cdef long long y, before
+    cdef Py_ssize_t b, c, t, i, j, T = 0, R = task.R, lanes = task.lanes, stride = task.stride
+    cdef Py_ssize_t n_matrix = R * stride
     cdef const real* rows[MOST_LANES]
     cdef real* out_rows[MOST_LANES]
-    cdef int lens_f32[MOST_LANES]
-    cdef long long lens_f64[MOST_LANES]
-    cdef double lane_log_z[MOST_LANES]
-    cdef bint by_row[MOST_LANES]
-    cdef const real* own_pair
-    cdef const real* P
-    cdef const real* PT
-    cdef const real* start_at = &start[0] if start.shape[0] else NULL
-    cdef const real* end_at = &end[0] if end.shape[0] else NULL
-    cdef const double* cost_at
-    cdef const unsigned char* allowed_at
-    cdef real* edge_sum
-    cdef real* edges
-    cdef int second
-    cdef bint beside, by_lanes = False
-    cdef const real* u
-    wants_edges = d_pair.shape[0] > 0 or total.shape[0] > 0
-    wants_total = total.shape[0] > 0
-    step = unary.strides[1] // sizeof(real)
-    for g in range(group_from, group_to):
-        size = min(lanes, B - g * lanes)
-        by_lanes = by_lanes or go_beside(size, lanes, R, stride)
-        for s in range(g * lanes, g * lanes + size):
-            longest = max(longest, length[order[s]])
-    dtype = np.float64 if real is double else np.float32
-    # slack of three vectors behind what is read by tiles
-    lane_size = ((longest * R + 3) * lanes) if by_lanes else 1
-    cdef real[::1] lane_e = np.empty(lane_size, dtype), lane_alpha = np.empty(lane_size, dtype)
-    cdef real[::1] lane_node = np.empty(lane_size, dtype)
-    cdef real[::1] lane_beta = np.empty((R * lanes) if by_lanes else 1, dtype)
-    cdef real[::1] lane_scale = np.empty(max(1, longest * lanes), dtype)
-    cdef real[::1] lane_top = np.empty(max(1, longest * lanes), dtype)
-    cdef real[::1] lane_edges = np.empty((R * R * lanes) if by_lanes and wants_edges else 1, dtype)
-    # labels, as many bits as a score
-    cdef real[::1] lane_path = np.empty(max(1, longest * lanes), dtype)
-    cdef int found = 0
-    cdef bint has_paths = by_lanes and (kind == MAX_MARGIN or kind == BEST)
-    cdef real[:, :, ::1] lane_rows = np.zeros(
-        (lanes, max(1, longest) if has_paths else 1, stride), dtype)
-    cdef real[:, ::1] work = None
-    cdef real[:, :, ::1] edge_work = None
-    cdef real[::1] beta, scale
-    cdef int[::1] path = np.empty(max(1, longest), dtype=np.intc)
-    # rows of single sequences, made when the first one is met
-    cdef bint has_rows = False
-    for g in range(group_from, group_to):
-        look()
-        size = min(lanes, B - g * lanes)
-        beside = go_beside(size, lanes, R, stride)
-        with nogil:
-            for c in range(MOST_LANES):
-                by_row[c] = not beside
-            if beside:
-                T = 0
-                for c in range(lanes):
-                    lens_f32[c] = -1
-                    lens_f64[c] = -1
-                    rows[c] = NULL
-                for c in range(size):
-                    b = order[g * lanes + c]
-                    lens_f64[c] = length[b]
-                    lens_f32[c] = <int> length[b]
-                    T = max(T, length[b])
-                    rows[c] = &unary[b, first[b], 0] if length[b] else NULL
-                if real is double:
-                    chain_f64_for(MANY).lanes_load(
-                        &rows[0], step, &lens_f64[0], T, R, &lane_e[0])
-                else:
-                    chain_f32_for(MANY).lanes_load(
-                        &rows[0], step, &lens_f32[0], T, R, &lane_e[0])
-                if T and start_at != NULL:
-                    for j in range(R):
-                        for c in range(lanes):
-                            lane_e[j * lanes + c] += start_at[j]
-                for c in range(size):
-                    b = order[g * lanes + c]
-                    if end_at != NULL and length[b]:
-                        t = length[b] - 1
-                        for j in range(R):
-                            lane_e[(t * R + j) * lanes + c] += end_at[j]
-                    if augmented:
-                        for t in range(length[b]):
-                            cost_at = &cost[tags[b, first[b] + t], 0]
-                            share = 1.0 / length[b] if mean_cost else 1.0
-                            for j in range(R):
-                                lane_e[(t * R + j) * lanes + c] += <real> (share * cost_at[j])
-                if inverse != 1.0:
-                    for i in range(T * R * lanes):
-                        lane_e[i] *= <real> inverse
-                if kind == MAX_MARGIN or kind == BEST:
-                    if T == 0:
-                        pass
-                    elif real is double:
-                        chain_f64_for(MANY).lanes_viterbi(
-                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lane_beta[0],
-                            &lane_e[0])
-                    else:
-                        chain_f32_for(MANY).lanes_viterbi(
-                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lane_beta[0],
-                            &lane_e[0])
-                    if real is double:
-                        found = chain_f64_for(MANY).lanes_path(
-                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lens_f64[0],
-                            <long long*> &lane_path[0], &lane_scale[0])
-                    else:
-                        found = chain_f32_for(MANY).lanes_path(
-                            T, R, stride, &lane_e[0], &matrices[0, 0, 0], &lens_f32[0],
-                            <int*> &lane_path[0], &lane_scale[0])
-                    if not found:
-                        for c in range(lanes):
-                            out_rows[c] = &lane_rows[c, 0, 0]
-                        if real is double:
-                            chain_f64_for(MANY).lanes_store(
-                                &lane_e[0], &lens_f64[0], T, R, 1.0, &out_rows[0], stride)
-                        else:
-                            chain_f32_for(MANY).lanes_store(
-                                &lane_e[0], &lens_f32[0], T, R, 1.0, &out_rows[0], stride)
-                elif T:
-                    if real is double:
-                        chain_f64_for(MANY).lanes_sum_product(
-                            T, R, stride, &lane_e[0], &matrices[1, 0, 0], &matrices[2, 0, 0],
-                            of_pair[1], WIDE_F64, of_pair[2] > 0, &lens_f64[0], &lane_alpha[0],
-                            &lane_beta[0], &lane_scale[0], &lane_top[0], &lane_node[0],
-                            &lane_log_z[0])
-                    else:
-                        chain_f32_for(MANY).lanes_sum_product(
-                            T, R, stride, &lane_e[0], &matrices[1, 0, 0], &matrices[2, 0, 0],
-                            of_pair[1], WIDE_F32, of_pair[2] > 0, &lens_f32[0], &lane_alpha[0],
-                            &lane_beta[0], &lane_scale[0], &lane_top[0], &lane_node[0],
-                            &lane_log_z[0])
-                        for c in range(lanes):
-                            lens_f64[c] = lens_f32[c]
-                    for c in range(size):
-                        b = order[g * lanes + c]
-                        by_row[c] = lens_f64[c] < length[b]
-                        if not by_row[c] and length[b]:
-                            value[b] = temperature * (
-                                lane_log_z[c] + (length[b] - 1) * of_pair[0])
-        if not has_rows:
-            for c in range(size):
-                has_rows = has_rows or by_row[c]
-            for b in range(size if kind == LOG else 0):
-                has_rows = has_rows or restricted
-                for t in range(length[order[g * lanes + b]]):
-                    j = order[g * lanes + b]
-                    has_rows = has_rows or tags[j, first[j] + t] < 0
-            if has_rows:
-                work = np.zeros((4 * max(1, longest), stride), dtype)
-                if not shared:
-                    edge_work = np.zeros((2 * max(1, longest), R, stride), dtype)
-                else:
-                    edge_work = np.zeros((1, R, stride), dtype)
-                beta, scale = np.zeros(stride, dtype), np.zeros(max(1, longest), dtype)
-        with nogil:
-            # what lanes found, to where it belongs
-            if beside and (kind == LOG or kind == MARGINALS):
-                for c in range(size):
-                    b = order[g * lanes + c]
-                    out_rows[c] = &d_unary[b, first[b], 0] if length[b] else NULL
-                T = 0
-                for c in range(size):
-                    T = max(T, lens_f64[c])
-                if real is double:
-                    chain_f64_for(MANY).lanes_store(
-                        &lane_node[0], &lens_f64[0], T, R, factor, &out_rows[0],
-                        d_unary.strides[1] // sizeof(real))
-                else:
-                    chain_f32_for(MANY).lanes_store(
-                        &lane_node[0], &lens_f32[0], T, R, <real> factor, &out_rows[0],
-                        d_unary.strides[1] // sizeof(real))
-                if wants_edges and T:
-                    if real is double:
-                        chain_f64_for(MANY).lanes_edges(
-                            T, R, stride, &lane_alpha[0], &lane_e[0], &matrices[1, 0, 0],
-                            &lane_edges[0])
-                    else:
-                        chain_f32_for(MANY).lanes_edges(
-                            T, R, stride, &lane_alpha[0], &lane_e[0], &matrices[1, 0, 0],
-                            &lane_edges[0])
-                    if wants_total:
-                        if real is double:
-                            chain_f64_for(MANY).lanes_sum(R * R, &lane_edges[0], &total[g, 0])
-                        else:
-                            chain_f32_for(MANY).lanes_sum(R * R, &lane_edges[0], &total[g, 0])
-                    else:
-                        for c in range(size):
-                            b = order[g * lanes + c]
-                            out_rows[c] = &d_pair[b, 0, 0, 0]
-                            lens_f64[c] = R if lens_f64[c] > 0 else 0
-                            lens_f32[c] = <int> lens_f64[c]
-                        if real is double:
-                            chain_f64_for(MANY).lanes_store(
-                                &lane_edges[0], &lens_f64[0], R, R, factor, &out_rows[0], R)
-                        else:
-                            chain_f32_for(MANY).lanes_store(
-                                &lane_edges[0], &lens_f32[0], R, R, <real> factor, &out_rows[0],
-                                R)
-            for c in range(size):
-                b = order[g * lanes + c]
-                T, f = length[b], first[b]
-                state = 0
-                share = 1.0 / T if mean_cost and T else 1.0
-                for t in range(unary.shape[1]):
-                    if f <= t < f + T:
-                        continue
-                    if kind == BEST:
-                        paths[b, t] = -1
-                    else:
-                        memset(&d_unary[b, t, 0], 0, R * sizeof(real))
-                if T == 0:
-                    value[b] = 0.0
-                    if d_pair.shape[0] > 0:
-                        for t in range(d_pair.shape[1]):
-                            memset(&d_pair[b, t, 0, 0], 0, R * R * sizeof(real))
-                    continue
-                if not shared and d_pair.shape[0] > 0:
-                    for t in range(d_pair.shape[1]):
-                        if t < f or t >= f + T - 1:
-                            memset(&d_pair[b, t, 0, 0], 0, R * R * sizeof(real))
-                is_partial = False
-                if kind == LOG:
-                    is_partial = restricted
-                    for t in range(T):
-                        if tags[b, f + t] < 0:
-                            is_partial = True
-                            break
-                # first the sequence, then, where its labels are known in part, those it may have
-                for second in range(2 if is_partial else 1):
-                    if second == 0 and beside and not by_row[c]:
-                        if kind == MAX_MARGIN or kind == BEST:
-                            # the recursion is done: the way back
-                            if found:
-                                for t in range(T):
-                                    if real is double:
-                                        path[t] = <int> (
-                                            <long long*> &lane_path[0])[t * lanes + c]
-                                    else:
-                                        path[t] = (<int*> &lane_path[0])[t * lanes + c]
-                            elif real is double:
-                                chain_f64_for(R).viterbi_path(
-                                    &lane_rows[c, 0, 0], T, R, stride, &matrices[0, 0, 0], 0,
-                                    &matrices[3, 0, 0], &path[0])
-                            else:
-                                chain_f32_for(R).viterbi_path(
-                                    &lane_rows[c, 0, 0], T, R, stride, &matrices[0, 0, 0], 0,
-                                    &matrices[3, 0, 0], &path[0])
-                        continue
-                    for t in range(T):
-                        y = tags[b, f + t] if kind != BEST and kind != MARGINALS else -1
-                        cost_at = &cost[y, 0] if augmented else NULL
-                        allowed_at = NULL
-                        if restricted and second:
-                            allowed_at = &allowed[b, f + t, 0]
-                        fill_row(
-                            &unary[b, f + t, 0], R, stride, start_at if t == 0 else NULL,
-                            end_at if t == T - 1 else NULL, cost_at, share, allowed_at,
-                            y if second else -1, inverse, &work[t, 0])
-                    if shared:
-                        own_pair, P = &matrices[0, 0, 0], &matrices[1, 0, 0]
-                        PT = &matrices[2, 0, 0]
-                        shift, spread, forbidden = of_pair[0], of_pair[1], of_pair[2] > 0
-                        edge_sum, edges, n_edges = &edge_work[0, 0, 0], NULL, 0
-                    else:
-                        n_edges = T - 1
-                        for t in range(n_edges):
-                            for i in range(R):
-                                for j in range(R):
-                                    edge_work[t, i, j] = <real> (
-                                        inverse * pair[b, f + t, i, j])
-                        own_pair, P = &edge_work[0, 0, 0], &edge_work[longest, 0, 0]
-                        PT, edge_sum, edges = NULL, NULL, &edge_work[longest, 0, 0]
-                        shift, spread, forbidden = 0.0, 0.0, 0
-                        if n_edges and (kind == LOG or kind == MARGINALS):
-                            exp_pair(
-                                own_pair, n_edges, R, stride, edges, <real*> NULL, &shift, &spread,
-                                &forbidden)
-                    if kind == MAX_MARGIN or kind == BEST:
-                        if viterbi_chain(
-                                &work[0, 0], stride, T, R, stride, own_pair,
-                                0 if shared else matrix, &matrices[3, 0, 0] if shared else NULL,
-                                &work[longest, 0], &path[0], &score):
-                            raise_set()
-                        continue
-                    state = sum_product_chain(
-                        &work[0, 0], stride, T, R, stride, own_pair, 0 if shared else matrix, P,
-                        PT, shift, spread, forbidden, &work[longest, 0], &work[2 * longest, 0],
-                        &beta[0], &scale[0], &work[3 * longest, 0], edge_sum, edges, &log_z)
-                    if state == -2:
-                        raise_set()
-                    if state:
-                        state = NO_MEMORY if state == -1 else NO_TRUTH if second else NO_PATH
-                        break
-                    if second == 0:
-                        value[b] = temperature * log_z
-                        for t in range(T):
-                            for j in range(R):
-                                d_unary[b, f + t, j] = <real> (
-                                    factor * work[3 * longest + t, j])
-                        if wants_total:
-                            for i in range(R):
-                                for j in range(R):
-                                    total[g, i * R + j] += edge_work[0, i, j]
-                        elif shared and wants_edges:
-                            for i in range(R):
-                                for j in range(R):
-                                    d_pair[b, 0, i, j] = <real> (factor * edge_work[0, i, j])
-                        elif wants_edges:
-                            for t in range(n_edges):
-                                for i in range(R):
-                                    for j in range(R):
-                                        d_pair[b, f + t, i, j] = <real> (
-                                            factor * edge_work[longest + t, i, j])
-                        continue
-                    value[b] = max(0.0, value[b] - temperature * log_z)
-                    for t in range(T):
-                        for j in range(R):
-                            d_unary[b, f + t, j] -= <real> (factor * work[3 * longest + t, j])
-                    if wants_total:
-                        for i in range(R):
-                            for j in range(R):
-                                total[g, i * R + j] -= edge_work[0, i, j]
-                    elif shared and wants_edges:
-                        for i in range(R):
-                            for j in range(R):
-                                d_pair[b, 0, i, j] -= <real> (factor * edge_work[0, i, j])
-                    elif wants_edges:
-                        for t in range(n_edges):
-                            for i in range(R):
-                                for j in range(R):
-                                    d_pair[b, f + t, i, j] -= <real> (
-                                        factor * edge_work[longest + t, i, j])
-                if state:
-                    status[b] = state
-                    continue
-                if kind == MAX_MARGIN or kind == BEST:
-                    # the score of the path, in double
-                    score = 0.0
-                    u = &unary[b, f, 0]
-                    for t in range(T):
-                        score += u[t * step + path[t]]
-                    if augmented:
-                        for t in range(T):
-                            score += share * cost[tags[b, f + t], path[t]]
-                    if start_at != NULL:
-                        score += start_at[path[0]]
-                    if end_at != NULL:
-                        score += end_at[path[T - 1]]
-                    if shared:
-                        for t in range(1, T):
-                            score += pair[0, 0, path[t - 1], path[t]]
-                    else:
-                        for t in range(1, T):
-                            score += pair[b, f + t - 1, path[t - 1], path[t]]
-                    value[b] = score
-                    if not isfinite(score):
-                        status[b] = NO_PATH
-                        continue
-                if kind == BEST:
-                    for t in range(T):
-                        paths[b, f + t] = path[t]
-                    continue
-                if kind == MARGINALS or is_partial:
-                    continue
-                truth = 0.0
-                u = &unary[b, f, 0]
-                for t in range(T):
-                    truth += u[t * step + tags[b, f + t]]
-                if start_at != NULL:
-                    truth += start_at[tags[b, f]]
-                if end_at != NULL:
-                    truth += end_at[tags[b, f + T - 1]]
-                if shared:
-                    for t in range(1, T):
-                        truth += pair[0, 0, tags[b, f + t - 1], tags[b, f + t]]
-                else:
-                    for t in range(1, T):
-                        truth += pair[b, f + t - 1, tags[b, f + t - 1], tags[b, f + t]]
-                if not isfinite(truth):
-                    status[b] = NO_TRUTH
-                    continue
-                # no loss is negative, but for rounding
-                value[b] = max(0.0, value[b] - truth)
-                if kind == MAX_MARGIN:
-                    for t in range(T):
-                        memset(&d_unary[b, f + t, 0], 0, R * sizeof(real))
-                    if wants_edges and not wants_total:
-                        for t in range(1 if shared else T - 1):
-                            memset(
-                                &d_pair[b, 0 if shared else f + t, 0, 0], 0,
-                                R * R * sizeof(real))
-                    for t in range(T):
-                        d_unary[b, f + t, path[t]] += <real> factor
-                        if t > 0 and wants_total:
-                            total[g, path[t - 1] * R + path[t]] += 1.0
-                        elif t > 0 and wants_edges:
-                            d_pair[b, 0 if shared else f + t - 1, path[t - 1], path[t]] += (
-                                <real> factor)
-                before = 0
-                for t in range(T):
-                    y = tags[b, f + t]
-                    d_unary[b, f + t, y] -= <real> factor
-                    if t > 0 and wants_total:
-                        total[g, before * R + y] -= 1.0
-                    elif t > 0 and wants_edges:
-                        d_pair[b, 0 if shared else f + t - 1, before, y] -= <real> factor
-                    before = y
-
-
-def _all_groups(
-        int kind, Py_ssize_t lanes, Py_ssize_t stride, const real[:, :, :] unary,
-        const real[:, :, :, :] pair, const real[::1] start, const real[::1] end,
-        const long long[::1] first, const long long[::1] length, const long long[:, :] tags,
-        bint has_tags, const unsigned char[:, :, :] allowed, const double[:, ::1] cost,
-        bint mean_cost, double temperature, double factor, double[::1] value,
-        real[:, :, :] d_unary, real[:, :, :, :] d_pair, real[:, ::1] summed, real[:, ::1] ends,
-        long long[:, :] paths, int[::1] status, long long[::1] place, spread):
-    """All that `solve` asks for, once arrays are there.
-
-    Returns the number of what `fault` finds wrong, whether all sequences were right, and the sum of
-    values.
-    """
-    cdef Py_ssize_t B = unary.shape[0], R = unary.shape[2], n_groups = (B + lanes - 1) // lanes
-    cdef double total = 0.0
-    cdef int wrong
-    cdef bint exponentials = kind == LOG or kind == MARGINALS, right
-    cdef long long least = -1 if kind == LOG and cost.shape[0] == 0 else 0
-    dtype = np.float64 if real is double else np.float32
-    cdef real[:, :, ::1] matrices = np.zeros((4, R, stride), dtype)
-    cdef double[::1] of_pair = np.zeros(3)
-    cdef double[:, ::1] totals = np.zeros((n_groups if summed.shape[0] else 0, R * R))
-    cdef Py_ssize_t[::1] order
-    with nogil:
-        wrong = begin(
-            unary, pair, start, end, first, length, tags, has_tags, least, place, temperature,
-            exponentials, matrices, of_pair)
-    if wrong:
-        return wrong, True, 0.0
-    order = _by_length(length) if lanes > 1 and n_groups > 1 else np.arange(B, dtype=np.intp)
-
-    def run(Py_ssize_t group_from, Py_ssize_t group_to):
-        run_groups(
-            group_from, group_to, kind, lanes, order, unary, pair, start, end, first, length,
-            tags, allowed, cost, mean_cost, temperature, factor, matrices, of_pair, value,
-            d_unary, d_pair, totals, paths, status)
-
-    if spread is None:
-        run(0, n_groups)
+    cdef int short_lengths[MOST_LANES]
+    cdef double log_z[MOST_LANES]
+    cdef real* e = <real*> space.e
+    cdef real* matrices = <real*> task.matrices
+    cdef const real* start = <const real*> task.start
+    cdef const real* end = <const real*> task.end
+    cdef const double* cost
+    cdef const long long* tags
+    cdef double share
+    cdef real inverse = <real> (1.0 / task.temperature)
+    for c in range(lanes):
+        short_lengths[c] = -1
+        space.lengths[c] = -1
+        rows[c] = NULL
+    for c in range(size):
+        b = task.order[g * lanes + c]
+        space.lengths[c] = task.length[b]
+        short_lengths[c] = <int> task.length[b]
+        T = max(T, task.length[b])
+        if task.length[b]:
+            rows[c] = unary + b * task.unary_row + task.first[b] * task.unary_step
+    if real is double:
+        chain_f64_for(MANY).lanes_load(
+            &rows[0], task.unary_step, &space.lengths[0], T, R, e)
     else:
-        spread(run, n_groups, 6.0 * B * unary.shape[1] * R * stride * (1 if lanes > 1 else 4))
-    with nogil:
-        right = finish(
-            totals, factor, summed, d_unary, first, length, ends, value, status, &total)
-    return 0, right, total
+        chain_f32_for(MANY).lanes_load(&rows[0], task.unary_step, &short_lengths[0], T, R, e)
+    if T and start != NULL:
+        for j in range(R):
+            for c in range(lanes):
+                e[j * lanes + c] += start[j]
+    for c in range(size):
+        b = task.order[g * lanes + c]
+        if end != NULL and task.length[b]:
+            t = task.length[b] - 1
+            for j in range(R):
+                e[(t * R + j) * lanes + c] += end[j]
+        if task.cost != NULL:
+            tags = task.tags + b * task.tags_row + task.first[b] * task.tags_step
+            share = 1.0 / task.length[b] if task.mean_cost and task.length[b] else 1.0
+            for t in range(task.length[b]):
+                cost = task.cost + tags[t * task.tags_step] * R
+                for j in range(R):
+                    e[(t * R + j) * lanes + c] += <real> (share * cost[j])
+    if task.temperature != 1.0:
+        for i in range(T * R * lanes):
+            e[i] *= inverse
+    if task.kind == MAX_MARGIN or task.kind == BEST:
+        if T == 0:
+            space.has_way = True
+            return True
+        if real is double:
+            chain_f64_for(MANY).lanes_viterbi(
+                T, R, stride, e, matrices, <double*> space.beta, e)
+            space.has_way = chain_f64_for(MANY).lanes_path(
+                T, R, stride, e, matrices, &space.lengths[0], <long long*> space.way,
+                <double*> space.scale)
+        else:
+            chain_f32_for(MANY).lanes_viterbi(
+                T, R, stride, e, matrices, <float*> space.beta, e)
+            space.has_way = chain_f32_for(MANY).lanes_path(
+                T, R, stride, e, matrices, &short_lengths[0], <int*> space.way,
+                <float*> space.scale)
+        if space.has_way:
+            return True
+        if space.way_memory == NULL:
+            space.way_memory = calloc(lanes * space.longest * stride, sizeof(real))
+            if space.way_memory == NULL:
+                return False
+        for c in range(lanes):
+            out_rows[c] = <real*> space.way_memory + c * space.longest * stride
+        if real is double:
+            chain_f64_for(MANY).lanes_store(
+                e, &space.lengths[0], T, R, 1.0, &out_rows[0], stride)
+        else:
+            chain_f32_for(MANY).lanes_store(
+                e, &short_lengths[0], T, R, 1.0, &out_rows[0], stride)
+        return True
+    if T == 0:
+        return True
+    if real is double:
+        chain_f64_for(MANY).lanes_sum_product(
+            T, R, stride, e, matrices + n_matrix, matrices + 2 * n_matrix, task.of_pair[1],
+            WIDE_F64, task.of_pair[2] > 0, &space.lengths[0], <double*> space.alpha,
+            <double*> space.beta, <double*> space.scale, <double*> space.top,
+            <double*> space.node, &log_z[0])
+    else:
+        chain_f32_for(MANY).lanes_sum_product(
+            T, R, stride, e, matrices + n_matrix, matrices + 2 * n_matrix, task.of_pair[1],
+            WIDE_F32, task.of_pair[2] > 0, &short_lengths[0], <float*> space.alpha,
+            <float*> space.beta, <float*> space.scale, <float*> space.top,
+            <float*> space.node, &log_z[0])
+        for c in range(lanes):
+            space.lengths[c] = short_lengths[c]
+    for c in range(size):
+        b = task.order[g * lanes + c]
+        space.by_row[c] = space.lengths[c] < task.length[b]
+        if not space.by_row[c] and task.length[b]:
+            task.value[b] = task.temperature * (
+                log_z[c] + (task.length[b] - 1) * task.of_pair[0])
+    return True
 
 
-# arguments that are not there
-cdef object NO_TAGS = np.zeros((0, 0), np.int64)
-cdef object NO_MASK = np.zeros((0, 0, 0), np.uint8)
-cdef object NO_NUMBERS = np.zeros((0, 0))
-cdef object NONE_F32 = [np.zeros((0,) * n, np.float32) for n in range(5)]
-cdef object NONE_F64 = [np.zeros((0,) * n, np.float64) for n in range(5)]
+cdef void store_lanes(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t size,
+        Space* space) noexcept nogil:
+    """Marginals of a group, from its lanes to where they belong."""
+    cdef Py_ssize_t b, c, T = 0, R = task.R, lanes = task.lanes
+    cdef real* out_rows[MOST_LANES]
+    cdef int short_lengths[MOST_LANES]
+    cdef real* d_unary = <real*> task.d_unary
+    cdef const real* P = <const real*> task.matrices + R * task.stride
+    for c in range(lanes):
+        short_lengths[c] = <int> space.lengths[c]
+        out_rows[c] = NULL
+    for c in range(size):
+        b = task.order[g * lanes + c]
+        if task.length[b]:
+            out_rows[c] = (
+                d_unary + b * task.d_unary_row + task.first[b] * task.d_unary_step)
+        T = max(T, space.lengths[c])
+    if real is double:
+        chain_f64_for(MANY).lanes_store(
+            <double*> space.node, &space.lengths[0], T, R, task.factor, &out_rows[0],
+            task.d_unary_step)
+    else:
+        chain_f32_for(MANY).lanes_store(
+            <float*> space.node, &short_lengths[0], T, R, <float> task.factor, &out_rows[0],
+            task.d_unary_step)
+    if T == 0 or task.totals == NULL and task.d_pair == NULL:
+        return
+    if real is double:
+        chain_f64_for(MANY).lanes_edges(
+            T, R, task.stride, <double*> space.alpha, <double*> space.e, P,
+            <double*> space.edges)
+    else:
+        chain_f32_for(MANY).lanes_edges(
+            T, R, task.stride, <float*> space.alpha, <float*> space.e, P, <float*> space.edges)
+    if task.totals != NULL:
+        if real is double:
+            chain_f64_for(MANY).lanes_sum(
+                R * R, <double*> space.edges, task.totals + g * R * R)
+        else:
+            chain_f32_for(MANY).lanes_sum(
+                R * R, <float*> space.edges, task.totals + g * R * R)
+        return
+    for c in range(size):
+        b = task.order[g * lanes + c]
+        out_rows[c] = <real*> task.d_pair + b * R * R
+        space.lengths[c] = R if space.lengths[c] > 0 else 0
+        short_lengths[c] = <int> space.lengths[c]
+    if real is double:
+        chain_f64_for(MANY).lanes_store(
+            <double*> space.edges, &space.lengths[0], R, R, task.factor, &out_rows[0], R)
+    else:
+        chain_f32_for(MANY).lanes_store(
+            <float*> space.edges, &short_lengths[0], R, R, <float> task.factor, &out_rows[0], R)
+
+
+cdef void clear_padding(const real* unary, Task* task, Py_ssize_t b) noexcept nogil:
+    """Zeros, or labels of -1, where a sequence has no positions or edges."""
+    cdef Py_ssize_t t, f = task.first[b], T = task.length[b], R = task.R
+    cdef Py_ssize_t n_pairs = 1 if task.shared else max(0, task.T - 1)
+    cdef real* d_pair = <real*> task.d_pair
+    for t in range(task.T):
+        if f <= t < f + T:
+            continue
+        if task.kind == BEST:
+            task.paths[b * task.paths_row + t] = -1
+        else:
+            memset(
+                <real*> task.d_unary + b * task.d_unary_row + t * task.d_unary_step, 0,
+                R * sizeof(real))
+    if d_pair == NULL or task.shared and T > 0:
+        return
+    for t in range(n_pairs):
+        if T == 0 or t < f or t >= f + T - 1:
+            memset(d_pair + (b * n_pairs + t) * R * R, 0, R * R * sizeof(real))
+
+
+cdef int run_sequence(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t c, Py_ssize_t b,
+        Space* space) noexcept nogil:
+    """What is left of a sequence of at least one position, the c-th of its group.
+
+    Returns its status, or -1 with an exception set.
+    """
+    cdef Py_ssize_t t, T = task.length[b], f = task.first[b], ts = task.tags_step
+    cdef const long long* tags = NULL
+    cdef bint is_partial = False
+    cdef int state
+    if task.tags != NULL:
+        tags = task.tags + b * task.tags_row + f * ts
+    if task.kind == MAX_MARGIN or task.kind == BEST:
+        return best_of_sequence(unary, task, g, c, b, tags, space)
+    if task.kind == LOG:
+        is_partial = task.allowed != NULL
+        for t in range(T):
+            is_partial = is_partial or tags[t * ts] < 0
+    # first the sequence, then, where its labels are known in part, those it may have
+    if space.by_row[c]:
+        state = sum_over_sequence(unary, task, g, b, False, tags, space)
+        if state:
+            return state
+    if is_partial:
+        return sum_over_sequence(unary, task, g, b, True, tags, space)
+    return 0 if task.kind == MARGINALS else less_truth(unary, task, g, b, tags)
+
+
+cdef void fill_rows(
+        const real* unary, Task* task, Py_ssize_t b, bint restricted, const long long* tags,
+        Space* space) noexcept nogil:
+    """Rows of scores of a sequence, within the labels that it may have where `restricted`."""
+    cdef Py_ssize_t t, T = task.length[b], f = task.first[b]
+    cdef const real* u = unary + b * task.unary_row + f * task.unary_step
+    cdef const double* cost = NULL
+    cdef const unsigned char* allowed = NULL
+    cdef double share = 1.0 / T if task.mean_cost else 1.0
+    cdef long long y = -1
+    for t in range(T):
+        if tags != NULL:
+            y = tags[t * task.tags_step]
+            if task.cost != NULL:
+                cost = task.cost + y * task.R
+        if restricted and task.allowed != NULL:
+            allowed = task.allowed + b * task.allowed_row + (f + t) * task.allowed_step
+        fill_row(
+            u + t * task.unary_step, task.R, task.stride,
+            <const real*> task.start if t == 0 else NULL,
+            <const real*> task.end if t == T - 1 else NULL, cost, share, allowed,
+            y if restricted else -1, 1.0 / task.temperature,
+            <real*> space.rows + t * task.stride)
+
+
+cdef void fill_edges(
+        const real* unary, Task* task, Py_ssize_t b, Space* space) noexcept nogil:
+    """Tempered scores of the edges of a sequence, where they have matrices of their own."""
+    cdef Py_ssize_t t, i, j, R = task.R
+    cdef double inverse = 1.0 / task.temperature
+    cdef const real* pair = (
+        <const real*> task.pair + b * task.pair_row + task.first[b] * task.pair_step)
+    cdef real* row = <real*> space.row_edges
+    for t in range(task.length[b] - 1):
+        for i in range(R):
+            for j in range(R):
+                row[j] = <real> (inverse * pair[t * task.pair_step + i * task.pair_line + j])
+            row += task.stride
+
+
+cdef int sum_over_sequence(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t b, bint restricted,
+        const long long* tags, Space* space) noexcept nogil:
+    """Log-partition and marginals of a sequence by itself; of its possible labels, subtracted."""
+    cdef Py_ssize_t t, i, j, T = task.length[b], f = task.first[b], R = task.R
+    cdef Py_ssize_t stride = task.stride, n_edges = 0, n_matrix = R * stride
+    cdef Py_ssize_t n_pairs = 1 if task.shared else task.T - 1
+    cdef real* matrices = <real*> task.matrices
+    cdef const real* pair = matrices
+    cdef const real* P = matrices + n_matrix
+    cdef const real* PT = matrices + 2 * n_matrix
+    cdef real* edge_sum
+    cdef real* edges = NULL
+    cdef real* node
+    cdef real* d
+    cdef double shift = task.of_pair[0], spread = task.of_pair[1], log_z
+    cdef int forbidden = task.of_pair[2] > 0, state
+    cdef double factor = -task.factor if restricted else task.factor
+    if not make_rows(unary, task, space):
+        return NO_MEMORY
+    fill_rows(unary, task, b, restricted, tags, space)
+    edge_sum, node = <real*> space.row_edges, <real*> space.row_node
+    if not task.shared:
+        fill_edges(unary, task, b, space)
+        n_edges, pair = T - 1, <const real*> space.row_edges
+        edges = <real*> space.row_edges + space.longest * n_matrix
+        P, PT, edge_sum, shift, spread, forbidden = edges, NULL, NULL, 0.0, 0.0, 0
+        if n_edges:
+            exp_pair(
+                pair, n_edges, R, stride, edges, <real*> NULL, &shift, &spread, &forbidden)
+    state = sum_product_chain(
+        <real*> space.rows, stride, T, R, stride, pair, 0 if task.shared else n_matrix, P, PT,
+        shift, spread, forbidden, <real*> space.row_e, <real*> space.row_alpha,
+        <real*> space.row_beta, <real*> space.row_scale, node, edge_sum, edges, &log_z)
+    if state == -2:
+        return -1
+    if state:
+        return NO_MEMORY if state == -1 else NO_TRUTH if restricted else NO_PATH
+    if restricted:
+        task.value[b] = max(0.0, task.value[b] - task.temperature * log_z)
+    else:
+        task.value[b] = task.temperature * log_z
+    for t in range(T):
+        d = <real*> task.d_unary + b * task.d_unary_row + (f + t) * task.d_unary_step
+        add_row(d, node + t * stride, R, factor, restricted)
+    if task.totals != NULL:
+        for i in range(R):
+            for j in range(R):
+                if restricted:
+                    task.totals[(g * R + i) * R + j] -= edge_sum[i * stride + j]
+                else:
+                    task.totals[(g * R + i) * R + j] += edge_sum[i * stride + j]
+    elif task.d_pair != NULL:
+        d = <real*> task.d_pair + b * n_pairs * R * R
+        if task.shared:
+            for i in range(R):
+                add_row(d + i * R, edge_sum + i * stride, R, factor, restricted)
+        for t in range(n_edges):
+            for i in range(R):
+                add_row(
+                    d + ((f + t) * R + i) * R, edges + (t * R + i) * stride, R, factor, restricted)
+    return 0
+
+
+cdef void add_row(
+        real* to, const real* row, Py_ssize_t R, double factor, bint onto) noexcept nogil:
+    """to = factor * row, or to += factor * row."""
+    cdef Py_ssize_t j
+    if onto:
+        for j in range(R):
+            to[j] += <real> (factor * row[j])
+    else:
+        for j in range(R):
+            to[j] = <real> (factor * row[j])
+
+
+cdef double score_of(
+        const real* unary, Task* task, Py_ssize_t b, const int* path,
+        const long long* tags) noexcept nogil:
+    """Score of a labelling, `path`, or the true one where that is NULL, in double."""
+    cdef Py_ssize_t t, T = task.length[b], ts = task.tags_step
+    cdef const real* u = unary + b * task.unary_row + task.first[b] * task.unary_step
+    cdef const real* pair = <const real*> task.pair
+    cdef Py_ssize_t step = 0 if task.shared else task.pair_step
+    cdef long long y, before = 0
+    cdef double score = 0.0
+    if not task.shared:
+        pair += b * task.pair_row + task.first[b] * step
+    for t in range(T):
+        y = path[t] if path != NULL else tags[t * ts]
+        score += u[t * task.unary_step + y]
+        if t == 0 and task.start != NULL:
+            score += (<const real*> task.start)[y]
+        if t > 0:
+            score += pair[(t - 1) * step + before * task.pair_line + y]
+        before = y
+    if task.end != NULL:
+        score += (<const real*> task.end)[before]
+    return score
+
+
+cdef int best_of_sequence(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t c, Py_ssize_t b,
+        const long long* tags, Space* space) noexcept nogil:
+    """Best labelling of a sequence; for MAX_MARGIN its loss and slope. Status as `run_sequence`."""
+    cdef Py_ssize_t t, T = task.length[b], f = task.first[b], R = task.R, lanes = task.lanes
+    cdef Py_ssize_t stride = task.stride, n_matrix = R * stride
+    cdef Py_ssize_t n_pairs = 1 if task.shared else task.T - 1
+    cdef real* matrices = <real*> task.matrices
+    cdef const real* pair = matrices
+    cdef const real* PT = matrices + 3 * n_matrix
+    cdef int* path = space.path
+    cdef real* d
+    cdef double score, share = 1.0 / T if task.mean_cost else 1.0
+    if not space.by_row[c]:
+        # the recursion is done: the way back
+        if space.has_way:
+            for t in range(T):
+                if real is double:
+                    path[t] = <int> (<long long*> space.way)[t * lanes + c]
+                else:
+                    path[t] = (<int*> space.way)[t * lanes + c]
+        elif real is double:
+            chain_f64_for(R).viterbi_path(
+                <double*> space.way_memory + c * space.longest * stride, T, R, stride, matrices,
+                0, PT, path)
+        else:
+            chain_f32_for(R).viterbi_path(
+                <float*> space.way_memory + c * space.longest * stride, T, R, stride, matrices,
+                0, PT, path)
+    else:
+        if not make_rows(unary, task, space):
+            return NO_MEMORY
+        fill_rows(unary, task, b, False, tags, space)
+        if not task.shared:
+            fill_edges(unary, task, b, space)
+            pair, PT = <const real*> space.row_edges, NULL
+        if viterbi_chain(
+                <real*> space.rows, stride, T, R, stride, pair, 0 if task.shared else n_matrix,
+                PT, <real*> space.row_e, path, &score):
+            return -1
+    score = score_of(unary, task, b, path, NULL)
+    if task.cost != NULL:
+        for t in range(T):
+            score += share * task.cost[tags[t * task.tags_step] * R + path[t]]
+    task.value[b] = score
+    if not isfinite(score):
+        return NO_PATH
+    if task.kind == BEST:
+        for t in range(T):
+            task.paths[b * task.paths_row + f + t] = path[t]
+        return 0
+    for t in range(T):
+        d = <real*> task.d_unary + b * task.d_unary_row + (f + t) * task.d_unary_step
+        memset(d, 0, R * sizeof(real))
+        d[path[t]] += <real> task.factor
+    if task.totals != NULL:
+        for t in range(1, T):
+            task.totals[(g * R + path[t - 1]) * R + path[t]] += 1.0
+    elif task.d_pair != NULL:
+        d = <real*> task.d_pair + b * n_pairs * R * R
+        for t in range(1 if task.shared else T - 1):
+            memset(d + (0 if task.shared else f + t) * R * R, 0, R * R * sizeof(real))
+        for t in range(1, T):
+            d[((0 if task.shared else f + t - 1) * R + path[t - 1]) * R + path[t]] += (
+                <real> task.factor)
+    return less_truth(unary, task, g, b, tags)
+
+
+cdef int less_truth(
+        const real* unary, Task* task, Py_ssize_t g, Py_ssize_t b,
+        const long long* tags) noexcept nogil:
+    """Subtract the true labelling from the value and the slope of a sequence. Returns its status."""
+    cdef Py_ssize_t t, T = task.length[b], f = task.first[b], R = task.R
+    cdef Py_ssize_t n_pairs = 1 if task.shared else task.T - 1
+    cdef real* d = <real*> task.d_unary + b * task.d_unary_row + f * task.d_unary_step
+    cdef real* d_pair = <real*> task.d_pair
+    cdef real factor = <real> task.factor
+    cdef double truth = score_of(unary, task, b, NULL, tags)
+    cdef long long y, before = 0
+    if not isfinite(truth):
+        return NO_TRUTH
+    # no loss is negative, but for rounding
+    task.value[b] = max(0.0, task.value[b] - truth)
+    for t in range(T):
+        y = tags[t * task.tags_step]
+        d[t * task.d_unary_step + y] -= factor
+        if t > 0 and task.totals != NULL:
+            task.totals[(g * R + before) * R + y] -= 1.0
+        elif t > 0 and d_pair != NULL:
+            d_pair[
+                ((b * n_pairs + (0 if task.shared else f + t - 1)) * R + before) * R + y
+            ] -= factor
+        before = y
+    return 0
+
+
+cdef void* start_of(array) except? NULL:
+    """Where the numbers of an array begin, NULL if there are none."""
+    return <void*> <uintptr_t> array.__array_interface__["data"][0] if array.size else NULL
 
 
 def solve(
@@ -745,8 +914,9 @@ def solve(
     ----------
     kind : {"log", "max_margin", "best", "marginals"}
     unary, pair, start, end : ndarray
-        As in the module's docstring, all float32 or all float64. The labels of a position are
-        contiguous.
+        As in the declarations of this module, all float32 or all float64: unary of shape (B, T, R),
+        pair of shape (1, 1, R, R) or (B, T - 1, R, R), start and end of shape (R,) or (0,). The
+        labels of a position are contiguous.
     first, length : ndarray of int64 of shape (B,)
     tags : ndarray of int64 of shape (B, T)
         True labels, for losses. "log" takes -1 for an unknown label.
@@ -786,48 +956,105 @@ def solve(
     Fault
         Of the argument and place that is wrong.
     """
-    cdef Py_ssize_t B = unary.shape[0], R = unary.shape[2], lanes, stride
-    cdef int what = KINDS[kind]
-    cdef bint shared = pair.shape[0] == 1 and pair.shape[1] == 1
-    if unary.dtype == np.float32:
-        stride, lanes, none = chain_f32_for(R).width, chain_f32_for(MANY).width, NONE_F32
-        run = _all_groups["float"]
-    else:
-        stride, lanes, none = chain_f64_for(R).width, chain_f64_for(MANY).width, NONE_F64
-        run = _all_groups["double"]
-    value, status = np.zeros(B), np.zeros(B, dtype=np.intc)
-    place = np.zeros(2, dtype=np.int64)
-    wrong, right, total = run(
-        what, lanes if shared else 1, (R + stride - 1) // stride * stride, unary, pair, start,
-        end, first, length, NO_TAGS if tags is None else tags, tags is not None,
-        NO_MASK if allowed is None else allowed, NO_NUMBERS if cost is None else cost, mean_cost,
-        temperature, factor, value, none[3] if d_unary is None else d_unary,
-        none[4] if d_pair is None else d_pair, none[2] if summed is None else summed,
-        none[2] if ends is None else ends, NO_TAGS if paths is None else paths, status, place,
-        spread)
+    cdef Task task
+    cdef Py_ssize_t size = unary.itemsize
+    cdef double[::1] value = np.zeros(unary.shape[0])
+    cdef int[::1] status = np.zeros(unary.shape[0], dtype=np.intc)
+    cdef int wrong = 0
+    cdef bint is_double = unary.dtype == np.float64, right
+    cost = None if cost is None else np.ascontiguousarray(cost, dtype=np.float64)
+    memset(&task, 0, sizeof(Task))
+    task.kind = KINDS[kind]
+    task.B, task.T, task.R = unary.shape
+    task.shared = pair.shape[0] == 1 and pair.shape[1] == 1
+    task.unary, task.unary_row, task.unary_step = (
+        start_of(unary), unary.strides[0] // size, unary.strides[1] // size)
+    task.pair, task.pair_row, task.pair_step, task.pair_line = (
+        start_of(pair), pair.strides[0] // size, pair.strides[1] // size,
+        pair.strides[2] // size)
+    task.start, task.end = start_of(start), start_of(end)
+    task.first, task.length = <long long*> start_of(first), <long long*> start_of(length)
+    if tags is not None:
+        task.tags, task.tags_row, task.tags_step = (
+            <long long*> start_of(tags), tags.strides[0] // 8, tags.strides[1] // 8)
+    if allowed is not None:
+        task.allowed, task.allowed_row, task.allowed_step = (
+            <unsigned char*> start_of(allowed), allowed.strides[0], allowed.strides[1])
+    if cost is not None:
+        task.cost = <double*> start_of(cost)
+    task.mean_cost, task.temperature, task.factor = mean_cost, temperature, factor
+    if task.B:
+        task.value, task.status = &value[0], &status[0]
+    if d_unary is not None:
+        task.d_unary, task.d_unary_row, task.d_unary_step = (
+            start_of(d_unary), d_unary.strides[0] // size, d_unary.strides[1] // size)
+    if paths is not None:
+        task.paths, task.paths_row = <long long*> start_of(paths), paths.strides[0] // 8
+    if d_pair is not None:
+        task.d_pair = start_of(d_pair)
+    task.summed = NULL if summed is None else start_of(summed)
+    if ends is not None:
+        task.d_start, task.d_end = start_of(ends[0]), start_of(ends[1])
+    with nogil:
+        if is_double:
+            shape_of_vectors(<const double*> task.unary, &task)
+            wrong = begin_task(<const double*> task.unary, &task)
+        else:
+            shape_of_vectors(<const float*> task.unary, &task)
+            wrong = begin_task(<const float*> task.unary, &task)
+    if wrong == NO_SPACE:
+        raise MemoryError("no memory for a batch of chains")
     if wrong:
-        _raise_wrong(wrong, place, unary, pair, start, end, tags, what == LOG, cost is not None)
+        _raise_wrong(
+            wrong, task.place, unary, pair, start, end, tags, task.kind == LOG, cost is not None)
+
+    def run(Py_ssize_t group_from, Py_ssize_t group_to):
+        with nogil:
+            if is_double:
+                run_groups(<const double*> task.unary, &task, group_from, group_to)
+            else:
+                run_groups(<const float*> task.unary, &task, group_from, group_to)
+
+    try:
+        if spread is None:
+            run(0, task.n_groups)
+        else:
+            spread(run, task.n_groups, work_of(&task))
+    except BaseException:
+        free(task.space)
+        raise
+    with nogil:
+        if is_double:
+            right = end_task(<const double*> task.unary, &task)
+        else:
+            right = end_task(<const float*> task.unary, &task)
     if not right:
-        _raise_status(status, unary, pair, start, end, first, length, tags)
-    return value, total
+        _raise_status(np.asarray(status), unary, pair, start, end, first, length, tags)
+    return np.asarray(value), task.total
+
+
+cdef double work_of(Task* task) noexcept nogil:
+    """Multiply-adds of a task, for the choice of threads."""
+    return 6.0 * task.B * task.T * task.R * task.stride * (1 if task.lanes > 1 else 4)
 
 
 def _raise_wrong(int wrong, place, unary, pair, start, end, tags, is_log, augmented):
-    b, t = place.tolist()
+    b, t = place
     if wrong == 1:
         why = f"is {tags[b, t]}: labels are 0 ... {unary.shape[2] - 1}"
         if is_log and not augmented:
             why += ", or -1 for one that is not known"
         elif tags[b, t] == -1:
             why += "; labels that are not known (-1) are for surrogate='log' without costs alone"
-        raise Fault("tags", (b, t), why + ". Padding is told by mask or lengths, not by a label.")
+        raise Fault("tags", (b, t), why + (
+            ". Leave positions out by mask or lengths, or by the ignore_index of a layer."))
     name, array, before = {
         2: ("emissions", unary, (b, t)), 3: ("transitions", pair, (b, t)),
         4: ("transitions", pair[0, 0], ()), 5: ("start", start, ()), 6: ("end", end, ()),
     }[wrong]
     scores = array[before]
     where = tuple(np.argwhere(~(scores < np.inf))[0].tolist())
-    raise Fault(
+    raise ScoreFault(
         name, (*before, *where),
         f"is {scores[where]}: scores are finite, or -inf for what is forbidden.")
 
@@ -837,7 +1064,7 @@ def _raise_status(status, unary, pair, start, end, first, length, tags):
     if status[b] == NO_MEMORY:
         raise MemoryError("no memory for sum-product in log space")
     if status[b] == NO_PATH:
-        raise Fault(
+        raise ScoreFault(
             "emissions", (b,), "and the transitions leave no labelling a finite score: scores of "
             "-inf forbid them all, or sums of scores overflow.")
     f, T = int(first[b]), int(length[b])
@@ -847,7 +1074,7 @@ def _raise_status(status, unary, pair, start, end, first, length, tags):
         if y < 0:
             continue
         if unary[b, t, y] == -np.inf:
-            raise Fault("tags", (b, t), f"is {y}, and emissions[{b}, {t}, {y}] forbid it (-inf).")
+            raise Fault("tags", (b, t), f"is {y}, and its emission there forbids it (-inf).")
         if t > f and tags[b, t - 1] >= 0:
             before = tags[b, t - 1]
             if pair[0 if shared else b, 0 if shared else t - 1, before, y] == -np.inf:

@@ -4,13 +4,13 @@ As in neural networks, nodes and edges are numbered over all graphs, and edges s
 `Outputs` number them within each graph, graph after graph. Errors use the numbers of the caller.
 """
 
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import NamedTuple
 
 import numpy as np
 
 from fastm4n.base.arrays import sums_of
-from fastm4n.base.checks import check_scores, refuse_where
+from fastm4n.base.checks import ScoreError, check_scores, refuse_where
 from fastm4n.base.threads import in_threads, n_threads
 from fastm4n.outputs._graph import numbers_of_edge
 from fastm4n.outputs.graph_oracles import graph_outputs, graph_with_cycle, outputs_by
@@ -33,6 +33,18 @@ UNKNOWN = -1
 SLACK = 1e-13
 # bound of sums of scores
 LARGEST = 1e300
+
+
+def _of_scores(check):
+    """A check whose errors are due to scores that are not finite, or too large."""
+    @wraps(check)
+    def run(*args):
+        try:
+            check(*args)
+        except ValueError as error:
+            raise ScoreError(str(error)) from None
+
+    return run
 
 
 class GraphLosses(NamedTuple):
@@ -102,7 +114,8 @@ class GraphBatch:
     def _check_sizes(self):
         if (b := _first(self.sizes < 1)) is not None:
             raise ValueError(f"sizes[{b}] is {self.sizes[b]}: a graph has at least one node.")
-        if self.sizes.sum() != self.n_nodes:
+        # sums of sizes as large as integers may be could overflow
+        if self.sizes.sum() != self.n_nodes or self.sizes.max(initial=0) > self.n_nodes:
             raise ValueError(
                 f"sizes add up to {self.sizes.sum()} nodes, but {self.names.scores} has "
                 f"{self.n_nodes} rows.")
@@ -136,6 +149,7 @@ class GraphBatch:
     def _pair(self, e):
         return tuple(self.edges[e].tolist())
 
+    @_of_scores
     def _check_numbers(self, name, values):
         most = float(np.abs(values).max(initial=0.0))  # NaN if one is
         if not most < np.inf:
@@ -146,6 +160,7 @@ class GraphBatch:
                 (np.abs(values) >= most) & (values > -np.inf), name, values,
                 "sums of such scores overflow float64. Divide them by a number.")
 
+    @_of_scores
     def _check_forbidden(self, is_possible):
         """Refuse scores of -inf unless they are possible."""
         for name, values in ((self.names.scores, self.scores), ("pairwise", self.given_pairs)):
@@ -154,6 +169,7 @@ class GraphBatch:
                     values == -np.inf, name, values, "forbidden labels need surrogate='log' and "
                     "graphs without cycles. Use a low score instead, such as -1e4.")
 
+    @_of_scores
     def _check_truth(self, y):
         """Refuse true labels with a score of -inf."""
         name = self.names.labels
@@ -172,7 +188,7 @@ class GraphBatch:
                 f"edges[{e}], {self._pair(e)}, joins nodes of {name} {first[e]} and {second[e]}, a "
                 "pair of score -inf: the loss would be infinite.")
 
-    def _check_labels(self, y, allowed):
+    def check_labels(self, y, allowed):
         name, k = self.names.labels, self.n_labels
         if (i := _first((y < UNKNOWN) | (y >= k))) is not None:
             raise ValueError(f"{name}[{i}] is {y[i]}: labels are 0 ... {k - 1}.")
@@ -202,16 +218,17 @@ class GraphBatch:
         if (b := _first(bad)) is not None:
             raise ValueError(message.format(b))
 
+    @_of_scores
     def _refuse_large(self, *found):
         for values in found:
             self._refuse_first(
                 ~np.isfinite(values), "the scores of graph {} are too large: sums of them overflow "
                 "float64. Divide them by a number.")
 
-    def _refuse_nothing(self, log_z):
-        self._refuse_first(
-            log_z == -np.inf, "no labelling of graph {} has a finite score, because of scores of "
-            "-inf.")
+    @_of_scores
+    def _refuse_nothing(self, log_z, why=(
+            "no labelling of graph {} has a finite score, because of scores of -inf.")):
+        self._refuse_first(log_z == -np.inf, why)
 
     @cached_property
     def graph_with_cycle(self):
@@ -340,7 +357,7 @@ class GraphBatch:
             `of_nodes` has the shape of scores, and `of_pairs` of pairwise, with a row for each
             graph if it is shared.
         """
-        self._check_labels(y, allowed)
+        self.check_labels(y, allowed)
         surrogate = with_options(surrogate, cost_augmented, temperature)
         unknown, is_log = y == UNKNOWN, surrogate.name == "log"
         if not is_log and unknown.any():
@@ -398,8 +415,8 @@ class GraphBatch:
         scores, found = self.flat(outputs, self.scores, self.pairwise) / temperature, []
         for given in (self._clamped(outputs, scores, y, allowed, n_jobs), scores):
             log_z, marginals = self._sum_products(outputs, given, 0.0, n_jobs)
-            self._refuse_first(
-                log_z == -np.inf,
+            self._refuse_nothing(
+                log_z,
                 f"{self.names.labels} and allowed leave graph {{}} no labelling of finite score.")
             found.append((log_z, marginals))
         (low, some), (high, every) = found

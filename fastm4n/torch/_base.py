@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from fastm4n.base.checks import check_choice, check_flag, check_number
+from fastm4n.base.checks import ScoreError, check_choice, check_flag, check_number
 from fastm4n.outputs._base import COST_SCALES
 
 SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
 HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float64)
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -40,14 +41,33 @@ def is_default(cost):
     return cost is None or isinstance(cost, str)
 
 
-def given_cost(cost, n_labels):
-    """A matrix of costs in float64 on its device, or None for 0-1 costs."""
+def on_cpu(values, dtype=None):
+    """An array-like as a tensor on the CPU, and a tensor on its device.
+
+    A layer is often made under another default device, such as ``torch.device("meta")``, which
+    has no values.
+    """
+    if isinstance(values, Tensor):
+        return values.detach().to(dtype)
+    return torch.as_tensor(values, dtype=dtype, device="cpu")
+
+
+def check_has_values(name, option):
+    """Refuse an option of a layer that is on the meta device."""
+    if isinstance(option, Tensor) and option.is_meta:
+        raise ValueError(
+            f"{name} is on the meta device, without values: pass an array, or make the tensor "
+            "with device='cpu'.")
+
+
+def given_cost(cost, n_labels=None):
+    """A square matrix of costs in float64 on its device, or None for 0-1 costs."""
     if is_default(cost):
         return None
-    cost = torch.as_tensor(cost, dtype=torch.float64).detach()
-    if cost.shape != (n_labels, n_labels):
-        raise ValueError(
-            f"cost must have shape ({n_labels}, {n_labels}), got {tuple(cost.shape)}.")
+    cost = on_cpu(cost, torch.float64)
+    n = cost.shape[:1].numel() if n_labels is None else n_labels
+    if cost.shape != (n, n):
+        raise ValueError(f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}.")
     return cost
 
 
@@ -55,7 +75,9 @@ def as_cost(cost, n_labels):
     """The checked matrix of costs in float64 on the CPU."""
     cost = given_cost(cost, n_labels)
     if cost is None:
-        return 1.0 - torch.eye(n_labels, dtype=torch.float64)
+        return 1.0 - torch.eye(n_labels, dtype=torch.float64, device="cpu")
+    if cost.is_meta:
+        return cost
     cost = cost.cpu().contiguous()
     if not bool(torch.isfinite(cost).all()) or bool((cost < 0).any()):
         raise ValueError("cost must contain finite numbers >= 0.")
@@ -86,9 +108,17 @@ def as_scores(name, scores, n_axes=None):
             f"{tuple(scores.shape)}.")
     if scores.dtype in HALVES:
         return scores.float()
-    if scores.dtype not in (torch.float32, torch.float64):
+    if scores.dtype not in FLOATS:
         raise TypeError(f"{name} must be of a floating dtype, got {scores.dtype}.")
     return scores
+
+
+def check_operand(name, tensor, shape, *dtypes):
+    """Refuse an argument of an operator, which others may call too, of another form."""
+    _check_shape(name, tensor, shape)
+    if tensor.dtype not in dtypes:
+        raise TypeError(
+            f"{name} must be of dtype {' or '.join(map(str, dtypes))}, got {tensor.dtype}.")
 
 
 def as_labels(name, labels, shape, scores):
@@ -149,23 +179,23 @@ def holds(flag):
         raise
 
 
-def refuse_where(bad, name, values, why):
-    """Raise a ValueError at the first place where `bad` is true."""
+def refuse_where(bad, name, values, why, error=ValueError):
+    """Raise an error at the first place where `bad` is true."""
     place = bad.nonzero()[0].tolist()
-    raise ValueError(f"{name}{place or ''} is {values[tuple(place)].item()}: {why}")
+    raise error(f"{name}{place or ''} is {values[tuple(place)].item()}: {why}")
 
 
-def check_finite(name, values, why):
+def refuse_infinite(name, values, why):
     bad = ~torch.isfinite(values)
     if holds(bad.any()):
-        refuse_where(bad, name, values, why)
+        refuse_where(bad, name, values, why, ScoreError)
 
 
-def check_labels(name, labels, n_labels, why="", low=0):
+def check_labels(name, labels, n_labels, why="", low=0, what="labels"):
     """Refuse labels outside low ... n_labels - 1."""
     bad = (labels < low) | (labels >= n_labels)
     if holds(bad.any()):
-        refuse_where(bad, name, labels, f"labels are 0 ... {n_labels - 1}{why}.")
+        refuse_where(bad, name, labels, f"{what} are 0 ... {n_labels - 1}{why}.")
 
 
 # ---------------------------------------------------------------------------- layers
@@ -185,22 +215,29 @@ def reduced(losses, reduction, n_parts):
 
 
 class StructuredLoss(nn.Module):
-    """Base of the layers. Costs stay on the CPU, in float64, wherever the module moves."""
+    """Base of the layers. Costs stay on the CPU, in float64, wherever the module moves.
+
+    Options are attributes, not buffers: ``to_empty`` would fill those with arbitrary numbers.
+    """
 
     _shown = ("cost_augmented", "temperature", "reduction")
 
     def __init__(self, surrogate, cost, reduction, temperature, cost_augmented, cost_scale="sum",
-                 tol=1.0, n_labels=None, zero_tol=False):
+                 tol=1.0, n_labels=None, zero_tol=False, check_finite=True):
         super().__init__()
         check_options(
             surrogate, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol)
+        check_flag("check_finite", check_finite)
+        self.check_finite = bool(check_finite)
         self.surrogate, self.reduction = surrogate, reduction
         self.temperature, self.cost_augmented = float(temperature), bool(cost_augmented)
         self.cost_scale, self.tol = cost_scale, float(tol)
         # without n_labels the costs have as many labels as their matrix, or are None
-        self.cost = None
-        if n_labels is not None or not is_default(cost):
-            self.cost = as_cost(cost, len(torch.as_tensor(cost)) if n_labels is None else n_labels)
+        check_has_values("cost", cost)
+        cost = given_cost(cost, n_labels)
+        if cost is not None or n_labels is not None:
+            cost = as_cost(cost, len(cost) if n_labels is None else n_labels)
+        self.cost = cost
 
     def extra_repr(self) -> str:
         cost = "" if self.cost is None else f", cost of {len(self.cost)} labels"
@@ -237,13 +274,18 @@ def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
     return register
 
 
+def nan_like(results):
+    """Results of training steps at scores that are not finite, which scalers of losses skip."""
+    return tuple(part.fill_(torch.nan) for part in results)
+
+
 def on_host(tensors):
     """Tensors on the CPU: all copies run at once, in pinned memory, before one wait."""
     copies, device = [], None
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
             device = tensor.device
-            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
             tensor = copy.copy_(tensor.detach(), non_blocking=True)
         copies.append(tensor)
     if device is not None:
@@ -270,6 +312,8 @@ def scaled_slope(weights: Tensor, slope: Tensor, scores: Tensor) -> Tensor:
 
     The argument `scores` raises an error at a second derivative, instead of a silent zero.
     """
+    _check_shape("slope", slope, scores.shape)
+    _check_shape("weights", weights, slope.shape[:weights.dim()])
     return slope * weights.reshape(weights.shape + (1,) * (slope.dim() - weights.dim()))
 
 
@@ -280,7 +324,8 @@ def loss_operator(name, n_axes):
     """Decorator that registers a loss with first derivatives, for scores first.
 
     The scores of an example have n_axes axes. The function runs on the CPU and returns
-    `Losses` of all examples, or None if there are none. The operator returns
+    `Losses` of all examples, or None if there are none. Its last argument is `check_finite`: if
+    that is false, all results are NaN where it raises a `ScoreError`. The operator returns
 
         value (of each example), slope (of the form of scores), bounds (2, of each example).
 
@@ -304,7 +349,12 @@ def loss_operator(name, n_axes):
 
     def register(function):
         def kernel(scores, *rest):
-            losses = function(scores, *rest)
+            try:
+                losses = function(scores, *rest)
+            except ScoreError:
+                if rest[-1]:
+                    raise
+                return nan_like(shapes(scores))
             if losses is None:
                 return shapes(scores)
             value, upper, slope = (torch.from_numpy(part) for part in losses)

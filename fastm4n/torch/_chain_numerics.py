@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from fastm4n.base.checks import ScoreError
 from fastm4n.base.threads import in_threads
 from fastm4n.inference import chain_tangent, viterbi_kbest
 from fastm4n.inference._chain_batches import bounds_of_mask, solve
 from fastm4n.losses import chain_losses
 from fastm4n.torch import _native
-from fastm4n.torch._base import TWICE, on_host
+from fastm4n.torch._base import nan_like, on_host
 
 # from this much work, B R^2, the recursions stay on a GPU. Below it a CPU is as fast as the launch
 # of a few operations per position, whatever B and R are. The figure assumes launches of ten
@@ -36,6 +37,8 @@ class Options(NamedTuple):
     factor: float = 1.0  # of the total
     total: bool = False
     policy: str = "auto"
+    check_finite: bool = True
+
 
 
 class Chains(NamedTuple):
@@ -124,16 +127,23 @@ def _like(tensor, array):
     return torch.from_numpy(array).to(tensor.dtype)
 
 
+class Hole(ValueError):
+    """A mask whose row has several pieces: rows must be packed."""
+
+    def __init__(self, b, t):
+        super().__init__(
+            f"mask[{b}] has a hole at position {t}, and transitions of shape (B, T - 1, n_labels, "
+            "n_labels) have no scores across it. Pass transitions of shape (n_labels, n_labels), "
+            "or leave these positions out of all arguments. Tags of ignore_index make holes too.")
+
+
 def bounds(mask, lengths, n_sequences, n_positions):
     """First position and length of each sequence: ndarray of int64 of shape (2, B)."""
     found = np.zeros((2, n_sequences), dtype=np.int64)
     if mask is not None:
         hole = bounds_of_mask(_host(mask).view(np.uint8), found[0], found[1])
         if hole is not None:
-            b, t = hole
-            raise ValueError(
-                f"mask[{b}] has a hole at position {t}: a sequence must be one piece that begins "
-                "at the first or ends at the last position. Pack the rows first.")
+            raise Hole(*hole)
     elif lengths is not None:
         found[1] = _host(lengths)
         wrong = (found[1] < 0) | (found[1] > n_positions)
@@ -162,24 +172,38 @@ def chain_loss(chains, tags, allowed, cost, options):
     """
     if cost is not None:
         cost = cost.numpy()
-    options = Options(*options)
-    if not options.total:
-        options = options._replace(factor=1.0)
-    if chains.is_native(options.policy, options.surrogate):
-        with torch.no_grad():
-            return _native_loss(chains, tags, allowed, cost, options)
-    if chains.is_on_host:
-        return _loss_on_host(chains, tags, allowed, cost, options)
-    return chains.by_way_of_host(_loss_on_host, tags, allowed, options=(cost, options))
+    try:
+        if chains.is_native(options.policy, options.surrogate):
+            with torch.no_grad():
+                return _native_loss(chains, tags, allowed, cost, options)
+        if chains.is_on_host:
+            return _loss_on_host(chains, tags, allowed, cost, options)
+        return chains.by_way_of_host(_loss_on_host, tags, allowed, options=(cost, options))
+    except ScoreError:
+        if options.check_finite:
+            raise
+        return nan_like(_empty_loss(chains, options.total))
+
+
+def _empty_loss(chains, total):
+    """Tensors of the shapes that `chain_loss` returns."""
+    unary, pair, start, end, *_ = chains
+    B, _, R = unary.shape
+    value = unary.new_empty(() if total else (B,))
+    ends = unary.new_empty(R if total and (start is not None or end is not None) else 0)
+    of_pair = (R, R) if total and chains.is_shared else (B, R, R) if chains.is_shared else (
+        pair.shape)
+    return value, value.clone(), torch.empty_like(unary), unary.new_empty(of_pair), ends, (
+        ends.clone())
 
 
 def _loss_on_host(chains, tags, allowed, cost, options):
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     unary, tags = chains.unary, tags.numpy()
     B, T, R = unary.shape
     dtype, shared = unary.dtype, chains.is_shared
     has_ends = chains.start is not None or chains.end is not None
-    d_start = d_end = torch.empty(0, dtype=dtype)
+    d_start = d_end = unary.new_empty(0)
     if surrogate == "max_min":
         values, slope, edges = _by_blocks(chains, tags, cost, options)
         d_unary, d_pair = _like(unary, factor * slope), _like(unary, factor * edges)
@@ -192,7 +216,7 @@ def _loss_on_host(chains, tags, allowed, cost, options):
         return *_like(unary, values).unbind(), d_unary, d_pair, d_start, d_end
     d_unary = torch.empty_like(unary)
     if d_unary.stride(2) != 1:
-        d_unary = torch.empty(unary.shape, dtype=dtype)
+        d_unary = unary.new_empty(unary.shape)
     d_pair = summed = ends = None
     if shared and total:
         summed = np.empty((R, R), d_unary.numpy().dtype)
@@ -204,7 +228,7 @@ def _loss_on_host(chains, tags, allowed, cost, options):
         surrogate, tags=tags, allowed=None if allowed is None else allowed.numpy().view(np.uint8),
         cost=cost, mean_cost=cost_scale == "mean", temperature=temperature, factor=factor,
         d_unary=d_unary.numpy(), d_pair=d_pair, summed=summed, ends=ends)
-    value = torch.scalar_tensor(sum_, dtype=dtype) if total else _like(unary, value)
+    value = torch.scalar_tensor(sum_, dtype=dtype, device="cpu") if total else _like(unary, value)
     if summed is None:
         summed = d_pair[:, 0] if shared else d_pair
     if ends is not None:
@@ -254,10 +278,19 @@ def sum_of_ends(slope, first, length):
     return slope[rows, first].sum(0), slope[rows, last].sum(0)
 
 
+def rows_of_ends(slope, first, length, of_last):
+    """Slopes (B, R) of the first or last position of each sequence."""
+    B, T, R = slope.shape
+    if T == 0 or B == 0:
+        return slope.new_zeros((B, R))
+    at = (first + length - 1).clamp(min=0) if of_last else first
+    return slope[torch.arange(B, device=slope.device), at]
+
+
 def _native_loss(chains, tags, allowed, cost, options):
     """`_loss_on_host` in tensor operations, on any device."""
     unary, pair, start, end, *_ = chains
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     device, dtype = unary.device, unary.dtype
     B, T, R = unary.shape
     first, last, inside, joined = _on_device(chains)
@@ -378,18 +411,18 @@ def weighted(g, slopes, bounds, total, has_start, has_end):
     of_unary = g[:, None, None] * d_unary
     of_start, of_end = sum_of_ends(of_unary, *bounds)
     return (
-        of_unary, _weighted_edges(g, d_pair), of_start if has_start else None,
+        of_unary, weighted_edges(g, d_pair), of_start if has_start else None,
         of_end if has_end else None)
 
 
-def _weighted_edges(g, edges):
+def weighted_edges(g, edges):
     """Edges of all sequences times weights, and their sum if edges are shared."""
     if edges.dim() == 3:
-        return torch.einsum("b,bij->ij", g, edges)
+        return (g[:, None, None] * edges).sum(0)
     return g[:, None, None, None] * edges
 
 
-def tangents(chains, tags, allowed, temperature, directions):
+def tangents(chains, tags, allowed, cost, cost_scale, temperature, directions):
     """Changes of marginals along a direction of scores: Hessian of log Z times a vector.
 
     `directions` belong to unary, pair, start and end, or are None for zeros. The direction of a
@@ -399,8 +432,15 @@ def tangents(chains, tags, allowed, temperature, directions):
     """
     if not chains.is_on_host:
         return chains.by_way_of_host(
-            lambda chains, tags, allowed, *directions: tangents(
-                chains, tags, allowed, temperature, directions), tags, allowed, *directions)
+            lambda chains, tags, allowed, cost, *directions: tangents(
+                chains, tags, allowed, cost, cost_scale, temperature, directions),
+            tags, allowed, cost, *directions)
+    if cost is not None:
+        # costs are constants that are added to the scores of positions
+        own = cost[tags.clamp(0, cost.shape[0] - 1)]
+        if cost_scale == "mean":
+            own = own / torch.from_numpy(chains.length).clamp(min=1)[:, None, None]
+        chains = chains._replace(unary=chains.unary + own.to(chains.unary.dtype))
     first, length, shared = chains.first, chains.length, chains.is_shared
     unary, pair, start, end = chains.arrays()
     B, T, R = unary.shape
@@ -444,44 +484,6 @@ def tangents(chains, tags, allowed, temperature, directions):
         if (free.sum(axis=1) > 1).any():
             add(np.where(free, theta, -np.inf), -1.0)
     return _like(chains.unary, nodes / temperature), _like(chains.unary, edges / temperature)
-
-
-def second(g, cotangents, chains, tags, allowed, cost, slopes, options):
-    """Derivatives of `weighted` with respect to g, unary, pair, start and end.
-
-    cotangents are the incoming gradients of its four results, None for zeros.
-    """
-    surrogate, temperature, cost_scale, factor, total = options
-    if surrogate != "log":
-        raise RuntimeError(f"{TWICE}.")
-    unary, pair, start, end, first, length = chains
-    if cost is not None:
-        # costs are constants that are added to the scores of positions
-        own = cost.to(unary.device)[tags.clamp(0, cost.shape[0] - 1)]
-        if cost_scale == "mean":
-            own = own / torch.as_tensor(length, device=tags.device).clamp(min=1)[:, None, None]
-        unary = unary + own.to(unary.dtype)
-    of_g = torch.zeros_like(g)
-    if total:
-        for c, d in zip(cotangents, slopes, strict=True):
-            if c is not None and d.numel():
-                of_g = of_g + (c * d).sum()
-    else:
-        c_unary, c_pair, *c_ends = cotangents
-        direction = torch.zeros_like(slopes[0]) if c_unary is None else c_unary
-        begin, n = (torch.as_tensor(x, device=direction.device) for x in (first, length))
-        direction = _plus_ends(direction, *c_ends, begin, begin + n - 1)
-        of_g = of_g + (direction * slopes[0]).sum((1, 2))
-        if c_pair is not None:
-            of_g = of_g + (c_pair * slopes[1]).flatten(1).sum(1)
-    nodes, edges = tangents(
-        chains._replace(unary=unary), tags, allowed, temperature, cotangents)
-    weights = (g * factor).expand(unary.shape[0]) if total else g
-    nodes = weights[:, None, None] * nodes
-    of_start, of_end = sum_of_ends(nodes, first, length)
-    return (
-        of_g, nodes, _weighted_edges(weights, edges), None if start is None else of_start,
-        None if end is None else of_end)
 
 
 # ------------------------------------------------------------------ marginals and best labellings
@@ -545,8 +547,8 @@ def marginals_of(chains, temperature, policy):
     if not chains.is_on_host:
         return chains.by_way_of_host(marginals_of, options=(temperature, "cpu"))
     B, _, R = unary.shape
-    nodes = torch.empty(unary.shape, dtype=unary.dtype)
-    edges = torch.empty((B, 1, R, R) if shared else pair.shape, dtype=unary.dtype)
+    nodes = unary.new_empty(unary.shape)
+    edges = unary.new_empty((B, 1, R, R) if shared else pair.shape)
     value, _ = chains.solve(
         "marginals", temperature=temperature, d_unary=nodes.numpy(), d_pair=edges.numpy())
     return _like(unary, value), nodes, edges[:, 0] if shared else edges

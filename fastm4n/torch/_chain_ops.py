@@ -1,47 +1,56 @@
-"""Operators of chains with their gradients.
+"""Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
-Both roads lead to the functions of `_chain_numerics`. Plain tensors with values go through
-`autograd.Function`, in a third of the time. Traced tensors (``torch.compile``, ``torch.export``,
-fake tensors) go through operators of ``torch.library``.
+All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
+`loss_at_once` and `best_at_once` take one call of `_chain_calls` each. The operators of ``torch.library`` are
+
+- ``fastm4n::chain_bounds``: first positions and lengths.
+- ``fastm4n::chain_loss``: values, upper bounds, and the gradients of the values.
+- ``fastm4n::chain_marginals``: log-partitions and marginals.
+- ``fastm4n::chain_tangent``: derivatives of both along directions.
+- ``fastm4n::chain_viterbi``, ``fastm4n::chain_kbest``.
 """
 
 from typing import Optional, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fastm4n.torch import _chain_calls as calls
 from fastm4n.torch import _chain_numerics as numerics
-from fastm4n.torch._base import TWICE, operator, refuse_forward_mode
+from fastm4n.torch import _transforms as transforms
+from fastm4n.torch._base import operator
 from fastm4n.torch._chain_numerics import Chains
+from fastm4n.torch._transforms import road
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def _at_once(*tensors):
-    """Whether these are plain tensors with values, outside of tracing."""
-    for tensor in tensors:
-        if tensor is not None and type(tensor) not in _PLAIN:
-            return False
-    return not torch.compiler.is_compiling()
+# `Function` without its look for transforms, for which `road` and `_chain_calls` look
+_Plain = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
 
 
-def _chains(unary, pair, start, end, bounds):
-    return Chains(unary, pair, start, end, *bounds.cpu().numpy())
-
-
-def _placed(parts, like):
-    """The parts, with an empty tensor for each None, which operators cannot return."""
-    return tuple(like.new_empty(0) if part is None else part for part in parts)
-
-
-def _present(parts, scores):
-    """The parts, with None for scores that are None."""
-    return tuple(
-        None if given is None else part for part, given in zip(parts, scores, strict=True))
-
-
-def _empty_ends(unary, *ends):
-    return tuple(unary.new_empty(0 if scores is None else unary.shape[2]) for scores in ends)
+def _chains(unary, pair, start, end, bounds, tags=None, allowed=None, cost=None):
+    """Arguments of an operator as chains, once their shapes are right: kernels rely on them."""
+    if unary.dim() != 3 or unary.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"unary must have shape (B, T, R) in float32 or float64, got {tuple(unary.shape)} in "
+            f"{unary.dtype}.")
+    B, T, R = unary.shape
+    shapes = {
+        "pair": (pair, [(R, R), (B, max(0, T - 1), R, R)], unary.dtype),
+        "start": (start, [(R,)], unary.dtype), "end": (end, [(R,)], unary.dtype),
+        "bounds": (bounds, [(2, B)], torch.int64), "tags": (tags, [(B, T)], torch.int64),
+        "allowed": (allowed, [(B, T, R)], torch.bool), "cost": (cost, [(R, R)], torch.float64)}
+    for name, (given, wanted, dtype) in shapes.items():
+        if given is not None and (tuple(given.shape) not in wanted or given.dtype is not dtype):
+            raise ValueError(
+                f"{name} must have shape {' or '.join(map(str, wanted))} in {dtype}, got "
+                f"{tuple(given.shape)} in {given.dtype}: unary has shape {(B, T, R)}.")
+    first, length = bounds.cpu().numpy()
+    wrong = np.flatnonzero((first < 0) | (length < 0) | (first + length > T))
+    if wrong.size:
+        raise ValueError(
+            f"bounds[:, {wrong[0]}] are {bounds[:, wrong[0]].tolist()}, first position and length "
+            f"within {T} positions.")
+    return Chains(unary, pair, start, end, first, length)
 
 
 def _empty_edges(unary, pair):
@@ -69,116 +78,161 @@ def _bounds_op(mask: Optional[Tensor], lengths: Optional[Tensor], n_sequences: i
 def chain_bounds(mask, lengths, like):
     """First position and length of each sequence of emissions `like`.
 
-    An ndarray, or a tensor of shape (2, B) during tracing.
+    An ndarray, or a tensor of shape (2, B) under transforms and tracing.
     """
-    at_once = _at_once(mask, lengths, like)
+    at_once = road(mask, lengths, like) == "kernel"
     return (numerics.bounds if at_once else _bounds_op)(mask, lengths, *like.shape[:2])
 
 
 # --------------------------------------------------------------------------------------- losses
 
 
+def _arguments(options):
+    """The options of the operator, in its order."""
+    surrogate, temperature, cost_scale, tol, _, _, policy, check_finite = options
+    return surrogate, temperature, cost_scale, tol, policy, check_finite
+
+
+def _options(surrogate, temperature, cost_scale, tol, policy, check_finite):
+    return numerics.Options(
+        surrogate, temperature, cost_scale, tol, policy=policy, check_finite=check_finite)
+
+
 def _loss_shapes(unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature,
-                 cost_scale, tol, factor, total, policy):
-    B, _, R = unary.shape
-    value = unary.new_empty(() if total else (B,))
-    ends = R if total and (start is not None or end is not None) else 0
-    of_pair = unary.new_empty((R, R)) if total and pair.dim() == 2 else _empty_edges(unary, pair)
-    return (
-        value, value.clone(), torch.empty_like(unary), of_pair, unary.new_empty(ends),
-        unary.new_empty(ends))
+                 cost_scale, tol, policy, check_finite):
+    value = unary.new_empty(unary.shape[:1])
+    return value, value.clone(), torch.empty_like(unary), _empty_edges(unary, pair)
 
 
 @operator("chain_loss", _loss_shapes, autocast=True)
 def _loss_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor], tags: Tensor,
         bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
-        temperature: float, cost_scale: str, tol: float, factor: float, total: bool,
-        policy: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    value, upper, *slopes = numerics.chain_loss(
-        _chains(unary, pair, start, end, bounds), tags, allowed, cost,
-        (surrogate, temperature, cost_scale, tol, factor, total, policy))
+        temperature: float, cost_scale: str, tol: float, policy: str,
+        check_finite: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    value, upper, d_unary, d_pair, *_ = numerics.chain_loss(
+        _chains(unary, pair, start, end, bounds, tags, allowed, cost), tags, allowed, cost,
+        _options(surrogate, temperature, cost_scale, tol, policy, check_finite))
     # the results of an operator share no memory
-    return value, upper.clone(), *(part.clone() for part in slopes)
-
-
-@operator("chain_loss_backward", lambda g, unary, pair, start, end, d_unary, *rest: (
-    torch.empty_like(d_unary), torch.empty_like(pair), *_empty_ends(unary, start, end)))
-def _backward_op(
-        g: Tensor, unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
-        d_unary: Tensor, d_pair: Tensor, d_start: Tensor, d_end: Tensor, tags: Tensor,
-        bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
-        temperature: float, cost_scale: str, factor: float,
-        total: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    # the scores are only for second derivatives
-    return _placed(numerics.weighted(
-        g, (d_unary, d_pair, d_start, d_end), bounds.cpu().numpy(), total, start is not None,
-        end is not None), unary)
-
-
-def _second_shapes(g, c_unary, c_pair, c_start, c_end, unary, pair, start, end, *rest):
-    return (
-        torch.empty_like(g), torch.empty(unary.shape, dtype=unary.dtype, device=unary.device),
-        torch.empty_like(pair), *_empty_ends(unary, start, end))
-
-
-@operator("chain_loss_second", _second_shapes)
-def _second_op(
-        g: Tensor, c_unary: Optional[Tensor], c_pair: Optional[Tensor], c_start: Optional[Tensor],
-        c_end: Optional[Tensor], unary: Tensor, pair: Tensor, start: Optional[Tensor],
-        end: Optional[Tensor], d_unary: Tensor, d_pair: Tensor, d_start: Tensor, d_end: Tensor,
-        tags: Tensor, bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor],
-        surrogate: str, temperature: float, cost_scale: str, factor: float,
-        total: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _placed(numerics.second(
-        g, (c_unary, c_pair, c_start, c_end), _chains(unary, pair, start, end, bounds), tags,
-        allowed, cost, (d_unary, d_pair, d_start, d_end),
-        (surrogate, temperature, cost_scale, factor, total)), unary)
-
-
-def _backward_context(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:13])
-    ctx.options = inputs[13:]
-    ctx.set_materialize_grads(False)
-
-
-def _backward_backward(ctx, *cotangents):
-    g, *saved = ctx.saved_tensors
-    if ctx.options[0] != "log":
-        raise RuntimeError(f"{TWICE}.")
-    scores = saved[:4]
-    of_g, *parts = _second_op(g, *_present(cotangents, scores), *saved, *ctx.options)
-    return (of_g, *_present(parts, scores), *[None] * 13)
+    return value, upper.clone(), d_unary, d_pair.clone()
 
 
 def _loss_context(ctx, inputs, output):
-    (*scores, tags, bounds, allowed, cost, surrogate, temperature, cost_scale, _, factor, total,
-     _) = inputs
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(*scores, *output[2:], tags, bounds, allowed, cost)
-    ctx.options = surrogate, temperature, cost_scale, factor, total
+    ctx.save_for_backward(*inputs[:8], *output[2:])
+    ctx.options = inputs[8:]
 
 
 def _loss_backward(ctx, g, *of_others):
-    parts = _backward_op(g, *ctx.saved_tensors, *ctx.options)
-    return (*_present(parts, ctx.saved_tensors[:4]), *[None] * 11)
+    *args, d_unary, d_pair = ctx.saved_tensors
+    family = Losses(_options(*ctx.options), args)
+    slopes = d_unary, d_pair
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        # to be differentiated again
+        slopes = transforms.scored(family, args[:4], args[4:])[1:]
+    return *family.weighted(g, slopes, args[4:]), *[None] * 10
 
 
-_backward_op.register_autograd(_backward_backward, setup_context=_backward_context)
 _loss_op.register_autograd(_loss_backward, setup_context=_loss_context)
 
 
-class _Loss(torch.autograd.Function):
-    """`chain_loss` of plain tensors: the operator, in a third of its time."""
+class Losses(transforms.Family):
+    """Losses of chains, of scores unary, pair, start and end, and of tags, bounds, allowed, cost.
+
+    The slopes are those of unary, (B, T, R), and of the matrix of each sequence or edge.
+    """
+
+    def __init__(self, options, scores):
+        self.options = options._replace(factor=1.0, total=False)
+        self.is_smooth = options.surrogate == "log"
+        self.has_start, self.has_end = scores[2] is not None, scores[3] is not None
+
+    def evaluate(self, scores, rest):
+        tags, bounds, allowed, cost = rest
+        if road(*scores) == "kernel":
+            value, _, *slopes = numerics.chain_loss(
+                _chains(*scores, bounds), tags, allowed, cost, self.options)
+        else:
+            value, _, *slopes = _loss_op(*scores, *rest, *_arguments(self.options))
+        # forward mode takes no views
+        return value.clone(), *(part.clone() for part in slopes[:2])
+
+    def tangent(self, scores, rest, directions):
+        options, directions = self.options, (*directions, None, None)[:4]
+        if road(*scores, *directions) == "kernel":
+            tags, bounds, allowed, cost = rest
+            return numerics.tangents(
+                _chains(*scores, bounds), tags, allowed, cost, options.cost_scale,
+                options.temperature, directions)
+        return _tangent_op(*scores, *rest, options.cost_scale, options.temperature, *directions)
+
+    def weighted(self, g, slopes, rest):
+        d_unary, d_pair = slopes
+        of_unary = g[:, None, None] * d_unary
+        ends = numerics.sum_of_ends(of_unary, *rest[1])
+        return (
+            of_unary, numerics.weighted_edges(g, d_pair), ends[0] if self.has_start else None,
+            ends[1] if self.has_end else None)
+
+    def along(self, directions, slopes, rest):
+        unary, pair, start, end = directions
+        d_unary, d_pair = slopes
+        found = d_unary.new_zeros(d_unary.shape[:1])
+        if unary is not None:
+            found = found + (unary * d_unary).sum((1, 2))
+        if pair is not None:
+            found = found + (pair * d_pair).flatten(1).sum(1)
+        for change, of_last in ((start, False), (end, True)):
+            if change is not None:
+                found = found + numerics.rows_of_ends(d_unary, *rest[1], of_last) @ change
+        return found
+
+
+class Marginals(Losses):
+    """Temperature times log-partitions, and marginals as slopes. There are no tags."""
+
+    def evaluate(self, scores, rest):
+        options = self.options
+        if road(*scores) == "kernel":
+            log_z, nodes, edges = numerics.marginals_of(
+                _chains(*scores, rest[1]), options.temperature, options.policy)
+            return log_z, nodes, edges.clone()
+        return _marginals_op(*scores, rest[1], options.temperature, options.policy)
+
+
+@operator("chain_tangent", lambda unary, pair, *rest: (
+    unary.new_empty(unary.shape), _empty_edges(unary, pair)))
+def _tangent_op(
+        unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
+        tags: Optional[Tensor], bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor],
+        cost_scale: str, temperature: float, along_unary: Optional[Tensor],
+        along_pair: Optional[Tensor], along_start: Optional[Tensor],
+        along_end: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    chains = _chains(unary, pair, start, end, bounds, tags, allowed, cost)
+    directions = along_unary, along_pair, along_start, along_end
+    for along, given in zip(directions, (unary, pair, start, end), strict=True):
+        shape = None if along is None else tuple(along.shape)
+        if along is not None and (given is None or shape != tuple(given.shape) and (
+                given is not pair or shape != (len(unary), *pair.shape))):
+            raise ValueError(f"directions must have the shapes of scores or slopes, got {shape}.")
+    return numerics.tangents(chains, tags, allowed, cost, cost_scale, temperature, directions)
+
+
+def _refuse_third(ctx, *grads):
+    raise RuntimeError(f"{transforms.THRICE}.")
+
+
+_tangent_op.register_autograd(_refuse_third)
+
+
+class _Loss(_Plain):
+    """`chain_loss` of plain tensors."""
 
     @staticmethod
     def forward(ctx, unary, pair, start, end, given, options):
         tags, bounds, allowed, cost = given
-        value, _, *slopes = numerics.chain_loss(
+        value, _, *ctx.slopes = numerics.chain_loss(
             Chains(unary, pair, start, end, *bounds), tags, allowed, cost, options)
-        # slopes are neither inputs nor outputs: an attribute is faster than saving and unpacking
-        ctx.slopes = slopes
-        ctx.has_ends = start is not None, end is not None
         ctx.given, ctx.options = given, options
         ctx.save_for_backward(unary, pair, start, end)
         return value
@@ -186,35 +240,89 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         tags, bounds, allowed, cost = ctx.given
-        surrogate, temperature, cost_scale, _, factor, total, _ = ctx.options
-        if not torch.is_grad_enabled():
-            parts = numerics.weighted(g, ctx.slopes, bounds, total, *ctx.has_ends)
-            return *parts, None, None
-        # to be differentiated again
-        scores = ctx.saved_tensors
-        parts = _backward_op(
-            g, *scores, *ctx.slopes, tags, torch.from_numpy(bounds), allowed, cost, surrogate,
-            temperature, cost_scale, factor, total)
-        return *_present(parts, scores), None, None
+        options = ctx.options
+        if torch.is_grad_enabled():
+            rest = tags, torch.from_numpy(bounds), allowed, cost
+            return *_again(ctx, g, lambda *scores: _transformed(scores, rest, options)), None, None
+        has_ends = [part is not None for part in ctx.saved_tensors[2:]]
+        return (
+            *numerics.weighted(g, ctx.slopes, bounds, options.total, *has_ends), None, None)
+
+
+class _Step(_Plain):
+    """The reduced loss of `_chain_calls.loss`, whose gradients are there with the value."""
+
+    @staticmethod
+    def forward(ctx, emissions, pair, start, end, found, again):
+        value, *ctx.slopes = found
+        ctx.again = again
+        ctx.save_for_backward(emissions, pair, start, end)
+        return value
+
+    @staticmethod
+    def backward(ctx, g):
+        slopes = ctx.slopes
+        if slopes is None or torch.is_grad_enabled():
+            return *_again(ctx, g, ctx.again), None, None
+        if road(g) != "kernel":
+            return *[None if part is None else g * part for part in slopes], None, None
+        # handed over: what gathers gradients then keeps them without a copy
+        ctx.slopes = None
+        return *calls.scaled(slopes, g), None, None
+
+
+def _again(ctx, g, loss):
+    """Gradients of loss(*scores), the function of this node, that can be differentiated."""
+    scores = ctx.saved_tensors
+    wanted = [part for part, is_wanted in zip(scores, ctx.needs_input_grad[:4], strict=True) if is_wanted]
+    with torch.enable_grad():
+        value = loss(*scores)
+    found = iter(torch.autograd.grad(value, wanted, g, create_graph=torch.is_grad_enabled()))
+    return [next(found) if is_wanted else None for is_wanted in ctx.needs_input_grad[:4]]
+
+
+def _transformed(scores, rest, options):
+    value = transforms.scored(Losses(options, scores), scores, rest)[0]
+    return options.factor * value.sum() if options.total else value
+
+
+def loss_at_once(scores, given, options, sign, batch_first, again):
+    """The reduced loss times `sign` in one call, or None if that is not for these arguments.
+
+    `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths, cost and
+    ignore_index. again(*scores) is the same loss by `chain_loss`.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    emissions, *others = scores
+    tags, mask, lengths, cost, ignore_index = given
+    found = calls.loss(
+        emissions, tags, mask, lengths, *others, cost, ignore_index, *options, sign, batch_first)
+    if found is None:
+        return None
+    return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]
 
 
 def chain_loss(batch, tags, allowed, cost, options):
     """Losses (B,) of a batch, or with `total` their sum times factor."""
     *scores, bounds = batch
-    refuse_forward_mode(*scores)
-    if _at_once(*scores):
+    way = road(*scores)
+    if way == "kernel":
         return _Loss.apply(*scores, (tags, bounds, allowed, cost), options)
-    return _loss_op(*scores, tags, bounds, allowed, cost, *options)[0]
+    if way == "transform":
+        return _transformed(scores, (tags, bounds, allowed, cost), options)
+    value = _loss_op(*scores, tags, bounds, allowed, cost, *_arguments(options))[0]
+    return options.factor * value.sum() if options.total else value
 
 
 def chain_certificate(batch, tags, allowed, cost, options):
     """A lower and an upper bound of each loss (B,)."""
     *scores, bounds = batch
     with torch.no_grad():
-        if _at_once(*scores):
+        if road(*scores) == "kernel":
             return numerics.chain_loss(
                 Chains(*scores, *bounds), tags, allowed, cost, options)[:2]
-        return _loss_op(*scores, tags, bounds, allowed, cost, *options)[:2]
+        return _loss_op(*scores, tags, bounds, allowed, cost, *_arguments(options))[:2]
 
 
 # ------------------------------------------------------------------------------------ marginals
@@ -231,59 +339,40 @@ def _marginals_op(
     return log_z, nodes, edges.contiguous()
 
 
-def _tangent_shapes(of_log_z, of_nodes, of_edges, unary, pair, start, end, nodes, *rest):
-    return (
-        torch.empty_like(nodes), unary.new_empty(pair.shape), *_empty_ends(unary, start, end))
-
-
-@operator("chain_tangent", _tangent_shapes)
-def _tangent_op(
-        of_log_z: Optional[Tensor], of_nodes: Optional[Tensor], of_edges: Optional[Tensor],
-        unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
-        nodes: Tensor, edges: Tensor, bounds: Tensor,
-        temperature: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    chains = _chains(unary, pair, start, end, bounds)
-    own = torch.zeros_like(nodes), torch.zeros_like(edges)
-    if of_log_z is not None:
-        own = of_log_z[:, None, None] * nodes, (
-            of_log_z.reshape(-1, *[1] * (edges.dim() - 1)) * edges)
-    if of_nodes is not None or of_edges is not None:
-        change = numerics.tangents(
-            chains, None, None, temperature, (of_nodes, of_edges, None, None))
-        own = own[0] + change[0], own[1] + change[1]
-    ends = numerics.sum_of_ends(own[0], chains.first, chains.length)
-    return own[0], own[1].sum(0) if chains.is_shared else own[1], *_placed(
-        _present(ends, (start, end)), unary)
-
-
 def _marginals_context(ctx, inputs, output):
     *scores, bounds, ctx.temperature, _ = inputs
-    ctx.save_for_backward(*scores, *output[1:], bounds)
+    ctx.save_for_backward(*scores, bounds, *output[1:])
     ctx.set_materialize_grads(False)
 
 
-def _marginals_backward(ctx, *cotangents):
-    *scores, nodes, edges, bounds = ctx.saved_tensors
-    parts = _tangent_op(
-        *cotangents, *scores, nodes.detach(), edges.detach(), bounds, ctx.temperature)
-    return *_present(parts, scores), None, None, None
-
-
-def _refuse_third(ctx, *grads):
-    raise RuntimeError("marginals of chains have no second derivatives.")
+def _marginals_backward(ctx, of_log_z, *of_slopes):
+    *scores, bounds, nodes, edges = ctx.saved_tensors
+    rest = None, bounds, None, None
+    family = Marginals(numerics.Options("log", ctx.temperature), scores)
+    weights = scores[0].new_ones(scores[0].shape[:1])
+    found = [None] * 4
+    if of_log_z is not None:
+        found = family.weighted(of_log_z, (nodes.detach(), edges.detach()), rest)
+    if any(part is not None for part in of_slopes):
+        change = _tangent_op(*scores, *rest, "sum", ctx.temperature, *of_slopes, None, None)
+        found = [
+            b if a is None else a + b
+            for a, b in zip(found, family.weighted(weights, change, rest), strict=True)]
+    return *found, None, None, None
 
 
 _marginals_op.register_autograd(_marginals_backward, setup_context=_marginals_context)
-_tangent_op.register_autograd(_refuse_third)
 
 
 def chain_marginals(batch, temperature, policy):
     """Temperature times log-partitions, marginals of positions and of edges, differentiable."""
     *scores, bounds = batch
-    refuse_forward_mode(*scores)
+    if road(*scores) == "operator":
+        return _marginals_op(*scores, bounds, temperature, policy)
     if not isinstance(bounds, Tensor):
         bounds = torch.from_numpy(bounds)
-    return _marginals_op(*scores, bounds, temperature, policy)
+    family = Marginals(numerics.Options("log", temperature, policy=policy), scores)
+    return transforms.scored(family, scores, (None, bounds, None, None))
 
 
 # ------------------------------------------------------------------------------ best labellings
@@ -305,6 +394,13 @@ def _kbest_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     return numerics.kbest_of(_chains(unary, pair, start, end, bounds), k)
+
+
+def best_at_once(emissions, pair, start, end, mask, lengths, k, batch_first, as_lists=False):
+    """Tags, scores and lengths of best labellings in one call, or None: see `loss_at_once`."""
+    if k != 1 or torch.compiler.is_compiling():
+        return None
+    return calls.best(emissions, mask, lengths, pair, start, end, batch_first, as_lists)
 
 
 def chain_viterbi(batch, k, policy):

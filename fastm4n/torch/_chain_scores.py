@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fastm4n.inference._chain_batches import Fault
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import _plus_ends
@@ -96,20 +97,6 @@ def is_soft(tags):
     return isinstance(tags, Tensor) and tags.dim() == 3 and tags.is_floating_point()
 
 
-def as_soft(tags, allowed, emissions, surrogate, cost_augmented, batch_first):
-    """Probabilities of labels of the shape of emissions, sequence first."""
-    if surrogate != "log" or cost_augmented or allowed is not None:
-        raise ValueError(
-            "tags that are probabilities need surrogate='log' without cost_augmented and "
-            f"allowed_labels (got {surrogate!r}, cost_augmented={cost_augmented!r}).")
-    if tags.shape != emissions.shape:
-        raise ValueError(
-            f"tags that are probabilities must have the shape of emissions, "
-            f"{tuple(emissions.shape)}, got {tuple(tags.shape)}.")
-    base.check_device("tags", tags, emissions)
-    return tags if batch_first else tags.transpose(0, 1)
-
-
 def soft_losses(batch, tags, options):
     """Expected losses (B,) of labellings whose positions are independent, drawn from `tags`.
 
@@ -144,8 +131,8 @@ def soft_losses(batch, tags, options):
 
 def _refuse_support(bad, q, why):
     b, t, y = bad.nonzero()[0].tolist()
-    raise ValueError(
-        f"tags[{b}, {t}] give label {y} probability {q[b, t, y].item():g}, {why}")
+    raise Fault(
+        "tags", (b, t), f"give label {y} probability {q[b, t, y].item():g}, {why}")
 
 
 def _check_probabilities(q, inside, dtype):
@@ -155,7 +142,7 @@ def _check_probabilities(q, inside, dtype):
     bad = inside & ~(((sums - 1.0).abs() <= slack) & (q >= 0).all(-1))
     if base.holds(bad.any()):
         b, t = bad.nonzero()[0].tolist()
-        raise ValueError(
-            f"tags[{b}, {t}] are {[round(x, 6) for x in q[b, t].tolist()]}, of sum "
+        raise Fault(
+            "tags", (b, t), f"are {[round(x, 6) for x in q[b, t].tolist()]}, of sum "
             f"{sums[b, t].item():.6g}: soft labels are probabilities >= 0 that add up to 1 at each "
             "position.")

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 from fastm4n.base.checks import check_choice, check_flag, check_number
-from fastm4n.tasks.chain_predictions import forbidden_transitions
+from fastm4n.inference._chain_batches import Fault
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
+from fastm4n.torch._chain_inputs import _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
-from fastm4n.torch._chain_scores import as_soft, is_soft, soft_losses
+from fastm4n.torch._chain_rules import as_names, constraints_of
+from fastm4n.torch._chain_scores import is_soft, soft_losses
 
 if TYPE_CHECKING:
     from fastm4n.torch._distributions import ChainDistribution
@@ -29,10 +32,11 @@ class Decoded(NamedTuple):
     Attributes
     ----------
     tags : LongTensor of the shape of the batch's tags, or with one more axis of length k
-        -1 at padding and for missing labellings.
+        -1 at positions that are left out, and for missing labellings.
     scores : Tensor of shape (B,) or (B, k)
         -inf for missing labellings.
     lengths : LongTensor of shape (B,)
+        Numbers of positions that are not left out.
     time_first : bool
         Whether the axis of positions comes before the axis of sequences.
     """
@@ -43,108 +47,70 @@ class Decoded(NamedTuple):
     time_first: bool = False
 
     def tolist(self) -> Any:
-        """Best labels of each sequence without padding: list of list of int."""
-        tags = self.tags[..., 0] if self.tags.dim() == 3 else self.tags
-        rows = (tags.T if self.time_first else tags).tolist()
+        """Best labels of each sequence, of the positions that are not left out.
+
+        Returns
+        -------
+        labels : list of list of int
+            With k > 1 a list of at most k such lists for each sequence, best first.
+        """
+        tags = self.tags.transpose(0, 1) if self.time_first else self.tags
+        if tags.dim() == 3:
+            return [
+                [[label for label in labels if label >= 0] for labels in own[: int(found.sum())]]
+                for own, found in zip(
+                    tags.transpose(1, 2).tolist(), self.scores > -float("inf"), strict=True)]
+        rows = tags.tolist()
         if bool((self.lengths == len(rows[0]) if rows else self.lengths).all()):
             return rows
         return [[label for label in row if label >= 0] for row in rows]
 
 
-class _Batch(NamedTuple):
-    """Checked scores, sequence first, and the places of the sequences in them."""
-
-    unary: Tensor
-    pair: Tensor
-    start: Tensor | None
-    end: Tensor | None
-    bounds: object
+# torch.export.save takes results of this type only with a name for it
+_pytree._register_namedtuple(Decoded, serialized_type_name="fastm4n.torch.Decoded")
 
 
-def _as_batch(emissions, transitions, start, end, mask, lengths, batch_first):
-    unary = emissions
-    if type(unary) is not Tensor or unary.dtype is not torch.float32 or unary.dim() != 3:
-        unary = base.as_scores("emissions", emissions, (3,))
-    R = unary.shape[2]
-    if R == 0:
-        raise ValueError("emissions have no labels: their last axis is of length 0.")
-    if not batch_first:
-        unary = unary.transpose(0, 1)
-    B, T = unary.shape[:2]
-    pair = _as_like("transitions", transitions, unary)
-    if pair.dim() == 4 and not batch_first:
-        pair = pair.transpose(0, 1)
-    if pair.shape not in ((R, R), (B, max(0, T - 1), R, R)):
-        first = f"{B}, {max(0, T - 1)}" if batch_first else f"{max(0, T - 1)}, {B}"
-        raise ValueError(
-            f"transitions must have shape ({R}, {R}) or ({first}, {R}, {R}), got "
-            f"{tuple(transitions.shape)}: emissions have {R} labels.")
-    ends = []
-    for name, scores in (("start", start), ("end", end)):
-        if scores is not None:
-            scores = _as_like(name, scores, unary)
-            if scores.shape != (R,):
-                raise ValueError(f"{name} must have shape ({R},), got {tuple(scores.shape)}.")
-        ends.append(scores)
-    if mask is not None:
-        mask = base.as_mask("mask", mask, emissions.shape[:2], unary)
-        if lengths is not None:
-            raise ValueError("pass either mask or lengths, not both.")
-        if not batch_first:
-            mask = mask.transpose(0, 1)
-    elif lengths is not None:
-        lengths = torch.as_tensor(lengths)
-        if lengths.shape != (B,) or lengths.dtype not in base.WHOLES:
-            raise ValueError(
-                f"lengths must be {B} integers, one for each sequence, got shape "
-                f"{tuple(lengths.shape)} of {lengths.dtype}.")
-        lengths = lengths.long()
-    return _Batch(unary, pair, *ends, ops.chain_bounds(mask, lengths, unary))
-
-
-def _as_like(name, scores, unary):
-    """Scores in the dtype of emissions, on their device."""
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(scores).__name__}.")
-    base.check_device(name, scores, unary)
-    if scores.dtype is not unary.dtype:
-        if not scores.dtype.is_floating_point:
-            raise TypeError(f"{name} must be of a floating dtype, got {scores.dtype}.")
-        scores = scores.to(unary.dtype)
-    return scores
-
-
-def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, batch_first, soft=False):
-    """Tags, or with `soft` also their probabilities, and allowed labels, sequence first."""
-    if soft and is_soft(tags):
-        return as_soft(tags, allowed, emissions, surrogate, cost_augmented, batch_first), None
-    tags = base.as_labels("tags", tags, emissions.shape[:2], batch.unary)
-    if allowed is not None:
-        if surrogate != "log" or cost_augmented:
-            raise ValueError(
-                "allowed_labels needs surrogate='log' without cost_augmented (got "
-                f"{surrogate!r}, cost_augmented={cost_augmented!r}).")
-        allowed = base.as_mask("allowed_labels", allowed, emissions.shape, batch.unary)
-        allowed = (allowed if batch_first else allowed.transpose(0, 1)).contiguous()
-    return tags if batch_first else tags.transpose(0, 1), allowed
-
-
-def loss_of(batch, tags, allowed, cost, reduction, options):
-    losses = soft_losses(batch, tags, options) if tags.dim() == 3 else None
-    if reduction == "none":
-        return ops.chain_loss(batch, tags, allowed, cost, options) if losses is None else losses
+def loss_of(batch, tags, allowed, cost, reduction, options, rows):
     bounds, divisor = batch.bounds, 1
     is_traced = isinstance(bounds, Tensor)
     if reduction == "mean":
         divisor = max(1, batch.unary.shape[0])
     elif reduction == "token_mean":
         divisor = bounds[1].sum().clamp(min=1) if is_traced else max(1, bounds[1].sum())
-    if losses is not None:
-        return losses.sum() / divisor
-    # traced sizes are no numbers: divide afterwards
-    options = options._replace(total=True, factor=1.0 if is_traced else 1.0 / divisor)
-    loss = ops.chain_loss(batch, tags, allowed, cost, options)
-    return loss / divisor if is_traced else loss
+    soft = tags.dim() == 3
+    if reduction != "none" and not soft:
+        # traced sizes are no numbers: divide afterwards
+        options = options._replace(total=True, factor=1.0 if is_traced else 1.0 / divisor)
+    try:
+        if soft:
+            losses = soft_losses(batch, tags, options)
+            return losses if reduction == "none" else losses.sum() / divisor
+        loss = ops.chain_loss(batch, tags, allowed, cost, options)
+    except Fault as fault:
+        raise rows.explained(fault) from None
+    return loss / divisor if is_traced and reduction != "none" else loss
+
+
+def marginals_of(batch, temperature, policy, rows):
+    """Marginals of positions and of edges in the form of the caller, and log-partitions."""
+    try:
+        log_z, nodes, edges = ops.chain_marginals(batch, temperature, policy)
+    except Fault as fault:
+        raise rows.explained(fault) from None
+    if edges.dim() == 4 and not rows.batch_first:
+        edges = edges.transpose(0, 1)
+    return rows.restored(nodes), edges, log_z
+
+
+def decoded(batch, k, policy, rows):
+    try:
+        tags, scores = ops.chain_viterbi(batch, int(k), policy)
+    except Fault as fault:
+        raise rows.explained(fault) from None
+    lengths = batch.bounds[1]
+    if not isinstance(lengths, Tensor):
+        lengths = torch.from_numpy(lengths).to(tags.device)
+    return Decoded(rows.restored(tags), scores, lengths, not rows.batch_first)
 
 
 def chain_loss(
@@ -154,7 +120,8 @@ def chain_loss(
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, allowed_labels: Tensor | None = None,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
-    tol: float = 1e-6, device_policy: Literal["auto", "cpu", "native"] = "auto",
+    ignore_index: int | None = None, tol: float = 1e-6,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
 ) -> Tensor:
     """Losses of sequences of labels.
 
@@ -168,16 +135,18 @@ def chain_loss(
     tags : integer Tensor of shape (B, T), or floating of shape (B, T, n_labels)
         True labels. For ``surrogate="log"`` -1 is an unknown label, and a floating tensor has the
         probabilities of the labels at each position, independent of each other. The loss is then
-        the expected one: the cross-entropy, also differentiable in `tags`.
+        the expected one: the cross-entropy, also differentiable in `tags`. `ignore_index` is for
+        integers.
     transitions : Tensor of shape (n_labels, n_labels) or (B, T - 1, n_labels, n_labels)
         Scores of transitions, from the label of the row to the label of the column. One matrix for
         all positions, or one for each pair of neighbouring positions of the padded batch, which
         may depend on the input. -inf forbids a transition, for "max_min" only in the first form.
+        The second form needs the positions of each sequence in one piece.
     start, end : Tensor of shape (n_labels,), default=None
         Scores of first and last labels.
     mask : bool Tensor of shape (B, T), default=None
-        Positions that are not padding: one piece of each row, which begins at its first or ends at
-        its last position. The default is all positions.
+        Positions that are part of the sequence. The others are left out, wherever they are, and
+        those before and after them become neighbours. The default is all positions.
     lengths : LongTensor of shape (B,), default=None
         Instead of a mask: lengths of sequences that begin at the first position.
     surrogate : {"log", "max_margin", "max_min"}, default="log"
@@ -197,6 +166,8 @@ def chain_loss(
         Mean over sequences, sum, mean over positions, or one loss for each sequence.
     batch_first : bool, default=True
         False if the axis of positions comes before the axis of sequences.
+    ignore_index : int, default=None
+        Positions with this tag are left out, as by the mask: -100 in the labels of Hugging Face.
     tol : float, default=1e-6
         For "max_min": its oracle stops at this difference of the bounds, or at its limit of calls.
         If scores are small compared with costs, as in an untrained network, the error is about a
@@ -231,14 +202,17 @@ def chain_loss(
     """
     base.check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
     check_choice("device_policy", device_policy, POLICIES)
-    batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
+    ignore_index = as_ignore_index(ignore_index)
+    batch, rows = packed_batch(
+        emissions, transitions, start, end, mask, lengths, batch_first, tags,
+        None if is_soft(tags) else ignore_index)
     tags, allowed_labels = _as_truth(
-        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, batch_first, soft=True)
+        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, rows, soft=True)
     cost = base.as_cost(cost, emissions.shape[2])
     return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
         reduction, Options(
-            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy))
+            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy), rows)
 
 
 def chain_marginals(
@@ -257,7 +231,7 @@ def chain_marginals(
     Returns
     -------
     nodes : Tensor of the shape of emissions
-        Probabilities of the labels at each position, zero at padding.
+        Probabilities of the labels at each position, zero where positions are left out.
     edges : Tensor of shape (B, n_labels, n_labels), or of the shape of transitions
         Probabilities of transitions. If transitions are one matrix, their sum over the positions
         of each sequence.
@@ -274,12 +248,8 @@ def chain_marginals(
     """
     check_number("temperature", temperature, low=0)
     check_choice("device_policy", device_policy, POLICIES)
-    batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
-    log_z, nodes, edges = ops.chain_marginals(batch, float(temperature), device_policy)
-    if not batch_first:
-        nodes = nodes.transpose(0, 1)
-        edges = edges.transpose(0, 1) if edges.dim() == 4 else edges
-    return nodes, edges, log_z
+    batch, rows = packed_batch(emissions, transitions, start, end, mask, lengths, batch_first)
+    return marginals_of(batch, float(temperature), device_policy, rows)
 
 
 def chain_viterbi(
@@ -300,8 +270,9 @@ def chain_viterbi(
     Returns
     -------
     decoded : Decoded
-        ``tags`` of shape (B, T), or (T, B), -1 at padding. With k > 1 there is one more axis, best
-        labelling first. Ties go to the lower label, from the last position back.
+        ``tags`` of shape (B, T), or (T, B), -1 where positions are left out. With k > 1 there is
+        one more axis, best labelling first. Ties go to the lower label, from the last position
+        back.
 
     Examples
     --------
@@ -316,17 +287,19 @@ def chain_viterbi(
         check_number("k", k, low=0, integer=True)
     check_choice("device_policy", device_policy, POLICIES)
     with torch.no_grad():
-        batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
-        return decoded(batch, k, batch_first, device_policy)
+        batch, rows = packed_batch(emissions, transitions, start, end, mask, lengths, batch_first)
+        return decoded(batch, k, device_policy, rows)
 
 
-def decoded(batch, k, batch_first, policy):
-    tags, scores = ops.chain_viterbi(batch, int(k), policy)
-    lengths = batch.bounds[1]
-    if not isinstance(lengths, Tensor):
-        lengths = torch.from_numpy(lengths).to(tags.device)
-    return Decoded(
-        tags if batch_first else tags.transpose(0, 1), scores, lengths, not batch_first)
+def as_ignore_index(ignore_index):
+    if ignore_index is not None:
+        check_number("ignore_index", ignore_index, low=-np.inf, integer=True)
+    return ignore_index
+
+
+# parameters of a layer by the names of arguments, in errors
+_OWN = (("start", "start_transitions"), ("end", "end_transitions"))
+_ALL_OWN = (*_OWN, ("transitions", "transitions"))
 
 
 class ChainLoss(base.StructuredLoss):
@@ -346,15 +319,23 @@ class ChainLoss(base.StructuredLoss):
     temperature : float, default=1.0
     batch_first : bool, default=True
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
-    allowed : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-        Allowed transitions, in losses and for decoding. "bio" allows "I-x" only after "B-x" and
-        "I-x", and not as the first label.
+    allowed : {"bio", "bioes", "bilou", "iob1"} or bool array of shape (n_labels, n_labels), \
+default=None
+        Allowed transitions, in losses and for decoding. A scheme also has its first and last
+        labels: "bio" allows "I-x" only after "B-x" and "I-x", and not as the first label.
+    allowed_start, allowed_end : bool array of shape (n_labels,), default=None
+        Labels that may be first and last, in addition to `allowed`.
     labels : sequence of str of length n_labels, default=None
-        Names of the labels, for ``allowed="bio"``.
+        Names of the labels, for the schemes of `allowed`.
+    ignore_index : int, default=None
+        Positions with this tag are left out: -100 in the labels of Hugging Face.
     start_end : bool, default=True
         Whether first and last labels have scores.
     tol : float, default=1e-6
     device_policy : {"auto", "cpu", "native"}, default="auto"
+    check_finite : bool, default=True
+    device, dtype : default=None
+        Of the parameters, as in ``torch.nn``.
 
     Attributes
     ----------
@@ -391,13 +372,16 @@ class ChainLoss(base.StructuredLoss):
         cost: str | ArrayLike = "zero_one", cost_scale: Literal["sum", "mean"] = "sum",
         cost_augmented: bool = False, temperature: float = 1.0, batch_first: bool = True,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
-        allowed: str | ArrayLike | None = None, labels: Sequence[Any] | None = None,
-        start_end: bool = True, tol: float = 1e-6,
-        device_policy: Literal["auto", "cpu", "native"] = "auto",
+        allowed: str | ArrayLike | None = None, allowed_start: ArrayLike | None = None,
+        allowed_end: ArrayLike | None = None, labels: Sequence[Any] | None = None,
+        ignore_index: int | None = None, start_end: bool = True, tol: float = 1e-6,
+        device_policy: Literal["auto", "cpu", "native"] = "auto", check_finite: bool = True,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
-            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels,
+            check_finite=check_finite)
         check_choice("device_policy", device_policy, POLICIES)
         check_flag("batch_first", batch_first)
         check_flag("start_end", start_end)
@@ -405,15 +389,16 @@ class ChainLoss(base.StructuredLoss):
         self.batch_first = batch_first
         self.start_end = start_end
         self.device_policy = device_policy
-        self.labels = _as_names(labels, n_labels)
-        # forbidden transitions, and in a last row forbidden first labels
-        self.register_buffer(
-            "_forbidden", _forbidden(allowed, self.labels, n_labels), persistent=False)
+        self.ignore_index = as_ignore_index(ignore_index)
+        self.labels = as_names(labels, n_labels)
+        self._constraints = constraints_of(
+            allowed, allowed_start, allowed_end, self.labels, n_labels)
         # in the order of pytorch-crf: the same seed gives the same scores
+        made = {"device": device, "dtype": dtype}
         for name in ("start_transitions", "end_transitions"):
-            part = nn.Parameter(torch.empty(n_labels)) if start_end else None
+            part = nn.Parameter(torch.empty(n_labels, **made)) if start_end else None
             self.register_parameter(name, part)
-        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))
+        self.transitions = nn.Parameter(torch.empty(n_labels, n_labels, **made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -424,35 +409,42 @@ class ChainLoss(base.StructuredLoss):
     def extra_repr(self) -> str:
         return f"{self.n_labels}, {self.surrogate!r}, reduction={self.reduction!r}"
 
-    def _batch(self, emissions, mask, lengths, transitions, forbidden=None):
+    def _transitions(self, transitions, further=None):
+        """Scores of transitions, first and last labels. Further constraints are of predictions."""
         if transitions is None:
             transitions = self.transitions
-        start, end = self.start_transitions, self.end_transitions
-        for barred in (self._forbidden, forbidden):
-            if barred is not None:
-                if start is None:
-                    start = torch.zeros_like(self.transitions[0])
-                start = start.masked_fill(barred[-1], -float("inf"))
-                transitions = transitions.masked_fill(barred[:-1], -float("inf"))
-        batch = _as_batch(emissions, transitions, start, end, mask, lengths, self.batch_first)
-        if batch.unary.shape[2] != self.n_labels:
-            raise ValueError(
-                f"emissions have {batch.unary.shape[2]} labels in their last axis, the layer has "
-                f"{self.n_labels}.")
-        return batch
+        scores = transitions, self.start_transitions, self.end_transitions
+        for constraints in (self._constraints, further):
+            if constraints is not None:
+                scores = constraints.applied(*scores)
+        return scores
 
-    def _with_tags(
-            self, emissions, tags, mask, lengths, transitions, allowed_labels, soft=False):
-        """The batch, tags, allowed labels, and costs, as `_loss` takes them."""
-        batch = self._batch(emissions, mask, lengths, transitions)
-        has_costs = self.surrogate != "log" or self.cost_augmented
+    def _batch(self, emissions, mask, lengths, transitions, tags=None, further=None):
+        """The batch and its rows."""
+        names = _ALL_OWN if transitions is None else _OWN
+        return self._packed(
+            emissions, *self._transitions(transitions, further), mask, lengths, tags, names)
+
+    def _packed(self, emissions, transitions, start, end, mask, lengths, tags, names):
+        check_n_labels(emissions, self.n_labels)
+        return packed_batch(
+            emissions, transitions, start, end, mask, lengths, self.batch_first, tags,
+            None if tags is None or is_soft(tags) else self.ignore_index, names)
+
+    def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
+        """The batch, tags and allowed labels, as `loss_of` takes them, and rows."""
+        batch, rows = self._batch(emissions, mask, lengths, transitions, tags)
         return batch, *_as_truth(
             emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented,
-            self.batch_first, soft), self.cost if has_costs else None
+            rows), rows
+
+    def _cost(self):
+        return self.cost if self.surrogate != "log" or self.cost_augmented else None
 
     def _options(self):
         return Options(
-            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy)
+            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy,
+            check_finite=self.check_finite)
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -472,9 +464,31 @@ class ChainLoss(base.StructuredLoss):
         -------
         loss : Tensor of shape () or (B,)
         """
-        given = self._with_tags(
-            emissions, tags, mask, lengths, transitions, allowed_labels, soft=True)
-        return loss_of(*given, self.reduction, self._options())
+        return self._loss(
+            emissions, tags, mask, lengths, transitions, allowed_labels, self.reduction)
+
+    def _loss(
+            self, emissions, tags, mask, lengths, transitions, allowed_labels, reduction, sign=1.0):
+        """The reduced loss times `sign`: in one call where that is possible."""
+        cost = self._cost()
+        names = _ALL_OWN if transitions is None else _OWN
+
+        def by_steps(emissions, transitions, start, end):
+            batch, rows = self._packed(
+                emissions, transitions, start, end, mask, lengths, tags, names)
+            truth = _as_truth(
+                emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented, rows,
+                soft=True)
+            return sign * loss_of(batch, *truth, cost, reduction, self._options(), rows)
+
+        scores = emissions, *self._transitions(transitions)
+        loss = None
+        if allowed_labels is None:
+            loss = ops.loss_at_once(
+                scores, (tags, mask, lengths, cost, self.ignore_index),
+                (self.surrogate, self.temperature, self.cost_scale, reduction), sign,
+                self.batch_first, by_steps)
+        return by_steps(*scores) if loss is None else loss
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -495,12 +509,17 @@ class ChainLoss(base.StructuredLoss):
         -------
         lower, upper : Tensor of shape (B,)
         """
-        given = self._with_tags(emissions, tags, mask, lengths, transitions, allowed_labels)
-        return ops.chain_certificate(*given, self._options())
+        *given, rows = self._with_tags(
+            emissions, tags, mask, lengths, transitions, allowed_labels)
+        try:
+            return ops.chain_certificate(*given, self._cost(), self._options())
+        except Fault as fault:
+            raise rows.explained(fault) from None
 
     def decode(
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
         transitions: Tensor | None = None, k: int = 1, allowed: str | ArrayLike | None = None,
+        allowed_start: ArrayLike | None = None, allowed_end: ArrayLike | None = None,
     ) -> Decoded:
         """Find the best labellings.
 
@@ -510,22 +529,32 @@ class ChainLoss(base.StructuredLoss):
             As in `forward`.
         k : int, default=1
             Number of labellings per sequence.
-        allowed : {"bio"} or bool array of shape (n_labels, n_labels), default=None
-            Allowed transitions, in addition to the layer's own `allowed`. Only for predictions, not
-            for the loss.
+        allowed, allowed_start, allowed_end : default=None
+            As for the layer, in addition to its own. Only for predictions, not for the loss.
 
         Returns
         -------
         decoded : Decoded
         """
+        return self._decode(
+            emissions, mask, lengths, transitions, k, allowed, allowed_start, allowed_end)
+
+    def _decode(
+            self, emissions, mask, lengths=None, transitions=None, k=1, allowed=None,
+            allowed_start=None, allowed_end=None, as_lists=False):
+        """`Decoded`, or lists of labels where that is possible in one call."""
         if k != 1:
             check_number("k", k, low=0, integer=True)
         with torch.no_grad():
-            forbidden = _forbidden(allowed, self.labels, self.n_labels)
-            if forbidden is not None:
-                forbidden = forbidden.to(self.transitions.device)
-            batch = self._batch(emissions, mask, lengths, transitions, forbidden)
-            return decoded(batch, k, self.batch_first, self.device_policy)
+            further = constraints_of(
+                allowed, allowed_start, allowed_end, self.labels, self.n_labels)
+            found = ops.best_at_once(
+                emissions, *self._transitions(transitions, further), mask, lengths, k,
+                self.batch_first, as_lists)
+            if found is not None:
+                return found if as_lists else Decoded(*found, not self.batch_first)
+            batch, rows = self._batch(emissions, mask, lengths, transitions, further=further)
+            return decoded(batch, k, self.device_policy, rows)
 
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
@@ -541,12 +570,11 @@ class ChainLoss(base.StructuredLoss):
         Returns
         -------
         marginals : Tensor of the shape of emissions
-            Zero at padding.
+            Zero where positions are left out.
         """
         self._check_has("marginals", "log")
-        batch = self._batch(emissions, mask, lengths, transitions)
-        nodes = ops.chain_marginals(batch, self.temperature, self.device_policy)[1]
-        return nodes if self.batch_first else nodes.transpose(0, 1)
+        batch, rows = self._batch(emissions, mask, lengths, transitions)
+        return marginals_of(batch, self.temperature, self.device_policy, rows)[0]
 
     def distribution(
         self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
@@ -564,12 +592,13 @@ class ChainLoss(base.StructuredLoss):
         distribution : ChainDistribution
             Its axis of sequences comes first, whatever `batch_first` is.
         """
-        # it takes the checks of scores from this module
+        self._check_has("distribution", "log")
+        # that module imports this one
         from fastm4n.torch._distributions import ChainDistribution
 
-        self._check_has("distribution", "log")
-        batch = self._batch(emissions, mask, lengths, transitions)
-        return ChainDistribution._of(batch, self.temperature, self.device_policy)
+        return ChainDistribution._of(
+            *self._batch(emissions, mask, lengths, transitions), self.temperature,
+            self.device_policy)
 
     def log_prob(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -588,36 +617,9 @@ class ChainLoss(base.StructuredLoss):
         log_prob : Tensor of shape (B,)
         """
         self._check_has("log_prob", "log")
-        batch = self._batch(emissions, mask, lengths, transitions)
+        batch, rows = self._batch(emissions, mask, lengths, transitions, tags)
         tags, allowed_labels = _as_truth(
-            emissions, tags, allowed_labels, batch, "log", False, self.batch_first)
+            emissions, tags, allowed_labels, batch, "log", False, rows)
         # costs belong to the loss, not to the distribution
         return -loss_of(
-            batch, tags, allowed_labels, None, "none", self._options()) / self.temperature
-
-
-def _as_names(labels, n_labels):
-    if labels is None:
-        return None
-    labels = [str(label) for label in labels]
-    if len(labels) != n_labels or len(set(labels)) != n_labels:
-        raise ValueError(
-            f"labels must be {n_labels} different names, got {len(set(labels))} in {len(labels)}.")
-    return labels
-
-
-def _forbidden(allowed, labels, n_labels):
-    """Forbidden transitions, and in a last row first labels, or None without constraints."""
-    if allowed is None:
-        return None
-    if isinstance(allowed, str):
-        check_choice("allowed", allowed, ("bio",))
-        if labels is None:
-            raise ValueError("allowed='bio' needs labels=, the names of the labels.")
-        return torch.from_numpy(forbidden_transitions("bio", np.array(labels))[:-1] < 0)
-    allowed = torch.as_tensor(allowed)
-    if allowed.dtype != torch.bool or tuple(allowed.shape) != (n_labels, n_labels):
-        raise ValueError(
-            f"allowed must be 'bio' or a boolean array of shape ({n_labels}, {n_labels}), got "
-            f"shape {tuple(allowed.shape)} of {allowed.dtype}.")
-    return torch.cat([~allowed, torch.zeros(1, n_labels, dtype=torch.bool)])
+            batch, tags, allowed_labels, None, "none", self._options(), rows) / self.temperature

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fastm4n.base.checks import check_choice
 from fastm4n.torch import _base as base
-from fastm4n.torch._chains import ChainLoss, decoded, loss_of
+from fastm4n.torch._chains import ChainLoss
 
 __all__ = ["CRF"]
 
@@ -52,7 +52,9 @@ class CRF(ChainLoss):
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None,
-        reduction: Literal["sum", "mean", "token_mean", "none"] = "sum",
+        reduction: Literal["sum", "mean", "token_mean", "none"] = "sum", *,
+        lengths: Tensor | None = None, transitions: Tensor | None = None,
+        allowed_labels: Tensor | None = None,
     ) -> Tensor:
         """Log-likelihood of the true labels.
 
@@ -63,27 +65,36 @@ class CRF(ChainLoss):
             Or probabilities of the labels, of the shape of emissions.
         mask : bool or uint8 Tensor of the shape of tags, default=None
         reduction : {"sum", "mean", "token_mean", "none"}, default="sum"
+        lengths, transitions, allowed_labels
+            As in `ChainLoss.forward`.
 
         Returns
         -------
         log_likelihood : Tensor of shape () or (B,)
         """
         check_choice("reduction", reduction, base.REDUCTIONS)
-        given = self._with_tags(emissions, tags, mask, None, None, None, soft=True)
-        return -loss_of(*given, reduction, self._options())
+        return self._loss(
+            emissions, tags, mask, lengths, transitions, allowed_labels, reduction, -1.0)
 
-    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> Any:
-        """Most likely labels, without padding.
+    def decode(
+        self, emissions: Tensor, mask: Tensor | None = None, **options: Any,
+    ) -> Any:
+        """Most likely labels of the positions that are not left out.
 
         Parameters
         ----------
         emissions, mask
             As in `forward`.
+        **options
+            Further parameters of `ChainLoss.decode`: `lengths`, `transitions`, `k`, `allowed`,
+            `allowed_start`, `allowed_end`.
 
         Returns
         -------
         labels : list of list of int
+            With k > 1 a list of at most k such lists for each sequence, best first. While a graph
+            is traced (``torch.compile``, ``torch.export``), there are no numbers yet: the result
+            is a `Decoded`, whose ``tolist`` makes these lists later.
         """
-        with torch.no_grad():
-            batch = self._batch(emissions, mask, None, None)
-            return decoded(batch, 1, True, self.device_policy).tolist()
+        found = self._decode(emissions, mask, **options, as_lists=True)
+        return found if torch.compiler.is_compiling() or type(found) is list else found.tolist()

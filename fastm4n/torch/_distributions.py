@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 from fastm4n.base.checks import check_choice, check_number
+from fastm4n.inference._chain_batches import Fault
 from fastm4n.inference._chain_samples import sample
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_numerics as numerics
 from fastm4n.torch import _chain_ops as ops
+from fastm4n.torch._chain_inputs import packed_batch
 from fastm4n.torch._chain_scores import INF, scores_of
-from fastm4n.torch._chains import _as_batch
+from fastm4n.torch._chains import marginals_of
 
 __all__ = ["ChainDistribution"]
 
@@ -25,8 +27,8 @@ class ChainDistribution(Distribution):
 
     The probability of a labelling y of a sequence is proportional to ``exp(score(y) /
     temperature)``, with the scores of `chain_loss`. Sequences are the batch, and the labels of
-    their positions are one event: -1 at padding. `ChainLoss.distribution` makes it from a layer's
-    transitions.
+    their positions are one event, -1 where positions are left out. `ChainLoss.distribution` makes
+    it from a layer's transitions.
 
     Parameters
     ----------
@@ -83,23 +85,27 @@ class ChainDistribution(Distribution):
         check_number("temperature", temperature, low=0)
         check_choice("device_policy", device_policy, numerics.POLICIES)
         self._set(
-            _as_batch(emissions, transitions, start, end, mask, lengths, True), temperature,
+            *packed_batch(emissions, transitions, start, end, mask, lengths, True), temperature,
             device_policy, validate_args)
 
     @classmethod
-    def _of(cls, batch, temperature, policy):
+    def _of(cls, batch, rows, temperature, policy):
         """The distribution of a batch of checked shapes."""
         self = cls.__new__(cls)
-        self._set(batch, temperature, policy, None)
+        self._set(batch, rows, temperature, policy, None)
         return self
 
-    def _set(self, batch, temperature, policy, validate_args):
+    def _set(self, batch, rows, temperature, policy, validate_args):
         self._batch, self.temperature, self._policy = batch, float(temperature), policy
         B, T, self.n_labels = batch.unary.shape
         super().__init__(torch.Size((B,)), torch.Size((T,)), validate_args=validate_args)
         # which also checks all scores, before others add constants to them
-        with torch.no_grad():
-            self._mode = ops.chain_viterbi(batch, 1, policy)[0]
+        try:
+            with torch.no_grad():
+                self._mode = ops.chain_viterbi(batch, 1, policy)[0]
+        except Fault as fault:
+            raise rows.explained(fault) from None
+        self._rows = rows._replace(batch_first=True)
 
     def __repr__(self) -> str:
         return (
@@ -108,27 +114,36 @@ class ChainDistribution(Distribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
-        """Labels, with -1 at padding."""
+        """Labels, with -1 where positions are left out."""
         return constraints.independent(constraints.integer_interval(-1, self.n_labels - 1), 1)
 
     @property
     def mode(self) -> Tensor:
         """The most likely labellings (B, T). Ties go to the lower label, from the end back."""
-        return self._mode
+        return self._rows.restored(self._mode)
 
     @property
     def marginals(self) -> Tensor:
-        """Probabilities of the labels (B, T, n_labels), zero at padding, differentiable once."""
-        return ops.chain_marginals(self._batch, self.temperature, self._policy)[1]
+        """Probabilities of the labels (B, T, n_labels), differentiable once.
+
+        Zero where positions are left out.
+        """
+        return marginals_of(self._batch, self.temperature, self._policy, self._rows)[0]
 
     @property
     def edge_marginals(self) -> Tensor:
         """Probabilities of transitions (B, T - 1, n_labels, n_labels), differentiable once.
 
-        Element (b, t, i, j) is the probability of label i at position t and label j at t + 1.
+        Element (b, t, i, j) is the probability of label i at position t and label j at the next
+        position that is not left out.
         """
         batch = self._batch._replace(pair=_at_edges(self._batch.pair, self._batch.unary))
-        return ops.chain_marginals(batch, self.temperature, self._policy)[2]
+        edges = ops.chain_marginals(batch, self.temperature, self._policy)[2]
+        if self._rows.order is not None and edges.shape[1]:
+            # no edge begins at the last position, whose place they are given for the moment
+            last = torch.zeros_like(edges[:, :1])
+            edges = self._rows.restored(torch.cat([edges, last], 1))[:, :-1]
+        return edges
 
     @property
     def log_partition(self) -> Tensor:
@@ -142,7 +157,7 @@ class ChainDistribution(Distribution):
         Parameters
         ----------
         value : integer Tensor of shape (..., B, T)
-            Labels. Padding is ignored.
+            Labels. Those of positions that are left out are ignored.
 
         Returns
         -------
@@ -156,7 +171,7 @@ class ChainDistribution(Distribution):
                 f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}.")
         value = base.as_labels("value", value, value.shape, self._batch.unary)
         scores = scores_of(self._batch).centred()
-        labels = torch.where(scores.inside, value, 0)
+        labels = torch.where(scores.inside, self._moved(value, self._rows.packed), 0)
         base.check_labels("value", labels, self.n_labels)
         found = (scores.of_labels(labels) - self._log_z(scores)) / self.temperature
         return found.to(self._batch.unary.dtype)
@@ -179,19 +194,20 @@ class ChainDistribution(Distribution):
         Returns
         -------
         tags : LongTensor of shape (\\*sample_shape, B, T)
-            -1 at padding.
+            -1 where positions are left out.
         """
         shape = self._extended_shape(torch.Size(sample_shape))
         uniforms = torch.rand(
             (math.prod(sample_shape), *shape[-2:]), dtype=torch.float64, generator=generator,
             device="cpu" if generator is None else generator.device)
+        uniforms = self._moved(uniforms, self._rows.packed)
         *scores, bounds = self._batch
         if isinstance(bounds, Tensor):
             with torch.no_grad():
                 tags = _sample_op(*scores, bounds, uniforms, self.temperature)
         else:
             tags = _sampled(numerics.Chains(*scores, *bounds), uniforms, self.temperature)
-        return tags.reshape(shape)
+        return self._moved(tags, self._rows.restored).reshape(shape)
 
     def entropy(self) -> Tensor:
         """Shannon entropies in nats (B,), differentiable once."""
@@ -214,6 +230,14 @@ class ChainDistribution(Distribution):
         """
         nodes, edges, _ = self._moments(self._check_alike(other))
         return other._cross(nodes, edges).to(self._batch.unary.dtype)
+
+    def _moved(self, values, move):
+        """Values (..., B, T) moved as `Rows` moves (B, T, ...)."""
+        if self._rows.order is None:
+            return values
+        shape = values.shape
+        values = move(values.reshape(-1, *shape[-2:]).permute(1, 2, 0))
+        return values.permute(2, 0, 1).reshape(shape)
 
     def _scores(self):
         """Centred scores, and a batch of them for the operators."""
@@ -257,24 +281,28 @@ class ChainDistribution(Distribution):
                 "distributions must have the same sequences, positions and labels, got "
                 f"{tuple(mine.unary.shape)} and {tuple(its.unary.shape)}.")
         base.check_device("other", its.unary, mine.unary)
-        bad = torch.as_tensor(mine.bounds) != torch.as_tensor(its.bounds)
-        if base.holds(bad.any()):
-            b = int(bad.any(0).nonzero()[0])
+        if (self._rows.order is None) != (other._rows.order is None):
             raise ValueError(
-                f"distributions must have the same masks, but sequence {b} has positions "
-                f"{_span(mine.bounds, b)} in one and {_span(its.bounds, b)} in the other.")
+                "distributions are compared by position: give both the same mask, and during "
+                "tracing transitions of the same form.")
+        here, there = self._inside(), other._inside()
+        bad = here != there
+        if base.holds(bad.any()):
+            b, t = bad.nonzero()[0].tolist()
+            raise ValueError(
+                f"distributions must have the same positions, but position {t} of sequence {b} is "
+                f"left out in the {'second' if here[b, t] else 'first'} one only.")
         return its.pair.dim() == 4
+
+    def _inside(self):
+        """Which positions (B, T) are not left out."""
+        return self._rows.restored(scores_of(self._batch).inside)
 
 
 @register_kl(ChainDistribution, ChainDistribution)
 def _kl_of_chains(p, q):
     nodes, edges, entropy = p._moments(p._check_alike(q))
     return (q._cross(nodes, edges) - entropy).clamp(min=0.0).to(p._batch.unary.dtype)
-
-
-def _span(bounds, b):
-    first, length = (int(x[b]) for x in bounds)
-    return f"{first} ... {first + length - 1}" if length else "none"
 
 
 def _at_edges(pair, unary):

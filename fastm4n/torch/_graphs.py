@@ -11,7 +11,7 @@ from torch import Tensor
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.torch import _base as base
-from fastm4n.torch._graph_ops import Options, decode_op, loss_op, marginals_op
+from fastm4n.torch._graph_ops import Options, check_forms, decode_op, loss_op, marginals_op
 
 # ----------------------------------------------------------------------------- checks
 
@@ -19,37 +19,25 @@ from fastm4n.torch._graph_ops import Options, decode_op, loss_op, marginals_op
 def _as_edges(edges, unary):
     if isinstance(edges, Tensor) and edges.numel() == 0:
         edges = edges.new_empty((0, 2), dtype=torch.int64)
-    elif isinstance(edges, Tensor) and (edges.dim() != 2 or edges.shape[1] != 2):
-        # with two edges both forms have the same shape, and (n_edges, 2) is the one
-        remedy = " Pass edge_index.T instead of an edge_index of shape (2, n_edges)."
-        raise ValueError(
-            "edges must have shape (n_edges, 2), a row for each edge, got "
-            f"{tuple(edges.shape)}.{remedy if edges.dim() == 2 and edges.shape[0] == 2 else ''}")
     return base.as_labels("edges", edges, getattr(edges, "shape", ()), unary)
 
 
 def _as_graphs(unary, edges, pairwise, sizes, n_labels=None):
     """The graphs and scores, on the CPU in the form of the operators."""
-    given, unary = unary, base.as_scores("unary", unary, (2,))
-    edges = _as_edges(edges, given)
+    unary = base.as_scores("unary", unary, (2,))
+    edges = _as_edges(edges, unary)
+    pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
+    base.check_device("pairwise", pairwise, unary)
     n, k = unary.shape
     if n_labels is not None and k != n_labels:
-        raise ValueError(f"unary must have shape (n_nodes, {n_labels}), got {tuple(unary.shape)}.")
-    if k == 0:
-        raise ValueError(f"unary must have at least one column, got shape {tuple(unary.shape)}.")
-    m = edges.shape[0]
-    pairwise = base.as_scores("pairwise", pairwise, (0, 1, 2, 3))
-    if tuple(pairwise.shape) not in ((), (m,), (k, k), (m, k, k)):
         raise ValueError(
-            f"pairwise must have shape ({k}, {k}) or ({m}, {k}, {k}), tables for all edges or one "
-            f"for each, or () or ({m},), scores of equal labels; got {tuple(pairwise.shape)}.")
-    base.check_device("pairwise", pairwise, unary)
-    dtype = torch.promote_types(unary.dtype, pairwise.dtype)
+            f"unary must have shape (n_nodes, {n_labels}), got {tuple(unary.shape)}: the layer has "
+            f"{n_labels} labels, the last axis of unary {k}.")
     if sizes is None:
         sizes = torch.full((1 if n > 0 else 0,), n, dtype=torch.int64, device=unary.device)
-    elif isinstance(sizes, Tensor) and sizes.dim() != 1:
-        raise ValueError(f"sizes must have shape (n_graphs,), got {tuple(sizes.shape)}.")
     sizes = base.as_labels("sizes", sizes, getattr(sizes, "shape", ()), unary)
+    check_forms(unary, edges, pairwise, sizes)
+    dtype = torch.promote_types(unary.dtype, pairwise.dtype)
     return _on_cpu(unary.to(dtype), edges, pairwise.to(dtype), sizes)
 
 
@@ -63,6 +51,7 @@ def _on_cpu(*tensors):
 def _check_graph_options(n_labels, options):
     check_choice("inference", options.inference, INFERENCES)
     check_flag("attractive", options.attractive)
+    check_flag("check_finite", options.check_finite)
     if options.attractive and n_labels != 2:
         raise ValueError(f"attractive=True needs two labels, got {n_labels}.")
     if options.inference == "min_cut" and (options.surrogate == "log" or not options.attractive):
@@ -111,7 +100,7 @@ def graph_loss(
     cost_augmented: bool = False, temperature: float = 1.0,
     inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
-    attractive: bool = False,
+    attractive: bool = False, check_finite: bool = True,
 ) -> Tensor:
     """Loss of labelled graphs: `GraphLoss` as a function.
 
@@ -119,7 +108,9 @@ def graph_loss(
     ----------
     unary, edges, pairwise, tags, sizes, allowed
         As in `GraphLoss.forward`.
-    surrogate, cost, cost_scale, cost_augmented, temperature, inference, reduction, tol, attractive
+    surrogate, cost, cost_scale, cost_augmented, temperature, inference, reduction, tol
+        As in `GraphLoss`.
+    attractive, check_finite
         As in `GraphLoss`.
 
     Returns
@@ -137,7 +128,8 @@ def graph_loss(
     2.4368
     """
     options = Options(
-        surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol)
+        surrogate, cost_scale, cost_augmented, temperature, inference, attractive, tol,
+        check_finite)
     return _functional((unary, edges, pairwise, sizes), tags, allowed, cost, reduction, options)
 
 
@@ -147,6 +139,7 @@ def tree_loss(
     cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
     cost_augmented: bool = False, temperature: float = 1.0,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    check_finite: bool = True,
 ) -> Tensor:
     """Loss of labelled trees: `TreeLoss` as a function.
 
@@ -154,7 +147,7 @@ def tree_loss(
     ----------
     unary, edges, pairwise, tags, sizes, allowed
         As in `GraphLoss.forward`.
-    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
+    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol, check_finite
         As in `TreeLoss`.
 
     Returns
@@ -174,7 +167,7 @@ def tree_loss(
     return graph_loss(
         unary, edges, pairwise, tags, sizes, allowed=allowed, surrogate=surrogate, cost=cost,
         cost_scale=cost_scale, cost_augmented=cost_augmented, temperature=temperature,
-        inference="forest", reduction=reduction, tol=tol)
+        inference="forest", reduction=reduction, tol=tol, check_finite=check_finite)
 
 
 # ----------------------------------------------------------------------------- layers
@@ -223,6 +216,10 @@ class GraphLoss(base.StructuredLoss):
     attractive : bool, default=False
         Whether edges of two labels favour the same label at both nodes, ``p[0, 0] + p[1, 1] >=
         p[0, 1] + p[1, 0]``. Minimum cuts are then exact on any graph. The condition is checked.
+    check_finite : bool, default=True
+        Whether scores that are NaN or infinite, or leave no labelling, raise an error. With False
+        all losses of the batch and their gradients are NaN, which ``torch.amp.GradScaler`` skips.
+        Not for `decode` and `marginals`.
 
     Notes
     -----
@@ -278,15 +275,16 @@ class GraphLoss(base.StructuredLoss):
         cost_augmented: bool = False, temperature: float = 1.0,
         inference: Literal["auto", "forest", "exact", "min_cut", "lp"] = "auto",
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
-        attractive: bool = False,
+        attractive: bool = False, check_finite: bool = True,
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
-            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels,
+            check_finite=check_finite)
         self.n_labels = int(n_labels)
         self.options = Options(
             surrogate, cost_scale, self.cost_augmented, self.temperature, inference, attractive,
-            self.tol)
+            self.tol, self.check_finite)
         _check_graph_options(n_labels, self.options)
 
     def extra_repr(self) -> str:
@@ -434,7 +432,7 @@ class TreeLoss(GraphLoss):
 
     Parameters
     ----------
-    n_labels, surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
+    n_labels, surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol, check_finite
         As in `GraphLoss`. `tol` is for "max_min".
 
     Examples
@@ -465,7 +463,9 @@ class TreeLoss(GraphLoss):
         cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
         cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+        check_finite: bool = True,
     ) -> None:
         super().__init__(
             n_labels, surrogate, cost=cost, cost_scale=cost_scale, cost_augmented=cost_augmented,
-            temperature=temperature, inference="forest", reduction=reduction, tol=tol)
+            temperature=temperature, inference="forest", reduction=reduction, tol=tol,
+            check_finite=check_finite)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.checks import check_flag, check_number
 from fastm4n.base.threads import in_threads
 from fastm4n.inference.assignment import assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
@@ -32,9 +32,12 @@ ASSIGNMENT_COST = 8.0
 @base.loss_operator("permutation_loss", n_axes=2)
 def _permutation_op(
         scores: Tensor, places: Tensor, cost: Optional[Tensor], surrogate: str, cost_scale: str,
-        cost_augmented: bool, temperature: float, tol: float) -> Tuple[Tensor, Tensor, Tensor]:
-    B, M = places.shape
-    base.check_finite("scores", scores, "scores must be finite.")
+        cost_augmented: bool, temperature: float, tol: float,
+        check_finite: bool) -> Tuple[Tensor, Tensor, Tensor]:
+    B, M = _as_square(scores, surrogate).shape[:2]
+    base.check_operand("scores", scores, scores.shape, *base.FLOATS)
+    base.check_operand("places", places, (B, M), torch.int64)
+    base.refuse_infinite("scores", scores, "scores must be finite.")
     wrong = (places.sort(1).values != torch.arange(M)).any(1)
     if wrong.any():
         b = int(wrong.nonzero()[0])
@@ -62,14 +65,16 @@ def _as_square(scores, surrogate=None):
     return scores
 
 
-def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temperature, tol):
+def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temperature, tol,
+             check_finite):
     """Results of the operator, with checked options."""
     scores = _as_square(scores, surrogate)
     places = base.as_labels("places", places, scores.shape[:2], scores)
     cost = base.given_cost(cost, scores.shape[2])
     base.refuse_forward_mode(scores)
     return _permutation_op(
-        scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol)
+        scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol,
+        check_finite)
 
 
 def permutation_loss(
@@ -77,6 +82,7 @@ def permutation_loss(
     cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
     cost_augmented: bool = False, temperature: float = 1.0,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+    check_finite: bool = True,
 ) -> Tensor:
     """Loss of permutations: `PermutationLoss` as a function.
 
@@ -86,7 +92,7 @@ def permutation_loss(
         Scores of each item (row) at each position (column).
     places : Tensor of int of shape (B, M)
         True position of each item.
-    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol
+    surrogate, cost, cost_scale, cost_augmented, temperature, reduction, tol, check_finite
         As in `PermutationLoss`.
 
     Returns
@@ -103,9 +109,10 @@ def permutation_loss(
     """
     base.check_options(
         surrogate, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol=True)
+    check_flag("check_finite", check_finite)
     losses = _outputs(
         scores, places, surrogate, cost, cost_scale, bool(cost_augmented), float(temperature),
-        float(tol))[0]
+        float(tol), bool(check_finite))[0]
     return base.reduced(losses, reduction, places.numel())
 
 
@@ -140,6 +147,10 @@ class PermutationLoss(base.StructuredLoss):
         For "max_min": the oracle stops at this difference of the bounds on a loss. The loss is the
         lower bound, and the gradient belongs to it: an epsilon-subgradient with epsilon at most
         `tol`. `certificate` returns both bounds.
+    check_finite : bool, default=True
+        Whether scores that are NaN or infinite raise an error. With False all losses of the batch
+        and their gradients are NaN, which ``torch.amp.GradScaler`` skips. Not for `decode` and
+        `marginals`.
 
     Notes
     -----
@@ -164,14 +175,17 @@ class PermutationLoss(base.StructuredLoss):
         cost: ArrayLike | None = None, cost_scale: Literal["sum", "mean"] = "sum",
         cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", tol: float = 1e-6,
+        check_finite: bool = True,
     ) -> None:
         super().__init__(
-            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, zero_tol=True)
+            surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol,
+            zero_tol=True, check_finite=check_finite)
 
-    def _outputs(self, scores, places, cost_augmented):
+    def _outputs(self, scores, places, cost_augmented, check_finite=None):
         return _outputs(
             scores, places, self.surrogate, self.cost, self.cost_scale, cost_augmented,
-            self.temperature, self.tol)
+            self.temperature, self.tol,
+            self.check_finite if check_finite is None else check_finite)
 
     def forward(self, scores: Tensor, places: Tensor) -> Tensor:
         """The loss.
@@ -240,7 +254,7 @@ class PermutationLoss(base.StructuredLoss):
         B, M = scores.shape[:2]
         # mu does not depend on the truth, the identity here
         places = torch.arange(M, device=scores.device).expand(B, M)
-        slope = self._outputs(scores, places, False)[1]
+        slope = self._outputs(scores, places, False, check_finite=True)[1]
         return (slope + torch.eye(M, dtype=slope.dtype, device=slope.device)).to(given.dtype)
 
     def log_prob(self, scores: Tensor, places: Tensor) -> Tensor:
@@ -305,6 +319,8 @@ def _assignment_shapes(cost, maximize, name):
 
 
 def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor, Tensor]:
+    base.check_operand(
+        name, base.as_scores(name, cost, (2, 3)), cost.shape, *base.FLOATS)
     costs = cost.detach().contiguous().numpy()
     costs = costs if costs.ndim == 3 else costs[np.newaxis]
     B, M, N = costs.shape

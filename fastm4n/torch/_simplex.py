@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fastm4n.base.checks import check_number
+from fastm4n.base.checks import check_flag, check_number
 from fastm4n.losses import simplex_losses
 from fastm4n.torch import _base as base
 
@@ -22,9 +22,11 @@ __all__ = ["SimplexLoss", "simplex_loss"]
 @base.loss_operator("simplex_loss", n_axes=1)
 def _simplex_op(
         scores: Tensor, target: Tensor, cost: Optional[Tensor],
-        surrogate: str) -> Tuple[Tensor, Tensor, Tensor]:
-    k = scores.shape[-1]
-    base.check_finite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
+        surrogate: str, check_finite: bool) -> Tuple[Tensor, Tensor, Tensor]:
+    k = _as_examples(scores).shape[-1]
+    base.check_operand("scores", scores, scores.shape, *base.FLOATS)
+    base.check_operand("target", target, scores.shape[:-1], torch.int64)
+    base.refuse_infinite("scores", scores, "scores must be finite. -inf needs surrogate='log'.")
     base.check_labels("target", target, k, ". Unknown labels need surrogate='log'"
                  if base.holds((target == -1).any()) else "")
     costs = base.as_cost(cost, k).numpy()
@@ -74,9 +76,32 @@ def _as_truth(scores, target, allowed, surrogate, cost_augmented):
     return None, base.as_mask("allowed", allowed, scores.shape, scores)
 
 
-def _log_losses(scores, target, allowed, cost, temperature):
+def _nan_unless_finite(scores, target, allowed):
+    """The scores, but NaN for all if one is NaN or +inf, or if all right labels are -inf."""
+    given = scores.detach()
+    if given.numel() == 0:
+        return scores
+    if allowed is not None:
+        right = given.masked_fill(~allowed, -torch.inf).amax(-1)
+    else:
+        right = given.gather(-1, target.clamp_min(0).unsqueeze(-1))[..., 0]
+        right = torch.where(target < 0, given.amax(-1), right)
+    # NaN is neither
+    good = (right > -torch.inf).all() & (given.amax() < torch.inf)
+    return scores * torch.where(good, 1.0, torch.nan).to(scores)
+
+
+def _log_losses(scores, target, allowed, cost, temperature, check_finite):
     """Tempered log-sum-exp over all labels, minus that over the right ones."""
-    _check_scores(scores)
+    k = scores.shape[-1]
+    if target is not None:
+        base.check_labels(
+            "target", target, k, ", or -1 if unknown" if cost is None
+            else ". cost_augmented needs known labels", low=-1 if cost is None else 0)
+    if check_finite:
+        _check_scores(scores)
+    else:
+        scores = _nan_unless_finite(scores, target, allowed)
     if allowed is not None:
         right = scores.masked_fill(~allowed, -torch.inf)
         top = right.detach().amax(-1, keepdim=True)
@@ -87,13 +112,7 @@ def _log_losses(scores, target, allowed, cost, temperature):
         return temperature * (
             ((scores - top) / temperature).logsumexp(-1)
             - ((right - top) / temperature).logsumexp(-1))
-    k = scores.shape[-1]
-    if cost is None:
-        base.check_labels("target", target, k, ", or -1 if unknown", low=-1)
-        tempered = scores
-    else:
-        base.check_labels("target", target, k, ". cost_augmented needs known labels")
-        tempered = scores + cost.to(scores)[target]
+    tempered = scores if cost is None else scores + cost.to(scores)[target]
     tempered = tempered if temperature == 1.0 else tempered / temperature
     losses = cross_entropy(
         tempered.reshape(-1, k), target.reshape(-1), ignore_index=-1,
@@ -106,7 +125,7 @@ def _log_losses(scores, target, allowed, cost, temperature):
     return losses if temperature == 1.0 else temperature * losses
 
 
-def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature):
+def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature, check_finite):
     """Losses of all examples in float32 or float64, with checked options."""
     scores = _as_examples(scores)
     target, allowed = _as_truth(scores, target, allowed, surrogate, cost_augmented)
@@ -114,19 +133,19 @@ def _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperatur
     cost = base.given_cost(cost, k)
     if surrogate != "log":
         base.refuse_forward_mode(scores)
-        return _simplex_op(scores, target, cost, surrogate)[0]
+        return _simplex_op(scores, target, cost, surrogate, check_finite)[0]
     if not cost_augmented:
         cost = None
     elif cost is None or not torch.compiler.is_compiling():  # tracing has no values to check
         cost = base.as_cost(cost, k)
-    return _log_losses(scores, target, allowed, cost, temperature)
+    return _log_losses(scores, target, allowed, cost, temperature, check_finite)
 
 
 def simplex_loss(
     scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
     surrogate: Literal["log", "max_margin", "max_min"] = "log", cost: ArrayLike | None = None,
     cost_augmented: bool = False, temperature: float = 1.0,
-    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+    reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", check_finite: bool = True,
 ) -> Tensor:
     """Loss of single labels: `SimplexLoss` as a function.
 
@@ -135,7 +154,7 @@ def simplex_loss(
     scores : Tensor of shape (..., k)
     target : Tensor of int of shape (...,), default=None
     allowed : Tensor of bool of shape (..., k), default=None
-    surrogate, cost, cost_augmented, temperature, reduction
+    surrogate, cost, cost_augmented, temperature, reduction, check_finite
         As in `SimplexLoss`. See its `forward` for the other arguments.
 
     Returns
@@ -152,7 +171,9 @@ def simplex_loss(
     tensor([0.0000, 0.6667])
     """
     base.check_options(surrogate, reduction, temperature, cost_augmented)
-    losses = _losses(scores, target, allowed, surrogate, cost, cost_augmented, temperature)
+    check_flag("check_finite", check_finite)
+    losses = _losses(
+        scores, target, allowed, surrogate, cost, cost_augmented, temperature, bool(check_finite))
     return base.reduced(losses, reduction, losses.numel())
 
 
@@ -178,6 +199,10 @@ class SimplexLoss(base.StructuredLoss):
         For "log": the factor of the entropy.
     reduction : {"mean", "sum", "token_mean", "none"}, default="mean"
         Reduction over all examples. An example is one token here. The mean of an empty batch is 0.
+    check_finite : bool, default=True
+        Whether scores that are NaN, infinite or -inf for the truth raise an error. With False all
+        losses of the batch and their gradients are NaN, which ``torch.amp.GradScaler`` skips. Not
+        for `decode` and `marginals`.
 
     Notes
     -----
@@ -203,8 +228,10 @@ class SimplexLoss(base.StructuredLoss):
         self, surrogate: Literal["log", "max_min", "max_margin"] = "log", *,
         cost: ArrayLike | None = None, cost_augmented: bool = False, temperature: float = 1.0,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
+        check_finite: bool = True,
     ) -> None:
-        super().__init__(surrogate, cost, reduction, temperature, cost_augmented)
+        super().__init__(
+            surrogate, cost, reduction, temperature, cost_augmented, check_finite=check_finite)
 
     def forward(
         self, scores: Tensor, target: Tensor | None = None, *, allowed: Tensor | None = None,
@@ -231,7 +258,8 @@ class SimplexLoss(base.StructuredLoss):
 
     def _each(self, scores, target, allowed, cost_augmented):
         return _losses(
-            scores, target, allowed, self.surrogate, self.cost, cost_augmented, self.temperature)
+            scores, target, allowed, self.surrogate, self.cost, cost_augmented, self.temperature,
+            self.check_finite)
 
     def decode(self, scores: Tensor, k: int = 1) -> tuple[Tensor, Tensor]:
         """The labels of highest score.
@@ -297,7 +325,7 @@ class SimplexLoss(base.StructuredLoss):
         scores = scores.detach().double()
         target = torch.zeros(scores.shape[:-1], dtype=torch.int64, device=scores.device)
         cost = base.given_cost(self.cost, scores.shape[-1])
-        marginals = _simplex_op(scores, target, cost, self.surrogate)[1]
+        marginals = _simplex_op(scores, target, cost, self.surrogate, True)[1]
         marginals[..., 0] += 1.0
         return marginals.to(given.dtype)
 
@@ -356,4 +384,5 @@ class SimplexLoss(base.StructuredLoss):
             return losses, losses.clone()
         target, _ = _as_truth(scores, target, allowed, self.surrogate, self.cost_augmented)
         cost = base.given_cost(self.cost, scores.shape[-1])
-        return _simplex_op(scores, target, cost, self.surrogate)[2].unbind()
+        return _simplex_op(
+            scores, target, cost, self.surrogate, self.check_finite)[2].unbind()

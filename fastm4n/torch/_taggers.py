@@ -82,11 +82,12 @@ def from_tagger(
         tagger.classes_.size, surrogate.name, cost=tagger.cost_matrix_,
         cost_scale=tagger.cost_scale, **tempering, reduction=reduction,
         labels=options.pop("labels", names if len(set(names)) == len(names) else None), **options)
-    linear = nn.Linear(tagger.n_features_in_, tagger.classes_.size)
+    linear = nn.Linear(
+        tagger.n_features_in_, tagger.classes_.size, device=options.get("device"))
     for name, parameter in _parameters(layer, linear).items():
         weights = getattr(tagger, name)
         weights = weights.toarray() if sparse.issparse(weights) else np.asarray(weights)
-        parameter.data = torch.tensor(weights, dtype=dtype)
+        parameter.data = torch.tensor(weights, dtype=dtype, device=parameter.device)
     return layer, linear
 
 

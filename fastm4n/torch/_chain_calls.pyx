@@ -1,0 +1,371 @@
+"""Losses and best labellings of chains in one call, for plain tensors on the CPU.
+
+In a training loop the kernels are the smaller part of a step: most of it is Python and PyTorch
+between them and the layer, out of caches that the network has filled.  These functions read the
+places of tensors, call the kernel once, and allocate the results; they return None for everything
+else: other dtypes, devices and layouts, tensors under transforms, and all that is wrong.  The roads
+of `_chain_ops` take those, and word the errors.
+"""
+
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
+
+from fastm4n.inference._chain_batches cimport (
+    BEST, LOG, MAX_MARGIN, Kind, Task, begin_task, end_task, find_bounds, run_groups,
+    shape_of_vectors, work_of)
+
+import torch
+from torch.autograd import forward_ad
+
+from fastm4n.base.threads import PARALLEL_COST, in_threads
+
+cdef object TENSOR = torch.Tensor, PARAMETER = torch.nn.Parameter
+cdef object FLOAT32 = torch.float32, FLOAT64 = torch.float64, INT64 = torch.int64
+cdef object CPU = torch.device("cpu"), BOOL = torch.bool, UINT8 = torch.uint8, STRIDED = torch.strided
+cdef object empty = torch.empty, empty_like = torch.empty_like
+cdef object n_threads = torch.get_num_threads
+cdef object is_grad_enabled = torch.is_grad_enabled
+# torch.func and vmap, modes such as fake tensors and make_fx, and torch.jit.trace
+cdef object transforms_are_active = torch._C._are_functorch_transforms_active
+cdef object n_modes = torch._C._len_torch_dispatch_stack
+cdef object jit_state = torch._C._get_tracing_state
+cdef double THREADS_FROM = PARALLEL_COST
+
+
+cpdef bint is_ordinary():
+    """Whether no transform of PyTorch is at work, which would see no call of a kernel."""
+    return (
+        not transforms_are_active() and n_modes() == 0 and jit_state() is None
+        and forward_ad._current_level < 0)
+
+
+cdef bint is_plain(tensor, dtype) except -1:
+    """Whether a tensor has numbers of this dtype in memory that kernels may read."""
+    kind = type(tensor)
+    return (
+        (kind is TENSOR or kind is PARAMETER) and tensor.dtype is dtype and tensor.is_cpu
+        and tensor.layout is STRIDED and not tensor.is_neg())
+
+
+cdef void* place_of(tensor) except? NULL:
+    return <void*> <uintptr_t> tensor.data_ptr()
+
+
+cdef class Call:
+    """A task of plain tensors, its bounds and its results."""
+
+    cdef Task task
+    cdef void* memory
+    cdef bint is_double
+    cdef object dtype
+
+    def __dealloc__(self):
+        free(self.memory)
+        free(self.task.space)
+
+    cdef bint read(
+            self, Kind kind, emissions, mask, lengths, pair, start, end,
+            bint batch_first) except -1:
+        """Set scores and bounds. Returns whether they are ordinary and right."""
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, at = 0 if batch_first else 1, row = 1 - at
+        cdef long long* bounds
+        cdef long long n
+        self.dtype = emissions.dtype
+        if self.dtype is not FLOAT32 and self.dtype is not FLOAT64:
+            return False
+        self.is_double = self.dtype is FLOAT64
+        if not is_plain(emissions, self.dtype) or not is_plain(pair, self.dtype):
+            return False
+        shape, strides = emissions.shape, emissions.stride()
+        if len(shape) != 3 or strides[2] != 1:
+            return False
+        task.kind = kind
+        task.B, task.T, task.R = shape[at], shape[row], shape[2]
+        task.unary_row, task.unary_step = strides[at], strides[row]
+        task.unary = place_of(emissions)
+        if not task.B or not task.T or not task.R or task.unary == NULL:
+            return False
+        shape, strides = pair.shape, pair.stride()
+        if len(shape) != 2 or shape[0] != task.R or shape[1] != task.R:
+            return False
+        if strides[1] != 1 and task.R > 1:
+            return False
+        task.shared, task.pair, task.pair_line = True, place_of(pair), strides[0]
+        if task.pair == NULL:
+            return False
+        if start is not None:
+            task.start = self.ends_of(start)
+            if task.start == NULL:
+                return False
+        if end is not None:
+            task.end = self.ends_of(end)
+            if task.end == NULL:
+                return False
+        self.memory = malloc(task.B * (2 * sizeof(long long) + sizeof(double) + sizeof(int)))
+        if self.memory == NULL:
+            raise MemoryError("no memory for the bounds of a batch of chains")
+        bounds = <long long*> self.memory
+        task.first, task.length = bounds, bounds + task.B
+        task.value = <double*> (bounds + 2 * task.B)
+        task.status = <int*> (task.value + task.B)
+        memset(task.status, 0, task.B * sizeof(int))
+        task.temperature = task.factor = 1.0
+        if mask is not None:
+            return lengths is None and self.read_mask(mask, at, bounds)
+        if lengths is None:
+            for b in range(task.B):
+                bounds[b] = 0
+                bounds[task.B + b] = task.T
+            return True
+        if not is_plain(lengths, INT64) or lengths.shape != (task.B,):
+            return False
+        row = lengths.stride()[0]
+        for b in range(task.B):
+            n = (<long long*> place_of(lengths))[b * row]
+            if n < 0 or n > task.T:
+                return False
+            bounds[b] = 0
+            bounds[task.B + b] = n
+        return True
+
+    cdef void* ends_of(self, scores) except? NULL:
+        if not is_plain(scores, self.dtype) or scores.shape != (self.task.R,):
+            return NULL
+        return place_of(scores) if scores.is_contiguous() else NULL
+
+    cdef bint read_mask(self, mask, Py_ssize_t at, long long* bounds) except -1:
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, row, step
+        cdef const unsigned char* data
+        if not is_plain(mask, BOOL) and not is_plain(mask, UINT8):
+            return False
+        shape, strides = mask.shape, mask.stride()
+        if len(shape) != 2 or shape[at] != task.B or shape[1 - at] != task.T:
+            return False
+        row, step, data = strides[at], strides[1 - at], <unsigned char*> place_of(mask)
+        for b in range(task.B):
+            if find_bounds(
+                    data, b * row, step, task.T, &bounds[b], &bounds[task.B + b]) >= 0:
+                return False
+        return True
+
+    cdef bint read_tags(self, tags, bint batch_first) except -1:
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, t, at = 0 if batch_first else 1
+        if not is_plain(tags, INT64):
+            return False
+        shape, strides = tags.shape, tags.stride()
+        if len(shape) != 2 or shape[at] != task.B or shape[1 - at] != task.T:
+            return False
+        task.tags, task.tags_row, task.tags_step = (
+            <long long*> place_of(tags), strides[at], strides[1 - at])
+        return True
+
+    cdef bint has_tag(self, long long tag) noexcept:
+        """Whether a position has this tag."""
+        cdef Py_ssize_t b, t, step = self.task.tags_step
+        cdef const long long* tags
+        for b in range(self.task.B):
+            tags = self.task.tags + b * self.task.tags_row + self.task.first[b] * step
+            for t in range(self.task.length[b]):
+                if tags[t * step] == tag:
+                    return True
+        return False
+
+    cdef bint run(self) except -1:
+        """Run the kernel. Returns whether all was right."""
+        cdef int wrong
+        cdef bint right
+        cdef Task* task = &self.task
+        with nogil:
+            if self.is_double:
+                shape_of_vectors(<const double*> task.unary, task)
+                wrong = begin_task(<const double*> task.unary, task)
+            else:
+                shape_of_vectors(<const float*> task.unary, task)
+                wrong = begin_task(<const float*> task.unary, task)
+        if wrong:
+            return False
+        if work_of(task) < THREADS_FROM:
+            self.groups(0, task.n_groups)
+        else:
+            in_threads(self.groups, task.n_groups, work_of(task), n_threads())
+        with nogil:
+            if self.is_double:
+                right = end_task(<const double*> task.unary, task)
+            else:
+                right = end_task(<const float*> task.unary, task)
+        return right
+
+    cpdef groups(self, Py_ssize_t start, Py_ssize_t stop):
+        with nogil:
+            if self.is_double:
+                run_groups(<const double*> self.task.unary, &self.task, start, stop)
+            else:
+                run_groups(<const float*> self.task.unary, &self.task, start, stop)
+
+    cdef slopes(self, emissions, start, end, bint batch_first):
+        """Empty tensors for the gradients."""
+        cdef Task* task = &self.task
+        cdef Py_ssize_t at = 0 if batch_first else 1
+        d_unary = empty_like(emissions)
+        strides = d_unary.stride()
+        if strides[2] != 1:
+            d_unary = empty(emissions.shape, dtype=self.dtype, device=CPU)
+            strides = d_unary.stride()
+        task.d_unary, task.d_unary_row, task.d_unary_step = (
+            place_of(d_unary), strides[at], strides[1 - at])
+        d_pair = empty((task.R, task.R), dtype=self.dtype, device=CPU)
+        task.summed = place_of(d_pair)
+        d_start = d_end = None
+        if start is not None:
+            d_start = empty(task.R, dtype=self.dtype, device=CPU)
+            task.d_start = place_of(d_start)
+        if end is not None:
+            d_end = empty(task.R, dtype=self.dtype, device=CPU)
+            task.d_end = place_of(d_end)
+        return d_unary, d_pair, d_start, d_end
+
+
+def loss(
+        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, surrogate,
+        double temperature, cost_scale, reduction, double sign, bint batch_first):
+    """The reduced loss of a batch times `sign`, and its gradients, in one call.
+
+    Parameters
+    ----------
+    emissions, tags, mask, lengths, pair, start, end, temperature, cost_scale, batch_first
+        As in `chain_loss`, where pair is `transitions`.
+    cost : contiguous Tensor of float64 on the CPU, or None without costs
+    ignore_index : int, or None
+    surrogate : {"log", "max_margin"}
+    reduction : {"mean", "sum", "token_mean"}
+    sign : float
+
+    Returns
+    -------
+    value : Tensor of shape ()
+    d_unary, d_pair, d_start, d_end : Tensor of the shapes of the scores, or None
+        None in the place of all if the arguments are not ordinary, or wrong.
+    """
+    cdef Call call = Call()
+    cdef Task* task = &call.task
+    cdef Py_ssize_t b
+    cdef long long n = 0
+    if not is_ordinary() or surrogate == "max_min" or reduction == "none" or not call.read(
+            LOG if surrogate == "log" else MAX_MARGIN, emissions, mask, lengths, pair, start, end,
+            batch_first):
+        return None
+    if not call.read_tags(tags, batch_first) or ignore_index is not None and call.has_tag(
+            ignore_index):
+        return None
+    if cost is not None:
+        if not is_plain(cost, FLOAT64):
+            return None
+        task.cost, task.mean_cost = <double*> place_of(cost), cost_scale == "mean"
+    task.temperature, task.factor = temperature, sign
+    if reduction == "mean":
+        task.factor /= task.B
+    elif reduction == "token_mean":
+        for b in range(task.B):
+            n += task.length[b]
+        task.factor /= max(1, n)
+    slopes = call.slopes(emissions, start, end, batch_first)
+    if not call.run():
+        return None
+    value = empty((), dtype=call.dtype, device=CPU)
+    if call.is_double:
+        (<double*> place_of(value))[0] = task.total
+    else:
+        (<float*> place_of(value))[0] = <float> task.total
+    return (value, *slopes)
+
+
+def needs_gradient(emissions, pair, start, end):
+    """Whether gradients are recorded for one of the scores."""
+    return is_grad_enabled() and (
+        emissions.requires_grad or pair.requires_grad
+        or start is not None and start.requires_grad or end is not None and end.requires_grad)
+
+
+def scaled(slopes, g):
+    """Slopes times a plain scalar: as they are for a factor of one, else changed in place."""
+    cdef double factor
+    if is_plain(g, FLOAT32):
+        factor = (<float*> place_of(g))[0]
+    elif is_plain(g, FLOAT64):
+        factor = (<double*> place_of(g))[0]
+    else:
+        factor = g.item()
+    if factor != 1.0:
+        torch._foreach_mul_([part for part in slopes if part is not None], factor)
+    return slopes
+
+
+def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_lists):
+    """Best labellings.
+
+    Parameters
+    ----------
+    emissions, mask, lengths, pair, start, end, batch_first
+        As in `loss`.
+    as_lists : bool
+
+    Returns
+    -------
+    tags : list of list of int without padding, if `as_lists`
+        Else LongTensor of shape (B, T), or (T, B), scores of shape (B,) and lengths of shape (B,).
+        None if the arguments are not ordinary, or wrong.
+    """
+    cdef Call call = Call()
+    cdef Task* task = &call.task
+    cdef Py_ssize_t b, t, f
+    cdef long long* at
+    cdef void* paths = NULL
+    if not is_ordinary() or not call.read(
+            BEST, emissions, mask, lengths, pair, start, end, batch_first):
+        return None
+    task.paths_row = task.T
+    if as_lists:
+        paths = malloc(task.B * task.T * sizeof(long long))
+        if paths == NULL:
+            raise MemoryError("no memory for the labels of a batch of chains")
+        task.paths = <long long*> paths
+        try:
+            return as_rows(task) if call.run() else None
+        finally:
+            free(paths)
+    tags = empty((task.B, task.T), dtype=INT64, device=CPU)
+    task.paths = <long long*> place_of(tags)
+    if not call.run():
+        return None
+    scores, found = empty(task.B, dtype=call.dtype, device=CPU), empty(task.B, dtype=INT64, device=CPU)
+    at = <long long*> place_of(found)
+    for b in range(task.B):
+        at[b] = task.length[b]
+        if call.is_double:
+            (<double*> place_of(scores))[b] = task.value[b]
+        else:
+            (<float*> place_of(scores))[b] = <float> task.value[b]
+    return tags if batch_first else tags.T, scores, found
+
+
+cdef list as_rows(Task* task):
+    """The labels of each sequence as a list of int."""
+    cdef Py_ssize_t b, t
+    cdef long long* path
+    cdef list rows = [], row
+    for b in range(task.B):
+        path = task.paths + b * task.paths_row + task.first[b]
+        row = PyList_New(task.length[b])
+        for t in range(task.length[b]):
+            label = <object> path[t]
+            Py_INCREF(label)
+            PyList_SET_ITEM(row, t, label)
+        rows.append(row)
+    return rows
