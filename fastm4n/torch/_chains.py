@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,7 @@ from fastm4n.torch._chain_inputs import _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
 from fastm4n.torch._chain_rules import as_names, constraints_of
 from fastm4n.torch._chain_scores import is_soft, soft_losses
-
-if TYPE_CHECKING:
-    from fastm4n.torch._distributions import ChainDistribution
+from fastm4n.torch._distributions import ChainDistribution
 
 __all__ = ["ChainLoss", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
@@ -593,9 +591,6 @@ default=None
             Its axis of sequences comes first, whatever `batch_first` is.
         """
         self._check_has("distribution", "log")
-        # that module imports this one
-        from fastm4n.torch._distributions import ChainDistribution
-
         return ChainDistribution._of(
             *self._batch(emissions, mask, lengths, transitions), self.temperature,
             self.device_policy)

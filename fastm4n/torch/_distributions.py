@@ -17,7 +17,6 @@ from fastm4n.torch import _chain_numerics as numerics
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_inputs import packed_batch
 from fastm4n.torch._chain_scores import INF, scores_of
-from fastm4n.torch._chains import marginals_of
 
 __all__ = ["ChainDistribution"]
 
@@ -128,7 +127,8 @@ class ChainDistribution(Distribution):
 
         Zero where positions are left out.
         """
-        return marginals_of(self._batch, self.temperature, self._policy, self._rows)[0]
+        nodes = ops.chain_marginals(self._batch, self.temperature, self._policy)[1]
+        return self._rows.restored(nodes)
 
     @property
     def edge_marginals(self) -> Tensor:
@@ -177,7 +177,7 @@ class ChainDistribution(Distribution):
         return found.to(self._batch.unary.dtype)
 
     def sample(
-        self, sample_shape: Any = torch.Size(), generator: torch.Generator | None = None,
+        self, sample_shape: Any = (), generator: torch.Generator | None = None,
     ) -> Tensor:
         """Draw labellings, exactly and without gradients.
 
@@ -187,8 +187,8 @@ class ChainDistribution(Distribution):
 
         Parameters
         ----------
-        sample_shape : torch.Size, default=torch.Size()
-            Number of labellings of each sequence.
+        sample_shape : torch.Size or tuple of int, default=()
+            Numbers of labellings of each sequence.
         generator : torch.Generator, default=None
 
         Returns
