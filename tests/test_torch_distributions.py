@@ -498,6 +498,37 @@ def test_positions_that_are_left_out():
     q[2, 3] = 1.0
     with pytest.raises(ValueError, match=r"tags\[2, 3\] are"):
         chain_loss(scores[0], q, *scores[1:], mask=mask)
+    tags[1, 1, 2, 3] = 3
+    with pytest.raises(ValueError, match=r"value\[1, 1, 2, 3\] is 3: labels are 0 ... 2"):
+        holes.log_prob(tags)
+
+
+@pytest.mark.parametrize("what", ["entropy", "divergence", "log_prob", "soft"])
+def test_transforms(what):
+    g = torch.Generator().manual_seed(0)
+    emissions, direction, q = torch.randn(3, 2, 4, 3, generator=g, dtype=F64)
+    transitions = torch.randn(3, 3, generator=g, dtype=F64)
+    q, tags = q.softmax(-1), torch.zeros(2, 4, dtype=torch.long)
+
+    def function(emissions):
+        if what == "soft":
+            return chain_loss(emissions, q, transitions)
+        p = ChainDistribution(emissions, transitions)
+        return {
+            "entropy": lambda: p.entropy(), "log_prob": lambda: p.log_prob(tags),
+            "divergence": lambda: kl_divergence(
+                p, ChainDistribution(emissions.flip(-1), transitions))}[what]().sum()
+
+    slope = torch.func.grad(function)(emissions)
+    expected, = torch.autograd.grad(
+        function(emissions.requires_grad_()), emissions)
+    emissions.requires_grad_(False)
+    torch.testing.assert_close(slope, expected)
+    _, change = torch.func.jvp(function, (emissions,), (direction,))
+    torch.testing.assert_close(change, (slope * direction).sum())
+    both = torch.stack([emissions, 2 * emissions])
+    torch.testing.assert_close(
+        torch.func.vmap(function)(both), torch.stack([function(one) for one in both]))
 
 
 def test_the_operator_has_shapes_and_checks_its_arguments():
@@ -573,6 +604,10 @@ def test_against_torch_struct(policy):
 
 
 def test_bad_input_is_told_by_argument_and_place():
+    emissions = torch.zeros(2, 3, 4)
+    emissions[1, 2, 3] = float("nan")
+    with pytest.raises(ValueError, match=r"emissions\[2, 1, 3\] is nan"):
+        ChainLoss(4, batch_first=False).distribution(emissions.transpose(0, 1))
     emissions, transitions = torch.zeros(2, 3, 4), torch.zeros(4, 4)
     p = ChainDistribution(emissions, transitions)
     with pytest.raises(ValueError, match=r"start\[2\] is nan"):

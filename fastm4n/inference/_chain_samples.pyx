@@ -114,7 +114,9 @@ cdef int draw_sequence(
                 <double*> NULL, edges, &log_z)
     s = 0
     while status == 0 and s < uniforms.shape[0]:
-        status = fastm4n_look() * 2
+        if fastm4n_look() < 0:
+            status = -2
+            break
         i = draw(&work.alpha[0, 0], NULL, R, uniforms[s, b, first])
         tags[s, b, first] = i
         t = 1

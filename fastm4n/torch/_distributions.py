@@ -171,8 +171,9 @@ class ChainDistribution(Distribution):
                 f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}.")
         value = base.as_labels("value", value, value.shape, self._batch.unary)
         scores = scores_of(self._batch).centred()
-        labels = torch.where(scores.inside, self._moved(value, self._rows.packed), 0)
+        labels = torch.where(self._rows.restored(scores.inside), value, 0)
         base.check_labels("value", labels, self.n_labels)
+        labels = self._moved(labels, self._rows.packed)
         found = (scores.of_labels(labels) - self._log_z(scores)) / self.temperature
         return found.to(self._batch.unary.dtype)
 
@@ -285,7 +286,7 @@ class ChainDistribution(Distribution):
             raise ValueError(
                 "distributions are compared by position: give both the same mask, and during "
                 "tracing transitions of the same form.")
-        here, there = self._inside(), other._inside()
+        here, there = (p._rows.restored(scores_of(p._batch).inside) for p in (self, other))
         bad = here != there
         if base.holds(bad.any()):
             b, t = bad.nonzero()[0].tolist()
@@ -293,10 +294,6 @@ class ChainDistribution(Distribution):
                 f"distributions must have the same positions, but position {t} of sequence {b} is "
                 f"left out in the {'second' if here[b, t] else 'first'} one only.")
         return its.pair.dim() == 4
-
-    def _inside(self):
-        """Which positions (B, T) are not left out."""
-        return self._rows.restored(scores_of(self._batch).inside)
 
 
 @register_kl(ChainDistribution, ChainDistribution)
