@@ -100,7 +100,8 @@ def test_the_tutorial_of_names_runs_without_a_warning(capsys):
     assert "B-PER -> I-PER" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["torch", "torch_export", "tutorial_network"])
+@pytest.mark.parametrize(
+    "name", ["torch", "torch_distributions", "torch_export", "tutorial_network"])
 def test_the_pages_of_torch_run_from_top_to_bottom(name, capsys):
     pytest.importorskip("torch", reason="PyTorch is not installed: its pages are not run.")
     run_page(DOCS / f"{name}.md")

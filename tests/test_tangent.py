@@ -95,6 +95,22 @@ def test_chain_against_dual_numbers(R, kind):
     assert_allclose(sums.d_edges, right[4].sum(axis=0), atol=1e-10)
 
 
+def test_a_batch_takes_a_direction_of_transitions_for_each_sequence():
+    rng = np.random.default_rng(2)
+    lengths = np.array([3, 0, 1, 6])
+    unary, d = rng.normal(size=(2, 10, 3))
+    pair, d_pair = rng.normal(size=(3, 3)), rng.normal(size=(4, 3, 3))
+    found = chain_tangent(unary, pair, d, d_pair, lengths=lengths, edges="sum")
+    stops = np.cumsum(lengths)
+    for b, (start, stop) in enumerate(zip(stops - lengths, stops)):
+        own = chain_tangent(unary[start:stop], pair, d[start:stop], d_pair[b], edges="sum")
+        assert_allclose(found.d_nodes[start:stop], own.d_nodes, atol=1e-14)
+        assert_allclose(found.d_edges[b], own.d_edges, atol=1e-14)
+        assert_allclose(found.d_log_partition[b], own.d_log_partition, atol=1e-14)
+    with pytest.raises(ValueError, match=r"d_pairwise must have the shape .*\(4, 3, 3\)"):
+        chain_tangent(unary, pair, d, d_pair[:3], lengths=lengths, edges="sum")
+
+
 def test_batch_and_differences():
     rng = np.random.default_rng(1)
     lengths = [3, 0, 1, 6]

@@ -1424,11 +1424,13 @@ cdef class ChainTangent:
 def tangents_of_chains(
         const Py_ssize_t[::1] offsets, const double[:, ::1] unary, const double[:, :, ::1] pair,
         Py_ssize_t pair_step, const double[:, ::1] d_unary, const double[:, :, ::1] d_pair,
-        double[:, :, ::1] nodes, double[:, :, :, ::1] tables, double[:, ::1] values):
+        Py_ssize_t d_step, double[:, :, ::1] nodes, double[:, :, :, ::1] tables,
+        double[:, ::1] values):
     """`ChainTangent.tangent` of sequences one after another, with room for one more row and matrix.
 
     nodes, tables and values hold marginals and log-partitions, then their derivatives. d_pair is
-    None for zeros. Returns the number of sequences before the first without a path, or of all.
+    None for zeros, and that of sequence b begins b d_step numbers later. Returns the number of
+    sequences before the first without a path, or of all.
     """
     cdef Py_ssize_t b, start, T, edge = 0, n = values.shape[1]
     cdef ChainScratch chain = ChainScratch(
@@ -1440,7 +1442,8 @@ def tangents_of_chains(
             look_at(b)
             start, T = offsets[b], offsets[b + 1] - offsets[b]
             if T > 0 and scratch.tangent(
-                    &unary[start, 0], T, &pair[0, 0, 0], pair_step, &d_unary[start, 0], along,
+                    &unary[start, 0], T, &pair[0, 0, 0], pair_step, &d_unary[start, 0],
+                    NULL if along == NULL else along + b * d_step,
                     &nodes[0, start, 0], &tables[0, edge, 0, 0], &nodes[1, start, 0],
                     &tables[1, edge, 0, 0], &values[0, b], &values[1, b]):
                 n = b

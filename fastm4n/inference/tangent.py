@@ -101,7 +101,8 @@ def chain_tangent(
     d_unary : array-like of the shape of unary
         The direction, finite.
     d_pairwise : array-like of the shape of pairwise, default=None
-        Direction of transitions, by default zeros.
+        Direction of transitions, by default zeros. With `lengths` and ``edges="sum"`` it may have
+        the shape (n_sequences, R, R), a matrix for each sequence.
     lengths : array-like of shape (n_sequences,), default=None
         Lengths of the sequences of a batch, which share one (R, R) matrix.
     edges : {"full", "sum"}, default="full"
@@ -143,25 +144,32 @@ def chain_tangent(
     per_edge = batch.pair_step > 0
     if edges == "sum" and per_edge:
         raise ValueError("edges='sum' needs one pairwise matrix for all positions.")
+    by_sequence = edges == "sum" and not batch.single and np.ndim(d_pairwise) == 3
     if d_pairwise is not None:
-        d_pairwise = _direction("d_pairwise", d_pairwise, np.shape(pairwise)).reshape(-1, R, R)
+        shape = (batch.n_sequences, R, R) if by_sequence else np.shape(pairwise)
+        d_pairwise = _direction("d_pairwise", d_pairwise, shape).reshape(-1, R, R)
     n_edges = int(np.maximum(np.diff(batch.offsets) - 1, 0).sum())
     n_matrices = n_edges if edges == "full" else batch.n_sequences
     # as the kernels take them: rows of stride numbers, and a matrix for each edge if all are wanted
     theta, d = np.zeros((2, n + 1, stride))
     theta[:-1, :R], d[:-1, :R] = batch.unary, d_unary
     n_pairs = max(1, batch.max_length) if edges == "full" else 1
-    pairs, d_pairs = np.zeros((2, n_pairs, R, stride))
+    pairs = np.zeros((n_pairs, R, stride))
+    d_pairs = np.zeros((batch.n_sequences if by_sequence else n_pairs, R, stride))
     # all the edges of a sequence take the matrices from the first on
     n_given = batch.max_length - 1 if per_edge else n_pairs
     pairs[:n_given] = batch.pair[:n_given] if per_edge else batch.pair[0]
     if d_pairwise is not None:
-        d_pairs[:n_given, :, :R] = d_pairwise[:n_given] if per_edge else d_pairwise[0]
+        if by_sequence:
+            d_pairs[:, :, :R] = d_pairwise
+        else:
+            d_pairs[:n_given, :, :R] = d_pairwise[:n_given] if per_edge else d_pairwise[0]
     nodes, tables = np.zeros((2, n + 1, stride)), np.zeros((2, n_matrices + 1, R, stride))
     values = np.zeros((2, batch.n_sequences))
     done = tangents_of_chains(
         batch.offsets, theta, pairs, R * stride if edges == "full" else 0, d,
-        None if d_pairwise is None else d_pairs, nodes, tables, values)
+        None if d_pairwise is None else d_pairs, R * stride if by_sequence else 0, nodes, tables,
+        values)
     if done < batch.n_sequences:
         raise batch.no_path(done)
     nodes, d_nodes = nodes[:, :-1, :R].copy()

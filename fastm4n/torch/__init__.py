@@ -19,6 +19,7 @@ from fastm4n.torch._chains import (
     chain_viterbi,
 )
 from fastm4n.torch._crf import CRF
+from fastm4n.torch._distributions import ChainDistribution
 from fastm4n.torch._graphs import GraphLoss, TreeLoss, graph_loss, tree_loss
 from fastm4n.torch._onnx import onnx_translations
 from fastm4n.torch._permutations import PermutationLoss, assignment, permutation_loss, sinkhorn
@@ -26,7 +27,8 @@ from fastm4n.torch._simplex import SimplexLoss, simplex_loss
 from fastm4n.torch._taggers import from_tagger, to_tagger
 
 __all__ = [
-    "CRF", "ChainLoss", "Decoded", "GraphLoss", "PermutationLoss", "SimplexLoss", "TreeLoss",
-    "assignment", "chain_loss", "chain_marginals", "chain_viterbi", "from_tagger", "graph_loss",
-    "onnx_translations", "permutation_loss", "simplex_loss", "sinkhorn", "to_tagger", "tree_loss",
+    "CRF", "ChainDistribution", "ChainLoss", "Decoded", "GraphLoss", "PermutationLoss",
+    "SimplexLoss", "TreeLoss", "assignment", "chain_loss", "chain_marginals", "chain_viterbi",
+    "from_tagger", "graph_loss", "onnx_translations", "permutation_loss", "simplex_loss",
+    "sinkhorn", "to_tagger", "tree_loss",
 ]

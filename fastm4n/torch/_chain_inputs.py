@@ -10,6 +10,7 @@ from torch import Tensor
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_numerics import Hole
+from fastm4n.torch._chain_scores import is_soft
 from fastm4n.torch._transforms import road
 
 
@@ -216,9 +217,17 @@ def _kept(emissions, tags, mask, lengths, ignore_index, batch_first):
     return kept & (inside if batch_first else inside.transpose(0, 1))
 
 
-def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, rows):
-    """Tags and allowed labels, in the order of the batch."""
+def _as_truth(emissions, tags, allowed, batch, surrogate, cost_augmented, rows, soft=False):
+    """Tags, or with `soft` also their probabilities, and allowed labels, in the batch's order."""
     check_positions("tags", tags, emissions, rows.batch_first)
+    if soft and is_soft(tags):
+        if surrogate != "log" or cost_augmented or allowed is not None:
+            raise ValueError(
+                "tags that are probabilities need surrogate='log' without cost_augmented and "
+                f"allowed_labels (got {surrogate!r}, cost_augmented={cost_augmented!r}).")
+        base.check_operand("tags", tags, emissions.shape, *base.FLOATS, *base.HALVES)
+        base.check_device("tags", tags, emissions)
+        return rows.packed(tags if rows.batch_first else tags.transpose(0, 1)), None
     tags = base.as_labels("tags", tags, emissions.shape[:2], batch.unary)
     if allowed is not None:
         if surrogate != "log" or cost_augmented:

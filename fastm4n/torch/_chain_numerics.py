@@ -461,19 +461,20 @@ def tangents(chains, tags, allowed, cost, cost_scale, temperature, directions):
     matrices = pair.astype(np.float64) / temperature
 
     def add(theta, sign):
-        if shared and (d_pair is None or d_pair.ndim == 2):
+        if shared:
+            by_sequence = d_pair is not None and d_pair.ndim == 3
             own = chain_tangent(
-                theta, matrices[0, 0], along, d_pair, lengths=length[some], edges="sum")
+                theta, matrices[0, 0], along, d_pair[some] if by_sequence else d_pair,
+                lengths=length[some], edges="sum")
             nodes[places] += sign * own.d_nodes
             edges[some] += sign * own.d_edges
             return
         starts = np.cumsum(length) - length
         for b in some.tolist():
             own = slice(starts[b], starts[b] + length[b])
-            at = b if shared else (b, chains.edges(b))
+            at = b, chains.edges(b)
             change = chain_tangent(
-                theta[own], matrices[0, 0] if shared else matrices[at], along[own],
-                None if d_pair is None else d_pair[at], edges="sum" if shared else "full")
+                theta[own], matrices[at], along[own], None if d_pair is None else d_pair[at])
             nodes[b, first[b] : first[b] + length[b]] += sign * change.d_nodes
             edges[at] += sign * change.d_edges
 

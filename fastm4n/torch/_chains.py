@@ -18,6 +18,8 @@ from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_inputs import Batch, _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
 from fastm4n.torch._chain_rules import as_names, constraints_of
+from fastm4n.torch._chain_scores import is_soft, soft_losses
+from fastm4n.torch._distributions import ChainDistribution
 
 __all__ = ["ChainLoss", "Decoded", "chain_loss", "chain_marginals", "chain_viterbi"]
 
@@ -73,10 +75,14 @@ def loss_of(batch, tags, allowed, cost, reduction, options, rows):
         divisor = max(1, batch.unary.shape[0])
     elif reduction == "token_mean":
         divisor = bounds[1].sum().clamp(min=1) if is_traced else max(1, bounds[1].sum())
-    if reduction != "none":
+    soft = tags.dim() == 3
+    if reduction != "none" and not soft:
         # traced sizes are no numbers: divide afterwards
         options = options._replace(total=True, factor=1.0 if is_traced else 1.0 / divisor)
     try:
+        if soft:
+            losses = soft_losses(batch, tags, options)
+            return losses if reduction == "none" else losses.sum() / divisor
         loss = ops.chain_loss(batch, tags, allowed, cost, options)
     except Fault as fault:
         raise rows.explained(fault) from None
@@ -124,8 +130,11 @@ def chain_loss(
     ----------
     emissions : Tensor of shape (B, T, n_labels)
         Scores of the labels at each position, floating. -inf forbids a label. Padding is ignored.
-    tags : integer Tensor of shape (B, T)
-        True labels. For ``surrogate="log"`` -1 is an unknown label.
+    tags : integer Tensor of shape (B, T), or floating of shape (B, T, n_labels)
+        True labels. For ``surrogate="log"`` -1 is an unknown label, and a floating tensor has the
+        probabilities of the labels at each position, independent of each other. The loss is then
+        the expected one: the cross-entropy, also differentiable in `tags`. `ignore_index` is for
+        integers.
     transitions : Tensor of shape (n_labels, n_labels) or (B, T - 1, n_labels, n_labels)
         Scores of transitions, from the label of the row to the label of the column. One matrix for
         all positions, or one for each pair of neighbouring positions of the padded batch, which
@@ -193,9 +202,10 @@ def chain_loss(
     check_choice("device_policy", device_policy, POLICIES)
     ignore_index = as_ignore_index(ignore_index)
     batch, rows = packed_batch(
-        emissions, transitions, start, end, mask, lengths, batch_first, tags, ignore_index)
+        emissions, transitions, start, end, mask, lengths, batch_first, tags,
+        None if is_soft(tags) else ignore_index)
     tags, allowed_labels = _as_truth(
-        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, rows)
+        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, rows, soft=True)
     cost = base.as_cost(cost, emissions.shape[2])
     return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
@@ -417,7 +427,7 @@ default=None
         check_n_labels(emissions, self.n_labels)
         return packed_batch(
             emissions, transitions, start, end, mask, lengths, self.batch_first, tags,
-            None if tags is None else self.ignore_index, names)
+            None if tags is None or is_soft(tags) else self.ignore_index, names)
 
     def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
         """The batch, tags and allowed labels, as `loss_of` takes them, and rows."""
@@ -470,7 +480,8 @@ default=None
             batch, rows = self._packed(
                 emissions, transitions, start, end, mask, lengths, tags, names)
             truth = _as_truth(
-                emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented, rows)
+                emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented, rows,
+                soft=True)
 
             def of_batch(*scores):
                 return sign * loss_of(
@@ -580,6 +591,27 @@ default=None
         self._check_has("marginals", "log")
         batch, rows = self._batch(emissions, mask, lengths, transitions)
         return marginals_of(batch, self.temperature, self.device_policy, rows)[0]
+
+    def distribution(
+        self, emissions: Tensor, mask: Tensor | None = None, *, lengths: Tensor | None = None,
+        transitions: Tensor | None = None,
+    ) -> ChainDistribution:
+        """The distribution over labellings, for ``surrogate="log"``, to sample from and compare.
+
+        Parameters
+        ----------
+        emissions, mask, lengths, transitions
+            As in `forward`.
+
+        Returns
+        -------
+        distribution : ChainDistribution
+            Its axis of sequences comes first, whatever `batch_first` is.
+        """
+        self._check_has("distribution", "log")
+        return ChainDistribution._of(
+            *self._batch(emissions, mask, lengths, transitions), self.temperature,
+            self.device_policy)
 
     def log_prob(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,

@@ -62,6 +62,7 @@ class CRF(ChainLoss):
         ----------
         emissions : Tensor of shape (T, B, num_tags), or (B, T, num_tags) with `batch_first`
         tags : LongTensor of shape (T, B), or (B, T)
+            Or probabilities of the labels, of the shape of emissions.
         mask : bool or uint8 Tensor of the shape of tags, default=None
         reduction : {"sum", "mean", "token_mean", "none"}, default="sum"
         lengths, transitions, allowed_labels

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
-THRICE = "fastm4n.torch has no third derivatives"
+THRICE = (
+    "fastm4n.torch has no third derivatives of losses, nor second ones of marginals and entropies")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _levels = torch._C._functorch.get_interpreter_stack
 _is_legacy = torch._C._functorch.is_legacy_batchedtensor
