@@ -1,137 +1,168 @@
-"""Layers of sequences in PyTorch: losses with gradients, and best labellings, beside pytorch-crf.
+"""Layers of sequences in PyTorch: training steps and best labellings in a loop, beside pytorch-crf.
 
     python benchmarks/torch_layers.py [--quick] [--repeats 15]
 
-prints Markdown tables: milliseconds of CPU time of one thread for one batch of sequences, medians,
-the contestants taking turns.  A step is the loss and its gradients to emissions and parameters.
-pytorch-crf and torch-struct take part where they are installed, the latter and max-min, which take
-seconds, in the first shapes and a fifth of the repeats.  Errors are the largest
-of loss and gradients, relative to their scale, beside ours in float64, which are compared with
-pytorch-crf's in float64 as well; labels are compared before the clock is started.  The targets are
-80 times pytorch-crf for a step and 200 times for decoding, in float32.
+prints Markdown tables: milliseconds of CPU time of one thread, medians.  Calls are measured as
+training makes them: one by one, between the forward and the backward pass of an LSTM over the same
+batch, whose numbers fill the caches, the contestants in turn.  A step is the loss and its gradients
+to emissions and parameters.  Half of the sequences are shorter than the longest.
+
+The second table has the share of the layer in an epoch of a tagger: embeddings, an LSTM, a linear
+map, the layer, and Adam.
+
+Losses and gradients are compared before the clock is started: in float64 they agree to 1e-12, and
+the errors in float32 are printed.  pytorch-crf must be installed.
 """
 
 import argparse
 import copy
-import warnings
+import itertools
+import statistics
+import time
 
+import numpy as np
 import torch
-from _peers import describe, environment, has_package, medians, table
-from threadpoolctl import threadpool_limits
+from _peers import describe, environment, table
+from torchcrf import CRF as Peer
 
-from fastm4n.torch import ChainLoss
+from fastm4n.torch import CRF
 
-# sequences, positions, labels
-SHAPES = ((32, 50, 9), (32, 50, 26), (32, 50, 5), (8, 20, 9), (128, 100, 26))
-QUICK = ((4, 10, 9),)
-TARGETS = {"step": 80.0, "decode": 200.0}
-TARGET_SHAPES = SHAPES[:2]
-SURROGATES = ("log", "max_margin", "max_min")
-
-
-class Case:
-    """Emissions, tags and a mask, half of the sequences being shorter than the longest."""
-
-    def __init__(self, shape, dtype, masked):
-        B, T, R = shape
-        generator = torch.Generator().manual_seed(0)
-        self.emissions = torch.randn(
-            shape, generator=generator, dtype=dtype).requires_grad_()
-        self.tags = torch.randint(R, (B, T), generator=generator)
-        lengths = torch.randint(T // 2, T + 1, (B,), generator=generator)
-        lengths[0] = T
-        self.mask = torch.arange(T) < lengths[:, None] if masked else None
-        self.ours = {
-            surrogate: ChainLoss(R, surrogate, reduction="sum").to(dtype)
-            for surrogate in SURROGATES}
-        state = self.ours["log"].state_dict()
-        for layer in self.ours.values():
-            layer.load_state_dict(state)
-        self.crf = None
-        if has_package("pytorch-crf"):
-            from torchcrf import CRF
-
-            self.crf = CRF(R, batch_first=True).to(dtype)
-            self.crf.load_state_dict(state)
-
-    def steps(self):
-        """Name -> a loss and its gradients, those of all surrogates, and of the peers."""
-        found = {
-            name: (lambda layer=layer: layer(self.emissions, self.tags, self.mask).backward())
-            for name, layer in self.ours.items() if name != "max_min"}
-        if self.crf is not None:
-            found["pytorch-crf"] = lambda: (
-                -self.crf(self.emissions, self.tags, mask=self.mask)).backward()
-        return found
-
-    def slow_steps(self):
-        layer = self.ours["max_min"]
-        found = {"max_min": lambda: layer(self.emissions, self.tags, self.mask).backward()}
-        if has_package("torch-struct") and self.mask is None:
-            found["torch-struct"] = self._torch_struct()
-        return found
-
-    def _torch_struct(self):
-        from torch_struct import LinearChainCRF
-
-        transitions = self.ours["log"].transitions
-
-        def step():
-            # potentials of edges, next label first; those of the first position at its edge
-            scores = (
-                self.emissions[:, 1:, :, None] + transitions.T[None, None])
-            first = self.emissions[:, :1, None, :]
-            scores = torch.cat([scores[:, :1] + first, scores[:, 1:]], 1)
-            LinearChainCRF(scores).partition.sum().backward()
-
-        return step
-
-    def decoders(self):
-        found = {"log": lambda: self.ours["log"].decode(self.emissions, self.mask)}
-        if self.crf is not None:
-            found["pytorch-crf"] = lambda: self.crf.decode(self.emissions, mask=self.mask)
-        return found
-
-    def check(self):
-        """Largest errors of losses and gradients, ours and pytorch-crf's, and of labels."""
-        if self.crf is None:
-            return None
-        names = ("transitions", "start_transitions", "end_transitions")
-
-        def parts(model, sign, dtype):
-            model = copy.deepcopy(model).to(dtype)
-            emissions = self.emissions.detach().to(dtype).requires_grad_()
-            value = sign * model(emissions, self.tags, self.mask)
-            return [value.detach(), *torch.autograd.grad(
-                value, [emissions, *(getattr(model, name) for name in names)])]
-
-        def error(found, truth):
-            return max(
-                float((one - two).abs().max() / two.abs().max().clamp(min=1.0))
-                for one, two in zip(found, truth))
-
-        exact = parts(self.ours["log"], 1.0, torch.float64)
-        apart = error(parts(self.crf, -1.0, torch.float64), exact)
-        if apart > 1e-12:
-            raise AssertionError(f"pytorch-crf has another loss or gradient: {apart} apart")
-        worst = [
-            error(parts(model, sign, self.emissions.dtype), exact)
-            for model, sign in ((self.ours["log"], 1.0), (self.crf, -1.0))]
-        rows = self.crf.decode(self.emissions, mask=self.mask)
-        best = self.ours["log"].decode(self.emissions, self.mask)
-        same = all(
-            best.tags[b, : len(row)].tolist() == row for b, row in enumerate(rows))
-        return *worst, same
+BATCHES, LENGTHS, LABELS = (1, 8, 32, 128), (20, 50, 200, 1000), (5, 9, 26, 100)
+QUICK = ((2, 10, 5),)
+# the shape that is in the middle of taggers, and least ratios: of it, of long sequences, of others
+MIDDLE, TARGETS = (32, 50, 9), (25.0, 10.0, 5.0)
+HIDDEN = 64
+# bytes of the matrices that pytorch-crf keeps for its backward pass, several for each position
+MEMORY = 6e9
 
 
-def run(shape, dtype, masked, repeats):
-    case = Case(shape, dtype, masked)
-    checked = case.check()
-    times = {
-        "step": medians(case.steps(), repeats), "decode": medians(case.decoders(), repeats)}
-    if shape in TARGET_SHAPES and dtype == torch.float32:
-        times["step"].update(medians(case.slow_steps(), max(1, repeats // 5)))
-    return checked, times
+class Network(torch.nn.Module):
+    """Scores of labels at each position, by an LSTM."""
+
+    def __init__(self, n_labels):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(HIDDEN, HIDDEN // 2, bidirectional=True, batch_first=True)
+        self.linear = torch.nn.Linear(HIDDEN, n_labels)
+
+    def forward(self, x):
+        return self.linear(self.lstm(x)[0])
+
+
+def layers(R):
+    """Our layer and pytorch-crf's, of the same parameters."""
+    ours, peer = CRF(R, batch_first=True), Peer(R, batch_first=True)
+    peer.load_state_dict(ours.state_dict())
+    return {"fastm4n": ours, "pytorch-crf": peer}
+
+
+def batch(B, T, R):
+    x, tags = torch.randn(B, T, HIDDEN), torch.randint(R, (B, T))
+    lengths = torch.randint(max(1, T // 2), T + 1, (B,))
+    lengths[0] = T
+    return x, tags, torch.arange(T) < lengths[:, None]
+
+
+def check(found, emissions, tags, mask):
+    """Largest error of losses and gradients in float32, ours and pytorch-crf's."""
+    def parts(layer, dtype):
+        layer = copy.deepcopy(layer).to(dtype)
+        scores = emissions.detach().to(dtype).requires_grad_()
+        value = layer(scores, tags, mask=mask)
+        return [value.detach(), *torch.autograd.grad(value, [scores, *layer.parameters()])]
+
+    def error(values, truth):
+        return max(
+            float((one - two).abs().max() / two.abs().max().clamp(min=1.0))
+            for one, two in zip(values, truth, strict=True))
+
+    exact = parts(found["fastm4n"], torch.float64)
+    apart = error(parts(found["pytorch-crf"], torch.float64), exact)
+    if apart > 1e-12:
+        raise AssertionError(f"pytorch-crf has another loss or gradient: {apart} apart")
+    scores = {name: layer.decode(emissions, mask=mask) for name, layer in found.items()}
+    if scores["fastm4n"] != scores["pytorch-crf"]:
+        # labellings of the same score in float32
+        values = [
+            found["fastm4n"](emissions, padded(rows, tags), mask=mask, reduction="none")
+            for rows in scores.values()]
+        torch.testing.assert_close(*values, rtol=1e-4, atol=1e-3)
+    return [error(parts(layer, torch.float32), exact) for layer in found.values()]
+
+
+def padded(rows, like):
+    tags = torch.zeros_like(like)
+    for b, row in enumerate(rows):
+        tags[b, : len(row)] = torch.tensor(row)
+    return tags
+
+
+def measure(B, T, R, repeats):
+    """Median milliseconds of a step and of a decoding of each layer, and errors."""
+    torch.manual_seed(0)
+    network, found = Network(R), layers(R)
+    x, tags, mask = batch(B, T, R)
+    errors = check(found, network(x).detach(), tags, mask)
+    steps, decodes = ({name: [] for name in found} for _ in range(2))
+    for repeat in range(repeats + 2):
+        for name, layer in found.items():
+            scores = network(x)
+            leaf = scores.detach().requires_grad_()
+            start = time.process_time()
+            value = layer(leaf, tags, mask=mask)
+            value.backward()
+            stop = time.process_time()
+            # what was recorded is freed outside of the measured calls
+            del value
+            scores.backward(leaf.grad)
+            layer.zero_grad(set_to_none=True)
+            network.zero_grad(set_to_none=True)
+            with torch.no_grad():
+                scores = network(x)
+                begin = time.process_time()
+                layer.decode(scores, mask=mask)
+                end = time.process_time()
+            if repeat >= 2:
+                steps[name].append(1e3 * (stop - start))
+                decodes[name].append(1e3 * (end - begin))
+    return *({name: statistics.median(of) for name, of in times.items()}
+             for times in (steps, decodes)), errors
+
+
+def share(R, repeats, n_batches=30):
+    """Milliseconds of a batch in an epoch, and of its layer, of each contestant."""
+    rows = []
+    for name in ("fastm4n", "pytorch-crf"):
+        torch.manual_seed(0)
+        network, layer = Network(R), layers(R)[name]
+        words = torch.nn.Embedding(1000, HIDDEN)
+        optimizer = torch.optim.Adam(
+            [p for part in (words, network, layer) for p in part.parameters()])
+        data = [batch(32, 50, R)[1:] for _ in range(n_batches)]
+        inputs = [torch.randint(1000, tags.shape) for tags, _ in data]
+        whole, own = [], []
+        for _ in range(max(2, repeats // 3)):
+            of_layer, start = 0.0, time.process_time()
+            for x, (tags, mask) in zip(inputs, data, strict=True):
+                optimizer.zero_grad()
+                scores = network(words(x))
+                leaf = scores.detach().requires_grad_()
+                begin = time.process_time()
+                (-layer(leaf, tags, mask=mask)).backward()
+                of_layer += time.process_time() - begin
+                scores.backward(leaf.grad)
+                optimizer.step()
+            whole.append(time.process_time() - start)
+            own.append(of_layer)
+        whole, own = (1e3 * statistics.median(of) / n_batches for of in (whole, own))
+        rows.append((R, name, f"{whole:.2f}", f"{own:.2f}", f"{100 * own / whole:.0f} %"))
+    return rows
+
+
+def verdict(shape, ratio):
+    """Whether a ratio is at least what we ask for."""
+    middle, long, short = TARGETS
+    target = middle if shape == MIDDLE else long if shape[1] >= 50 else short
+    return "" if ratio >= target else f"short of {target:g}"
 
 
 def main():
@@ -142,48 +173,37 @@ def main():
     args = parser.parse_args()
     repeats = args.repeats or (3 if args.quick else 15)
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", "where received a uint8 condition tensor")
-    warnings.filterwarnings("ignore", category=UserWarning, module="torch_struct")
-    columns = (*SURROGATES, "pytorch-crf", "torch-struct")
-    steps, decodes = [], []
-    with threadpool_limits(1):
-        for shape in QUICK if args.quick else SHAPES:
-            for dtype in (torch.float32, torch.float64):
-                for masked in (False, True):
-                    if masked and shape not in TARGET_SHAPES:
-                        continue
-                    checked, times = run(shape, dtype, masked, repeats)
-                    name = (" x ".join(map(str, shape)), str(dtype).removeprefix("torch."),
-                            "half to whole" if masked else "whole")
-                    steps.append((*name, *(
-                        f"{1e3 * times['step'][key]:.3g}" if key in times["step"] else ""
-                        for key in columns), *compared(shape, dtype, "step", times["step"]),
-                        *(("", "") if checked is None or dtype == torch.float64
-                          else (f"{checked[0]:.0e}", f"{checked[1]:.0e}"))))
-                    decodes.append((*name, *(
-                        f"{1e3 * times['decode'][key]:.3g}" if key in times["decode"] else ""
-                        for key in ("log", "pytorch-crf")),
-                        *compared(shape, dtype, "decode", times["decode"]),
-                        "" if checked is None else "same" if checked[2] else "ties apart"))
-    print(describe(environment("torch", "pytorch-crf", "torch-struct")) + "\n")
-    head = ("sequences x positions x labels", "dtype", "lengths")
+    shapes = QUICK if args.quick else tuple(itertools.product(BATCHES, LENGTHS, LABELS))
+    rows, left_out = [], []
+    for shape in shapes:
+        B, T, R = shape
+        name = " x ".join(map(str, shape))
+        if 4.0 * B * T * R * R > MEMORY:
+            left_out.append(name)
+            continue
+        steps, decodes, errors = measure(*shape, repeats)
+        cells = [name]
+        for times in (steps, decodes):
+            ours, peer = times["fastm4n"], times["pytorch-crf"]
+            cells += [f"{ours:.3g}", f"{peer:.3g}", f"{peer / ours:.1f}",
+                      verdict(shape, peer / ours)]
+        rows.append((*cells, *(f"{error:.0e}" for error in errors)))
+    print(describe(environment("torch", "pytorch-crf")) + "\n")
     print(table(
-        f"Loss and gradients (milliseconds, medians of {repeats})",
-        (*head, *columns, "pytorch-crf / log", "target", "error of log", "of pytorch-crf"), steps))
-    print(table(
-        f"Best labellings (milliseconds, medians of {repeats})",
-        (*head, "decode", "pytorch-crf", "ratio", "target", "labels"), decodes))
-
-
-def compared(shape, dtype, what, times):
-    """Ratio to pytorch-crf, and whether it is what is asked for."""
-    if "pytorch-crf" not in times:
-        return "", ""
-    ratio = times["pytorch-crf"] / times["log"]
-    target = TARGETS[what]
-    if shape not in TARGET_SHAPES or dtype != torch.float32:
-        return f"{ratio:.0f}", ""
-    return f"{ratio:.0f}", f"≥ {target:g}: {'met' if ratio >= target else 'short'}"
+        f"Steps and best labellings in a loop (milliseconds, medians of {repeats})",
+        ("sequences x positions x labels", "step", "pytorch-crf", "ratio", "", "decode",
+         "pytorch-crf", "ratio", "", "error of a step", "of pytorch-crf"), rows))
+    if left_out:
+        print(f"Left out, as pytorch-crf would keep too much: {', '.join(left_out)}.\n")
+    for at, what in ((3, "step"), (7, "decode")):
+        ratios = np.array([float(row[at]) for row in rows])
+        print(f"Ratios of a {what}: {ratios.min():.1f} to {ratios.max():.0f}, median "
+              f"{np.median(ratios):.0f}.")
+    print("\n" + table(
+        f"An epoch of a tagger, 32 x 50 (milliseconds of a batch, medians of "
+        f"{max(2, repeats // 3)} epochs)",
+        ("labels", "layer", "batch", "of the layer", "share"),
+        [row for R in ((5,) if args.quick else (9, 26)) for row in share(R, repeats)]))
 
 
 if __name__ == "__main__":

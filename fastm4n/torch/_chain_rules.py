@@ -88,9 +88,9 @@ class Constraints(NamedTuple):
 
 @torch.compiler.assume_constant_result
 def constraints_of(allowed, allowed_start, allowed_end, labels, n_labels):
-    """The `Constraints` of the arguments of a layer, which tracing takes as they are."""
+    """The `Constraints` of the arguments of a layer, or None. Tracing takes them as they are."""
     if allowed is None and allowed_start is None and allowed_end is None:
-        return Constraints()
+        return None
     forbidden = forbidden_by(allowed, allowed_start, allowed_end, labels, n_labels)
     parts = forbidden[:-2], forbidden[-2], forbidden[-1]
     return Constraints(*(torch.from_numpy(part) if part.any() else None for part in parts))

@@ -554,14 +554,14 @@ default=None
         """`Decoded`, or lists of labels where that is possible in one call."""
         if k != 1:
             check_number("k", k, low=0, integer=True)
+        further = constraints_of(
+            allowed, allowed_start, allowed_end, self.labels, self.n_labels)
+        found = ops.best_at_once(
+            emissions, *self._transitions(transitions, further), mask, lengths, k,
+            self.batch_first, as_lists)
+        if found is not None:
+            return found if as_lists else Decoded(*found, not self.batch_first)
         with torch.no_grad():
-            further = constraints_of(
-                allowed, allowed_start, allowed_end, self.labels, self.n_labels)
-            found = ops.best_at_once(
-                emissions, *self._transitions(transitions, further), mask, lengths, k,
-                self.batch_first, as_lists)
-            if found is not None:
-                return found if as_lists else Decoded(*found, not self.batch_first)
             batch, rows = self._batch(emissions, mask, lengths, transitions, further=further)
             if rows.order is not None and not isinstance(batch.bounds, Tensor):
                 *scores, bounds = batch
