@@ -84,6 +84,21 @@ def functions():
 FUNCTIONS = {name: rest for name, *rest in functions()}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "token_mean", "none"])
+@pytest.mark.parametrize("layer", [CRF, ChainLoss])
+def test_tangents_have_the_dtype_of_values(layer, reduction, dtype):
+    layer = layer(3, batch_first=True)
+    options = {}
+    if isinstance(layer, CRF):
+        options["reduction"] = reduction
+    else:
+        layer.reduction = reduction
+    u, v = numbers(2, 4, 3).to(dtype), numbers(2, 4, 3, seed=1).to(dtype)
+    value, tangent = jvp(lambda u: layer(u, TAGS, **options), (u,), (v,))
+    assert tangent.dtype == value.dtype == torch.float32
+
+
 def rounding(name):
     # iterations of sinkhorn end at a tolerance, of all examples together
     return 1e-5 if name == "sinkhorn" else 1e-10

@@ -285,7 +285,12 @@ def _again(ctx, g, loss):
 
 def _transformed(scores, rest, options):
     value = transforms.scored(Losses(options, scores), scores, rest)[0]
-    return options.factor * value.sum() if options.total else value
+    return _reduced(value, options)
+
+
+def _reduced(value, options):
+    # a number times a tensor of no axes has a tangent of float64 in PyTorch
+    return (options.factor * value).sum() if options.total else value
 
 
 def loss_at_once(scores, given, options, sign, batch_first, again):
@@ -314,7 +319,7 @@ def chain_loss(batch, tags, allowed, cost, options):
     if way == "transform":
         return _transformed(scores, (tags, bounds, allowed, cost), options)
     value = _loss_op(*scores, tags, bounds, allowed, cost, *_arguments(options))[0]
-    return options.factor * value.sum() if options.total else value
+    return _reduced(value, options)
 
 
 def chain_certificate(batch, tags, allowed, cost, options):

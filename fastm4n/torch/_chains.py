@@ -484,8 +484,9 @@ default=None
                 soft=True)
 
             def of_batch(*scores):
-                return sign * loss_of(
+                loss = loss_of(
                     Batch(*scores, batch.bounds), *truth, cost, reduction, self._options(), rows)
+                return loss if sign > 0 else -loss
 
             *scores, bounds = batch
             loss = None
