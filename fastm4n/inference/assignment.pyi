@@ -5,7 +5,8 @@ from numpy.typing import ArrayLike
 from fastm4n.base.types import Array, FloatArray, IntArray
 
 def assign_range(
-    costs: Array, maximize: bool, start: int, stop: int, rows: IntArray, columns: IntArray,
+    costs: Array, widths: IntArray | None, side_by_side: bool, maximize: bool, start: int,
+    stop: int, rows: IntArray, columns: IntArray,
 ) -> int: ...
 @overload
 def linear_assignment(

@@ -23,6 +23,8 @@ cdef enum:
     LOOKS = 2
     # small problems between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 16
+    # rows of a tall problem that are transposed at a time: a vector of 64 bytes
+    BLOCK = 8
 
 # looked up once: a call of a small problem takes no longer than a few look-ups
 cdef object array_type = np.ndarray, new_array = np.empty, index_type = np.dtype(np.intp)
@@ -77,10 +79,25 @@ cdef Py_ssize_t words_for(Py_ssize_t n_rows, Py_ssize_t n_columns) noexcept nogi
     return M * stride + 6 * stride + 3 * M
 
 
+cdef void transpose(
+    const real* given, Py_ssize_t step, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign,
+    double* C, Py_ssize_t stride) noexcept nogil:
+    """C[j, i] = sign * given[i, j], some rows at a time, whose numbers stay in the cache."""
+    cdef Py_ssize_t i, j, first = 0
+    while first + BLOCK <= n_rows:
+        for j in range(n_columns):
+            for i in range(first, first + BLOCK):
+                C[j * stride + i] = sign * given[i * step + j]
+        first += BLOCK
+    for i in range(first, n_rows):
+        for j in range(n_columns):
+            C[j * stride + i] = sign * given[i * step + j]
+
+
 cdef int assign_one(
-    const real* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, double* work,
-    Py_ssize_t* rows, Py_ssize_t* columns) noexcept nogil:
-    """The pairs of one problem of sign * costs, (n_rows, n_columns) in C order, by rows.
+    const real* given, Py_ssize_t step, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign,
+    double* work, Py_ssize_t* rows, Py_ssize_t* columns) noexcept nogil:
+    """The pairs of one problem of sign * costs, (n_rows, n_columns) with `step` a row, by rows.
 
     They are read once, into the workspace, unless they are there in the form of the loop already.
     Returns what the loop returns.
@@ -99,16 +116,15 @@ cdef int assign_one(
     cdef Py_ssize_t* col_of = free_rows + M
     cdef int failed
     memset(row_of, 0, stride * sizeof(Py_ssize_t))
-    if real is double and not tall and sign == 1.0 and stride == N:
+    if real is double and not tall and sign == 1.0 and stride == N and step == N:
         costs = <const double*> given
     else:
+        if tall:
+            transpose(given, step, n_rows, n_columns, sign, C, stride)
         for i in range(M):
-            if tall:
+            if not tall:
                 for j in range(N):
-                    C[i * stride + j] = sign * given[j * M + i]
-            else:
-                for j in range(N):
-                    C[i * stride + j] = sign * given[i * N + j]
+                    C[i * stride + j] = sign * given[i * step + j]
             for j in range(N, stride):
                 C[i * stride + j] = 0.0
     failed = assign_for(N)(
@@ -136,14 +152,15 @@ cdef int assign_single(
         work = <double*> malloc(words * sizeof(double))
         if work == NULL:
             return -1
-    failed = assign_one(given, n_rows, n_columns, sign, work, rows, columns)
+    failed = assign_one(given, n_columns, n_rows, n_columns, sign, work, rows, columns)
     if work != small:
         free(work)
     return failed
 
 
-def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
-                 Py_ssize_t[:, ::1] rows, Py_ssize_t[:, ::1] columns):
+def assign_range(costs, const Py_ssize_t[::1] widths, bint side_by_side, bint maximize,
+                 Py_ssize_t start, Py_ssize_t stop, Py_ssize_t[::1] rows,
+                 Py_ssize_t[::1] columns):
     """Pairs of the problems start ... stop - 1 of a batch, into rows and columns.
 
     Each problem is converted on its way into one workspace, which stays in the cache: no copy of
@@ -152,46 +169,76 @@ def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
     Parameters
     ----------
     costs : ndarray of float32 or float64 of shape (n_problems, M, N), in C order
+    widths : ndarray of intp of shape (n_problems,), or None
+        Number of columns of each problem. None: N.
+    side_by_side : bool
+        Whether the columns of a problem come after those of the problems before it. Otherwise they
+        are the first ones.
     maximize : bool
     start, stop : int
-    rows, columns : ndarray of intp of shape (n_problems, min(M, N))
+    rows, columns : ndarray of intp
+        Of all problems, one after the other: min(M, width) pairs of each.
 
     Returns
     -------
     failed : int
         The first problem without an assignment or with invalid costs. stop if there is none.
     """
-    cdef Py_ssize_t b = start, M = costs.shape[1], N = costs.shape[2]
+    cdef Py_ssize_t b, M = costs.shape[1], N = costs.shape[2], n_problems = costs.shape[0]
+    cdef Py_ssize_t width = N, widest = N, first = 0, at = 0, place = 0, n_pairs = 0
     cdef double sign = -1.0 if maximize else 1.0
     cdef const float[:, :, ::1] single = None
     cdef const double[:, :, ::1] double_ = None
-    cdef bint is_single = costs.dtype == np.float32
-    if (start < 0 or stop > costs.shape[0] or rows.shape[0] != costs.shape[0]
-            or columns.shape[0] != costs.shape[0] or rows.shape[1] != min(M, N)
-            or columns.shape[1] != min(M, N)):
+    cdef bint is_single = costs.dtype == np.float32, ragged = widths is not None
+    if ragged:
+        widest = 0
+        if widths.shape[0] != n_problems:
+            raise ValueError("there must be a width of each problem.")
+        for b in range(n_problems):
+            width = widths[b]
+            if width < 0 or width > (N - first if side_by_side else N):
+                raise ValueError("the widths do not fit the costs.")
+            if b == start:
+                at, place = n_pairs, first
+            n_pairs += min(M, width)
+            widest = max(widest, width)
+            if side_by_side:
+                first += width
+    else:
+        at, n_pairs = start * min(M, N), n_problems * min(M, N)
+    if start < 0 or stop > n_problems or rows.shape[0] != n_pairs or columns.shape[0] != n_pairs:
         raise ValueError("rows, columns or the range do not fit the costs.")
-    if start >= stop or min(M, N) == 0:
+    if start >= stop or n_pairs == 0:
         return stop
     if is_single:
         single = costs
     else:
         double_ = costs
-    cdef double[::1] work = new_array(words_for(M, N))
+    cdef double[::1] work = new_array(words_for(M, widest))
     cdef int failed
+    b = start
     with nogil:
         while b < stop:
-            if b % BETWEEN_LOOKS == 0:
+            if (b - start) % BETWEEN_LOOKS == 0:
                 look()
-            if is_single:
-                failed = assign_one(
-                    &single[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
-            else:
-                failed = assign_one(
-                    &double_[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
-            if failed == 3:
-                raise_set()
-            if failed:
-                break
+            if ragged:
+                width = widths[b]
+            if width > 0:
+                if is_single:
+                    failed = assign_one(
+                        &single[b, 0, place], N, M, width, sign, &work[0], &rows[at],
+                        &columns[at])
+                else:
+                    failed = assign_one(
+                        &double_[b, 0, place], N, M, width, sign, &work[0], &rows[at],
+                        &columns[at])
+                if failed == 3:
+                    raise_set()
+                if failed:
+                    break
+            at += min(M, width)
+            if side_by_side:
+                place += width
             b += 1
     return b
 
@@ -238,7 +285,8 @@ cdef object assigned_batch(cost, bint maximize):
     costs = np.ascontiguousarray(cost)
     shape = costs.shape[0], min(costs.shape[1], costs.shape[2])
     rows, columns = new_array(shape, index_type), new_array(shape, index_type)
-    done = assign_range(costs, maximize, 0, costs.shape[0], rows, columns)
+    done = assign_range(
+        costs, None, False, maximize, 0, costs.shape[0], rows.reshape(-1), columns.reshape(-1))
     return (rows, columns) if done == costs.shape[0] else None
 
 

@@ -254,6 +254,18 @@ class StructuredLoss(nn.Module):
 # ------------------------------------------------------------------------- operators
 
 
+def is_plain(tensor):
+    """Whether this is a tensor with values on the CPU that no mode or transform looks at.
+
+    Its operators can be skipped. In other cases they follow it.
+    """
+    return (
+        type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None)
+
+
 def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
     """Decorator that registers a function as the operator ``fastm4n::name``.
 
