@@ -4,6 +4,9 @@ from numpy.typing import ArrayLike
 
 from fastm4n.base.types import Array, FloatArray, IntArray
 
+def assign_at_once(
+    costs: Any, sizes: list[int] | None, maximize: bool,
+) -> tuple[IntArray, IntArray] | None: ...
 def assign_range(
     costs: Array, widths: IntArray | None, side_by_side: bool, maximize: bool, start: int,
     stop: int, rows: IntArray, columns: IntArray,

@@ -67,7 +67,9 @@ def given_cost(cost, n_labels=None):
     cost = on_cpu(cost, torch.float64)
     n = cost.shape[:1].numel() if n_labels is None else n_labels
     if cost.shape != (n, n):
-        raise ValueError(f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}.")
+        raise ValueError(
+            f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}: a row and a column for "
+            f"each of {n} labels.")
     return cost
 
 
@@ -96,7 +98,17 @@ def _check_tensor(name, tensor):
 def _check_shape(name, tensor, shape):
     _check_tensor(name, tensor)
     if tensor.shape != shape:
-        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}.")
+        raise ValueError(
+            f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}: "
+            f"{_wrong_axes(tensor.shape, shape)}.")
+
+
+def _wrong_axes(given, shape):
+    if len(given) != len(shape):
+        return f"it has {len(given)} axes instead of {len(shape)}"
+    return ", ".join(
+        f"axis {i} has length {n} instead of {m}"
+        for i, (n, m) in enumerate(zip(given, shape, strict=True)) if n != m)
 
 
 def as_scores(name, scores, n_axes=None):
