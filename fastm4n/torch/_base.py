@@ -14,6 +14,11 @@ REDUCTIONS = ("mean", "sum", "token_mean", "none")
 TWICE = "double backward needs surrogate='log' of chains, trees or single labels"
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64)
+PLAIN = (Tensor, nn.Parameter)
+# looked up once
+tracing_state = torch._C._get_tracing_state
+number_of_modes = torch._C._len_torch_dispatch_stack
+interpreter = torch._C._functorch.peek_interpreter_stack
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -272,10 +277,8 @@ def is_plain(tensor):
     Its operators can be skipped. In other cases they follow it.
     """
     return (
-        type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None)
+        type(tensor) in PLAIN and tensor.is_cpu and not torch.compiler.is_compiling()
+        and tracing_state() is None and number_of_modes() == 0 and interpreter() is None)
 
 
 def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):

@@ -270,7 +270,11 @@ class PermutationLoss(base.StructuredLoss):
         >>> PermutationLoss().decode(torch.tensor([[[0.0, 1.0], [0.0, 3.0]]]))
         tensor([[0, 1]])
         """
-        return _assigned(_as_square(scores), None, True, "scores")[1]
+        scores = _as_square(scores)
+        found = _at_once(scores, None, True)
+        if found is None:
+            return _assignment_op(scores.detach(), None, True, "scores")[1]
+        return torch.from_numpy(found[1])
 
     def marginals(self, scores: Tensor) -> Tensor:
         """Probability of each item at each position.
@@ -378,22 +382,41 @@ def _is_side_by_side(sizes, n_columns):
     return sum(sizes) == n_columns
 
 
+def _at_once(cost, sizes, maximize):
+    """Pairs as arrays, if this is for a plain tensor and one thread, else None.
+
+    Operators and checks would take longer than small batches, above all in a training step, where
+    the cache contains neither their code nor this one. Errors are for the operator.
+    """
+    if (
+        not base.is_plain(cost) or cost.dtype not in base.FLOATS
+        or sizes is not None and cost.dim() != 3
+        or ASSIGNMENT_COST * cost.numel() > PARALLEL_COST and torch.get_num_threads() > 1
+    ):
+        return None
+    if cost.requires_grad:
+        cost = cost.detach()
+    if not cost.is_contiguous():
+        cost = cost.contiguous()
+    try:
+        return assign_at_once(cost.numpy(), sizes, maximize)
+    except TypeError:  # of numbers that are not whole
+        return None
+
+
 def _assign(
         cost: Tensor, sizes: Optional[Sequence[int]], maximize: bool,
         name: str) -> Tuple[Tensor, Tensor]:
     """Pairs of each problem, (..., min(M, N)), or one after the other if there are sizes."""
-    costs = cost.contiguous().numpy()
-    threads = torch.get_num_threads() if ASSIGNMENT_COST * costs.size > PARALLEL_COST else 1
-    found = assign_at_once(costs, sizes, maximize) if threads == 1 else None
+    found = _at_once(cost, sizes, maximize)
     if found is None:
-        found = _by_ranges(cost, costs, sizes, maximize, name, threads)
-    return (
-        torch.from_numpy(found[0].astype(np.int64, copy=False)),
-        torch.from_numpy(found[1].astype(np.int64, copy=False)))
+        found = _by_ranges(cost, sizes, maximize, name)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
-def _by_ranges(cost, costs, sizes, maximize, name, threads):
+def _by_ranges(cost, sizes, maximize, name):
     """The pairs as arrays, in several threads, or the error of the first problem that has one."""
+    costs = cost.detach().contiguous().numpy()
     costs = costs if costs.ndim == 3 else costs[np.newaxis]
     B, M, N = costs.shape
     shape, widths, side_by_side = (*cost.shape[:-2], min(M, N)), None, False
@@ -410,7 +433,7 @@ def _by_ranges(cost, costs, sizes, maximize, name, threads):
         if done < stop:
             failed.append(done)
 
-    in_threads(solve, B, ASSIGNMENT_COST * costs.size, threads)
+    in_threads(solve, B, ASSIGNMENT_COST * costs.size, torch.get_num_threads())
     if failed:
         _refuse_costs(cost, sizes, maximize, name, min(failed))
     return rows, columns
@@ -433,20 +456,12 @@ def _refuse_costs(cost, sizes, maximize, name, b):
 
 def _assignment_kernel(cost, sizes, maximize, name):
     base.check_operand(name, base.as_scores(name, cost, (2, 3)), cost.shape, *base.FLOATS)
-    return _assign(
-        cost.detach(), None if sizes is None else _as_sizes(sizes, cost), maximize, name)
+    return _assign(cost, None if sizes is None else _as_sizes(sizes, cost), maximize, name)
 
 
 _assignment_op = base.operator(
     "assignment", _assignment_shapes, cpu_only=True, like=_assign)(_assignment_kernel)
 _assignment_op.register_kernel("cuda", base.by_way_of_host(_assignment_kernel))
-
-
-def _assigned(cost, sizes, maximize, name):
-    """The operator, or for plain tensors its kernel, in a fraction of the time of small batches."""
-    if not base.is_plain(cost):
-        return _assignment_op(cost.detach(), sizes, maximize, name)
-    return _assign(cost.detach() if cost.requires_grad else cost, sizes, maximize, name)
 
 
 def _as_sizes(sizes, cost):
@@ -456,7 +471,7 @@ def _as_sizes(sizes, cost):
             f"sizes needs a cost of shape (B, M, N), got {tuple(cost.shape)}.")
     found = sizes.tolist() if isinstance(sizes, (Tensor, np.ndarray)) else list(sizes)
     for b, n in enumerate(found):
-        if isinstance(n, (bool, float, list)) or n < 0:
+        if isinstance(n, (float, list)) or n < 0:
             raise ValueError(f"sizes[{b}] must be an integer >= 0, got {n!r}.")
     B, _, N = cost.shape
     if len(found) != B:
@@ -543,12 +558,28 @@ def assignment(
     >>> [(torch.as_tensor(i), torch.as_tensor(j)) for i, j in indices]
     [(tensor([0, 1]), tensor([1, 0])), (tensor([2]), tensor([0]))]
     """
+    found = _at_once(cost, sizes, maximize)
+    if found is None:
+        return _by_operator(cost, sizes, maximize)
+    if sizes is None:
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    pairs, start, M = [], 0, cost.shape[1]
+    for n in sizes:  # slices of arrays take less time than views of tensors
+        stop = start + (n if n < M else M)
+        pairs.append((
+            torch.from_numpy(found[0][start:stop]), torch.from_numpy(found[1][start:stop])))
+        start = stop
+    return pairs
+
+
+def _by_operator(cost, sizes, maximize):
+    """`assignment` of all kinds of tensors, with all checks."""
     if isinstance(cost, torch.Tensor) and cost.dtype in base.WHOLES:
         cost = cost.double()
-    cost = base.as_scores("cost", cost, (2, 3))
+    cost = base.as_scores("cost", cost, (2, 3)).detach()
     if sizes is not None:
         sizes = _as_sizes(sizes, cost)
-    rows, columns = _assigned(cost, sizes, bool(maximize), "cost")
+    rows, columns = _assignment_op(cost, sizes, bool(maximize), "cost")
     if sizes is None:
         return rows, columns
     M = cost.shape[1]
