@@ -2,18 +2,24 @@
 
     python benchmarks/torch_assignment.py [--quick] [--repeats 15]
 
-prints a Markdown table: milliseconds of CPU time of one thread for one batch of float32 tensors,
+prints Markdown tables: milliseconds of CPU time of one thread for one batch of float32 tensors,
 medians, the contestants taking turns.  scipy's solver takes one problem after another;
 torch-linear-assignment (on the CPU scipy in a loop) and the batch solvers of lapx, in float64 and
 one thread, take part where they are installed.  The target is a ratio to the first two of them.
 Every total is compared with scipy's before the clock is started.
+
+The second table has the matcher of DETR: the queries of each image against the targets of all of
+them, whose numbers differ.  Its loop over images with scipy's solver is compared with one call.
+Each is also timed cold, call by call, each after a pass forward and backward of a network.
 """
 
 import argparse
+import itertools
+import statistics
 
 import numpy as np
 import torch
-from _peers import describe, environment, has_package, medians, table
+from _peers import cpu, describe, environment, has_package, medians, table
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
@@ -25,6 +31,8 @@ QUICK = ((8, 100, 300), (8, 20, 20))
 FAMILIES = ("uniform", "boxes", "ties")
 TARGET_SHAPE, TARGET = SHAPES[0], 3.0
 TOLERANCE = 1e-5
+# queries, mean number of targets of an image, images
+QUERIES, TARGETS, IMAGES = (100, 300, 900), (3, 10, 30), (2, 8, 32)
 
 
 def costs_of(family, B, M, N):
@@ -95,6 +103,64 @@ def run(family, shape, repeats):
     return {name: 1e3 * value for name, value in medians(functions, repeats).items()}
 
 
+def detections(n_queries, n_targets, n_images):
+    """Costs (images, queries, targets of all images) in float32, and numbers of targets."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 2 * n_targets, n_images).tolist()
+    boxes, queries = rng.random((sum(sizes), 4)), rng.random((n_images, n_queries, 1, 4))
+    costs = 5 * np.abs(boxes - queries).sum(3) - rng.random((n_images, n_queries, 1))
+    return torch.from_numpy(costs.astype(np.float32)), sizes
+
+
+def matcher_of_detr(costs, sizes):
+    indices = [linear_sum_assignment(c[i]) for i, c in enumerate(costs.split(sizes, -1))]
+    return [
+        (torch.as_tensor(i, dtype=torch.int64), torch.as_tensor(j, dtype=torch.int64))
+        for i, j in indices]
+
+
+def matched_totals(costs, sizes, found):
+    return [
+        c[i][rows, columns].double().sum().item()
+        for i, (c, (rows, columns)) in enumerate(
+            zip(costs.split(sizes, -1), found, strict=True))]
+
+
+def cold_medians(functions, repeats):
+    """Median CPU seconds of single calls in turn, each between passes of a network."""
+    network = torch.nn.Sequential(
+        torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256))
+    x, times = torch.randn(512, 256), {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            network(x).square().sum().backward()
+            times[name].append(cpu(function)[0])
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def run_matcher(shape, repeats):
+    """Microseconds of a batch, hot and cold, of each contestant."""
+    costs, sizes = detections(*shape)
+    functions = {
+        "fastm4n": lambda: assignment(costs, sizes=sizes),
+        "scipy": lambda: matcher_of_detr(costs, sizes)}
+    one, other = (matched_totals(costs, sizes, solve()) for solve in functions.values())
+    np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+    return [
+        {name: 1e6 * value for name, value in found.items()}
+        for found in (medians(functions, repeats, least=0.002), cold_medians(functions, repeats))]
+
+
+def matcher_rows(repeats, shapes):
+    """Rows of the second table."""
+    for shape in shapes:
+        times = run_matcher(shape, repeats)
+        yield (
+            " x ".join(map(str, shape)),
+            *(f"{t:.0f}" for found in times for t in found.values()),
+            *(f"{found['scipy'] / found['fastm4n']:.2f}" for found in times))
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,6 +187,13 @@ def main():
         f"Batches of assignments in float32 (milliseconds, medians of {repeats})",
         ("problems x rows x columns", "costs", *contestants(), "scipy / fastm4n",
          "fastest peer / fastm4n", "target"), rows))
+    with threadpool_limits(1):
+        shapes = list(itertools.product(QUERIES, TARGETS, IMAGES))
+        rows = list(matcher_rows(repeats, shapes[::9] if args.quick else shapes))
+    print(table(
+        f"The matcher of DETR (microseconds, medians of {repeats})",
+        ("queries x targets x images", "fastm4n", "scipy", "fastm4n, cold", "scipy, cold",
+         "scipy / fastm4n", "the same, cold"), rows))
 
 
 if __name__ == "__main__":

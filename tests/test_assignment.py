@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 
 from fastm4n.inference import linear_assignment
-from fastm4n.inference.assignment import assign_range
+from fastm4n.inference.assignment import assign_at_once, assign_range
 
 KINDS = ("normal", "ties", "forbidden", "large")
 
@@ -315,10 +315,55 @@ def test_ranges_of_a_batch(shape, dtype):
     costs = np.random.default_rng(1).random(shape).astype(dtype)
     costs[4] = np.inf
     rows, columns = np.full((2, 6, min(shape[1:])), -1)
-    assert assign_range(costs, False, 1, 4, rows, columns) == 4
+
+    def solve(start, stop, rows=rows):
+        return assign_range(
+            costs, None, False, False, start, stop, rows.reshape(-1), columns.reshape(-1))
+
+    assert solve(1, 4) == 4
     assert_array_equal((rows[1:4], columns[1:4]), linear_assignment(costs[1:4]))
     assert (rows[[0, 4, 5]] == -1).all() and (columns[[0, 4, 5]] == -1).all()
-    assert assign_range(costs, False, 3, 6, rows, columns) == 4
+    assert solve(3, 6) == 4
     for start, stop, pairs in ((-1, 2, rows), (0, 7, rows), (0, 2, rows[:, 1:].copy())):
         with pytest.raises(ValueError, match="do not fit the costs"):
-            assign_range(costs, False, start, stop, pairs, columns)
+            solve(start, stop, pairs)
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_rows", [1, 7, 8, 19, 40])
+def test_problems_of_different_widths(n_rows, dtype, side_by_side):
+    rng = np.random.default_rng(n_rows)
+    widths = np.array([3, 0, 12, 1, 30, 8])
+    n_columns = widths.sum() if side_by_side else widths.max()
+    costs = rng.random((len(widths), n_rows, n_columns)).astype(dtype)
+    starts = np.cumsum(widths) - widths if side_by_side else 0 * widths
+    pairs = np.minimum(widths, n_rows)
+    for maximize in (False, True):
+        expected = [
+            linear_assignment(costs[b, :, s : s + w].astype(np.float64), maximize)
+            for b, (s, w) in enumerate(zip(starts, widths, strict=True))]
+        expected = [np.concatenate(parts) for parts in zip(*expected, strict=True)]
+        assert_array_equal(assign_at_once(costs, widths.tolist(), maximize), expected)
+        found = np.full((2, pairs.sum()), -1)
+        for start, stop in ((4, 6), (0, 1), (1, 4)):
+            assert assign_range(
+                costs, widths, side_by_side, maximize, start, stop, *found) == stop
+        assert_array_equal(found, expected)
+    for wrong in (widths[1:], widths - 1, widths + n_columns):
+        with pytest.raises(ValueError, match="width|do not fit"):
+            assign_range(costs, wrong, side_by_side, False, 0, 6, *found)
+    assert assign_at_once(costs, (widths + 1).tolist(), False) is None
+    costs[4, :, starts[4]] = np.nan
+    assert assign_at_once(costs, widths.tolist(), False) is None
+    assert assign_range(costs, widths, side_by_side, False, 0, 6, *found) == 4
+
+
+def test_at_once_refuses_other_arrays():
+    costs = np.ones((2, 3, 4))
+    for given in (costs.astype(int), costs[:, :, ::2], costs[0, 0], costs[None]):
+        assert assign_at_once(given, None, False) is None
+    assert assign_at_once(costs[0].astype(np.float32), None, False)[0].shape == (3,)
+    for shape in ((0, 3, 4), (2, 0, 3), (2, 3, 0), (0, 0)):
+        rows, columns = assign_at_once(np.ones(shape), None, True)
+        assert rows.shape == columns.shape == (*shape[:-2], min(shape[-2:]))

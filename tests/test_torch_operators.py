@@ -68,7 +68,13 @@ def operators():
             "scores": numbers(2, 4, 3), "target": torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0]]),
             "cost": 1.0 - torch.eye(3).double(), "surrogate": surrogate, "check_finite": True}
     yield "assignment", OPS.assignment, {
-        "cost": numbers(2, 3, 4), "maximize": False, "name": "cost"}
+        "cost": numbers(2, 3, 4), "sizes": None, "maximize": False, "name": "cost"}
+    yield "assignment of sizes", OPS.assignment, {
+        "cost": numbers(2, 3, 4), "sizes": [1, 3], "maximize": False, "name": "cost"}
+    yield "permutation_marginals", OPS.permutation_marginals, {
+        "scores": numbers(2, 3, 3), "temperature": 1.0}
+    yield "permutation_marginals_tangent", OPS.permutation_marginals_tangent, {
+        "direction": numbers(2, 3, 3), "scores": numbers(2, 3, 3), "temperature": 1.0}
     yield "scaled_slope", OPS.scaled_slope, {
         "weights": numbers(2), "slope": numbers(2, 3, 3), "scores": numbers(2, 3, 3)}
 
@@ -82,6 +88,9 @@ LEGAL = re.compile("|".join((
     r"graph_(loss|loss_tangent|marginals|decode) \(3, 3\): edges short 0",
     r"graph_(loss|marginals|decode) .*: pairwise of fewer axes",
     r"assignment: cost (short|long)",
+    r"assignment of sizes: cost (short|long) 1",
+    r"assignment of sizes: cost short 2",
+    r"permutation_marginals: scores (short|long) 0",
     r"scaled_slope: (weights of fewer|\w+ of (integers|booleans))",
 )))
 
@@ -109,13 +118,13 @@ def labels(name):
     """Labels, indices and sizes outside of their range."""
     _, given = OPERATORS[name]
     for argument in ("edges", "tags", "sizes", "target", "places"):
-        if argument not in given:
+        if not isinstance(given.get(argument), torch.Tensor):
             continue
         for number in (-(1 << 62), -2, 5, 1 << 40, (1 << 63) - 1):
             value = given[argument].clone()
             value.view(-1)[-1 if argument != "edges" else 0] = number
             yield f"{argument} of {number}", argument, value
-    if "sizes" in given:
+    if isinstance(given.get("sizes"), torch.Tensor):
         yield "sizes that overflow", "sizes", torch.tensor([(1 << 63) - 1, (1 << 63) - 1, 7])
         yield "no sizes", "sizes", torch.zeros(0, dtype=torch.int64)
 

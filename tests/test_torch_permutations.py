@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import linear_sum_assignment, linprog
-from scipy.special import logsumexp
+from scipy.optimize import linear_sum_assignment, linprog, minimize
+from scipy.special import logsumexp, xlogy
 
 torch = pytest.importorskip("torch", reason="the layers need PyTorch")
 
@@ -15,6 +15,8 @@ from fastm4n import inference
 from fastm4n.torch._permutations import (
     PermutationLoss,
     _assignment_op,
+    _marginals_op,
+    _marginals_tangent_op,
     _permutation_op,
     assignment,
     permutation_loss,
@@ -119,7 +121,7 @@ def test_log_options(temperature, augmented):
     heights = PHI @ scores.detach().numpy().reshape(5, -1, 1) / temperature
     probabilities = np.exp(heights - logsumexp(heights, axis=1, keepdims=True))
     wanted = (PHI.T @ probabilities).reshape(5, M, M)
-    assert_allclose(loss.marginals(scores), wanted, atol=1e-12)
+    assert_allclose(loss.marginals(scores).detach(), wanted, atol=1e-12)
     assert loss.marginals(scores.bfloat16()).dtype == torch.bfloat16
 
 
@@ -264,7 +266,9 @@ def with_number(number):
     (S, torch.tensor([[0, 1, 2], [2, 0, 0]]), ValueError,
      r"places\[1\] is \[2, 0, 0\]: it must be a permutation of 0 \.\.\. 2"),
     (S, torch.tensor([[0, 1, 3], [2, 0, 1]]), ValueError, r"places\[0\] is \[0, 1, 3\]: it must"),
-    (S, P[:1], ValueError, r"places must have shape \(2, 3\), got \(1, 3\)"),
+    (S, P[:1], ValueError,
+     r"places must have shape \(2, 3\), got \(1, 3\): axis 0 has length 1 instead of 2"),
+    (S, P[0], ValueError, r"got \(3,\): it has 1 axes instead of 2"),
     (S, P.float(), TypeError, "places must be of an integer dtype, got torch.float32"),
     (S, P.numpy(), TypeError, "places must be a torch.Tensor, got ndarray"),
     (S, P.to("meta"), ValueError, "places is on meta, but the scores are on cpu"),
@@ -315,6 +319,48 @@ def test_bad_queries():
         PermutationLoss("max_min").log_prob(S, P)
     with pytest.raises(ValueError, match=r"scores\[1, 2, 0\] is nan: scores must be finite, or"):
         PermutationLoss().decode(with_number(torch.nan))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
+def test_derivatives_of_marginals(temperature):
+    scores, _ = examples(B=3)
+    layer = PermutationLoss(temperature=temperature)
+    assert torch.autograd.gradcheck(layer.marginals, scores)
+    direction = torch.randn(3, M, M, dtype=torch.float64, generator=torch.manual_seed(0))
+    found, = torch.autograd.grad(layer.marginals(scores), scores, direction)
+    for own, along, slope in zip(scores.detach().numpy(), direction.numpy(), found, strict=True):
+        p = PHI @ own.reshape(-1) / temperature
+        p = np.exp(p - logsumexp(p))
+        mu, values = p @ PHI, PHI @ along.reshape(-1)
+        wanted = (p * values) @ PHI - mu * (p @ values)
+        assert_allclose(slope.reshape(-1), wanted / temperature, atol=1e-12)
+
+
+def test_derivatives_of_marginals_of_other_forms():
+    layer = PermutationLoss()
+    torch.library.opcheck(_marginals_op, (examples()[0], 0.7))
+    torch.library.opcheck(
+        _marginals_tangent_op, (examples()[0].detach(), examples(seed=1)[0].detach(), 0.7))
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        scores = examples()[0].detach().to(dtype).requires_grad_()
+        exact = scores.detach().double().requires_grad_()
+        for given in (scores, exact):
+            layer.marginals(given)[:, 0, 1].double().sum().backward()
+        assert scores.grad.dtype == dtype
+        assert_allclose(scores.grad.double(), exact.grad, atol=1e-2)
+    for n in (1, 2):  # large differences of scores
+        scores = (1e4 * torch.randn(2, n, n, dtype=torch.float64)).requires_grad_()
+        layer.marginals(scores).pow(2).sum().backward()
+        assert torch.isfinite(scores.grad).all()
+    empty = torch.zeros(0, 3, 3, requires_grad=True)
+    layer.marginals(empty).sum().backward()
+    assert empty.grad.shape == (0, 3, 3)
+    scores = examples()[0]
+    slope, = torch.autograd.grad(
+        layer.marginals(scores).pow(2).sum(), scores, create_graph=True)
+    with pytest.raises(RuntimeError, match="marginals of permutations have no second"):
+        slope.sum().backward()
+    assert not PermutationLoss("max_min").marginals(scores).requires_grad
 
 
 # Linear assignment
@@ -375,7 +421,97 @@ def test_assignment_in_threads():
 @pytest.mark.parametrize("shape", [(3, 4, 6), (6, 4), (2, 5, 5)])
 def test_assignment_op(shape):
     for dtype in (torch.float32, torch.float64):
-        torch.library.opcheck(_assignment_op, (torch.rand(shape, dtype=dtype), True, "cost"))
+        cost = torch.rand(shape, dtype=dtype)
+        torch.library.opcheck(_assignment_op, (cost, None, True, "cost"))
+        if len(shape) == 3:
+            sizes = [shape[2] - b % 2 for b in range(shape[0])]
+            torch.library.opcheck(_assignment_op, (cost, sizes, True, "cost"))
+
+
+def matched(cost, sizes):
+    """What DETR's matcher does."""
+    found = [linear_sum_assignment(c[i]) for i, c in enumerate(cost.double().split(sizes, -1))]
+    return [(torch.as_tensor(i), torch.as_tensor(j)) for i, j in found]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("n_queries", [1, 6, 40])
+def test_assignment_of_different_numbers_of_targets(n_queries, dtype):
+    sizes = [3, 0, 12, 1, 7]
+    generator = torch.Generator().manual_seed(n_queries)
+    cost = (100 * torch.rand(5, n_queries, sum(sizes), generator=generator)).to(dtype)
+    if dtype.is_floating_point:
+        cost[2, 0, 4:8] = torch.inf
+    wanted = matched(cost, sizes)
+    padded = torch.full((5, n_queries, 12), torch.nan).to(dtype)
+    for b, part in enumerate(cost.split(sizes, -1)):
+        padded[b, :, : sizes[b]] = part[b]
+    for given, n in ((cost, sizes), (cost, torch.tensor(sizes)), (cost, np.array(sizes)),
+                     (padded, tuple(sizes)), (cost.requires_grad_(dtype.is_floating_point), sizes)):
+        found = assignment(given, sizes=n)
+        assert len(found) == 5
+        for b, ((rows, columns), (i, j)) in enumerate(zip(found, wanted, strict=True)):
+            assert rows.dtype == columns.dtype == torch.int64
+            own = cost[b].detach().split(sizes, -1)[b].double()
+            assert rows.shape == i.shape and (rows.diff() > 0).all()
+            assert len(set(columns.tolist())) == len(columns)
+            assert_allclose(own[rows, columns].sum(), own[i, j].sum())
+    for one, other in zip(assignment(-cost.detach(), True, sizes=sizes), found, strict=True):
+        assert_array_equal(one[0], other[0])
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        large = torch.rand(64, 300, 64 * 20)
+        many = assignment(large, sizes=[20] * 64)
+        torch.set_num_threads(1)
+        for (i, j), (r, c) in zip(many, assignment(large, sizes=[20] * 64), strict=True):
+            assert torch.equal(i, r) and torch.equal(j, c)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_assignment_of_different_numbers_traced():
+    cost, sizes = torch.rand(3, 5, 6), [2, 0, 4]
+    wanted = assignment(cost, sizes=sizes)
+    torch.compiler.reset()
+
+    def pairs(cost):
+        return assignment(cost, sizes=sizes)
+
+    made = torch.fx.experimental.proxy_tensor.make_fx(pairs)(torch.rand(3, 5, 6))
+    traced = torch.jit.trace(lambda c: assignment(c)[1], torch.rand(3, 5, 6))
+    assert_array_equal(traced(cost), assignment(cost)[1])
+    for function in (torch.compile(pairs, fullgraph=True, backend="aot_eager"), made):
+        for found, other in zip(function(cost), wanted, strict=True):
+            assert torch.equal(found[0], other[0]) and torch.equal(found[1], other[1])
+    assert [rows.shape for rows, _ in assignment(cost.to("meta"), sizes=sizes)] == [
+        rows.shape for rows, _ in wanted]
+
+
+@pytest.mark.parametrize("shape, sizes, message", [
+    ((3, 4), [4], r"sizes needs a cost of shape \(B, M, N\), got \(3, 4\)"),
+    ((2, 3, 4), [4], "one number for each of the 2 problems in the first axis of cost, got 1"),
+    ((2, 3, 4), [2, 3], "the last axis of cost has 4 columns, but sizes add up to 5, and the"),
+    ((2, 3, 4), [5, -1], r"sizes\[1\] must be an integer >= 0, got -1"),
+    ((2, 3, 4), [2.0, 2], r"sizes\[0\] must be an integer >= 0, got 2.0"),
+    ((2, 3, 4), torch.tensor([[2, 2]]), r"sizes\[0\] must be an integer >= 0, got \[2, 2\]"),
+    ((0, 3, 4), [], "the last axis of cost has 4 columns, but sizes add up to 0"),
+])
+def test_bad_sizes(shape, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        assignment(torch.zeros(shape), sizes=sizes)
+
+
+def test_bad_costs_of_different_numbers():
+    cost = torch.zeros(2, 3, 4)
+    cost[0, 1, 2] = cost[1, 0, 1] = torch.nan  # of no problem
+    assert len(assignment(cost, sizes=[2, 2])) == 2
+    cost[1, 2, 3] = torch.nan
+    with pytest.raises(ValueError, match=r"cost\[1, 2, 3\] is nan: cost must be finite, or inf"):
+        assignment(cost, sizes=[2, 2])
+    cost[1, :, 3] = torch.inf
+    with pytest.raises(ValueError, match=r"cost\[1\] forbids every assignment"):
+        assignment(cost, sizes=[2, 2])
 
 
 def test_assignment_compiled():
@@ -453,12 +589,63 @@ def test_sinkhorn_forbids():
     assert torch.isfinite(scores.grad).all()
 
 
+def smooth(scores, temperature):
+    """The plan of a rectangular problem by a general solver, over a square of slack."""
+    M, N = scores.shape
+    found = minimize(
+        lambda x: -(scores.reshape(-1) @ x - temperature * xlogy(x, x).sum()),
+        np.full(M * N, 1.0 / max(M, N)), method="SLSQP", bounds=[(1e-12, 1.0)] * (M * N),
+        options={"ftol": 1e-14, "maxiter": 1000}, constraints=[
+            {"type": "eq", "fun": lambda x: x.reshape(M, N).sum(1 if M <= N else 0) - 1.0},
+            {"type": "ineq", "fun": lambda x: 1.0 - x.reshape(M, N).sum(0 if M <= N else 1)}])
+    return found.x.reshape(M, N)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (1, 4), (4, 1), (3, 5)])
+def test_rectangular_sinkhorn(shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    scores = 2 * torch.randn(2, *shape, dtype=torch.float64, generator=generator)
+    scores[..., 0] += 2.0  # some of the longer side are used up
+    short, long = (-1, -2) if shape[0] <= shape[1] else (-2, -1)
+    for temperature in (1.0, 0.3):
+        plan = sinkhorn(scores, temperature=temperature, tol=1e-12, n_iter=20000)
+        assert_allclose(plan.sum(short), 1.0, atol=1e-5)
+        assert plan.sum(long).max() <= 1 + 1e-12
+        for own, found in zip(scores.numpy(), plan.numpy(), strict=True):
+            assert_allclose(found, smooth(own, temperature), atol=1e-4)
+    turned = sinkhorn(scores.transpose(1, 2), temperature=0.3, tol=1e-12, n_iter=20000)
+    assert_allclose(turned.transpose(1, 2), plan, atol=1e-9)
+    rows, columns = assignment(-scores)
+    sharp = sinkhorn(scores, temperature=0.01, n_iter=20000)
+    best = torch.zeros_like(scores)
+    best[torch.arange(2)[:, None], rows, columns] = 1.0
+    assert_allclose(sharp, best, atol=1e-3)
+
+
+def test_derivatives_of_rectangular_sinkhorn():
+    for shape in ((2, 2, 4), (4, 2)):
+        scores = torch.randn(shape, dtype=torch.float64, generator=torch.manual_seed(1))
+        scores[..., 0] += 1.5
+        scores.requires_grad_()
+        assert torch.autograd.gradcheck(
+            lambda s: sinkhorn(s, tol=1e-13, n_iter=20000), scores, atol=1e-6)
+    forbidden = torch.zeros(2, 4, dtype=torch.float64)
+    forbidden[:, 3] = forbidden[0, 0] = -torch.inf
+    forbidden.requires_grad_()
+    plan = sinkhorn(forbidden)
+    assert (plan[:, 3] == 0).all() and plan[0, 0] == 0
+    assert_allclose(plan.sum(1).detach(), 1.0, atol=1e-6)
+    plan[0, 1].backward()
+    assert torch.isfinite(forbidden.grad).all() and (forbidden.grad[:, 3] == 0).all()
+    with pytest.raises(ValueError, match="scores forbids every assignment"):
+        sinkhorn(forbidden.detach().T.flip(0)[:3].T.index_fill(0, torch.tensor([1]), -torch.inf))
+
+
 @pytest.mark.parametrize("scores, options, error, message", [
     (with_number(torch.nan), {}, ValueError, r"scores\[1, 2, 0\] is nan: scores must be finite"),
     (with_number(torch.inf), {}, ValueError, r"scores\[1, 2, 0\] is inf: scores must be finite"),
     (torch.full((2, 2), -torch.inf), {}, ValueError, "scores forbids every assignment"),
-    (torch.zeros(3), {}, ValueError, r"scores must have shape \(..., M, M\)"),
-    (torch.zeros(2, 3), {}, ValueError, r"scores must have shape \(\.\.\., M, M\), got \(2, 3\)"),
+    (torch.zeros(3), {}, ValueError, r"scores must have shape \(\.\.\., M, N\), got \(3,\)"),
     (S, {"temperature": 0}, ValueError, "temperature must be a finite number > 0"),
     (S, {"n_iter": 0}, ValueError, "n_iter must be an integer > 0"),
     (S, {"tol": -1}, ValueError, "tol must be a finite number >= 0"),

@@ -4,8 +4,12 @@ from numpy.typing import ArrayLike
 
 from fastm4n.base.types import Array, FloatArray, IntArray
 
+def assign_at_once(
+    costs: Any, sizes: list[int] | None, maximize: bool,
+) -> tuple[IntArray, IntArray] | None: ...
 def assign_range(
-    costs: Array, maximize: bool, start: int, stop: int, rows: IntArray, columns: IntArray,
+    costs: Array, widths: IntArray | None, side_by_side: bool, maximize: bool, start: int,
+    stop: int, rows: IntArray, columns: IntArray,
 ) -> int: ...
 @overload
 def linear_assignment(

@@ -23,6 +23,8 @@ cdef enum:
     LOOKS = 2
     # small problems between two looks for signals (benchmarks/interrupts.py)
     BETWEEN_LOOKS = 16
+    # rows of a tall problem that are transposed at a time: a vector of 64 bytes
+    BLOCK = 8
 
 # looked up once: a call of a small problem takes no longer than a few look-ups
 cdef object array_type = np.ndarray, new_array = np.empty, index_type = np.dtype(np.intp)
@@ -77,10 +79,25 @@ cdef Py_ssize_t words_for(Py_ssize_t n_rows, Py_ssize_t n_columns) noexcept nogi
     return M * stride + 6 * stride + 3 * M
 
 
+cdef void transpose(
+    const real* given, Py_ssize_t step, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign,
+    double* C, Py_ssize_t stride) noexcept nogil:
+    """C[j, i] = sign * given[i, j], some rows at a time, whose numbers stay in the cache."""
+    cdef Py_ssize_t i, j, first = 0
+    while first + BLOCK <= n_rows:
+        for j in range(n_columns):
+            for i in range(first, first + BLOCK):
+                C[j * stride + i] = sign * given[i * step + j]
+        first += BLOCK
+    for i in range(first, n_rows):
+        for j in range(n_columns):
+            C[j * stride + i] = sign * given[i * step + j]
+
+
 cdef int assign_one(
-    const real* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, double* work,
-    Py_ssize_t* rows, Py_ssize_t* columns) noexcept nogil:
-    """The pairs of one problem of sign * costs, (n_rows, n_columns) in C order, by rows.
+    const real* given, Py_ssize_t step, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign,
+    double* work, Py_ssize_t* rows, Py_ssize_t* columns) noexcept nogil:
+    """The pairs of one problem of sign * costs, (n_rows, n_columns) with `step` a row, by rows.
 
     They are read once, into the workspace, unless they are there in the form of the loop already.
     Returns what the loop returns.
@@ -99,16 +116,15 @@ cdef int assign_one(
     cdef Py_ssize_t* col_of = free_rows + M
     cdef int failed
     memset(row_of, 0, stride * sizeof(Py_ssize_t))
-    if real is double and not tall and sign == 1.0 and stride == N:
+    if real is double and not tall and sign == 1.0 and stride == N and step == N:
         costs = <const double*> given
     else:
+        if tall:
+            transpose(given, step, n_rows, n_columns, sign, C, stride)
         for i in range(M):
-            if tall:
+            if not tall:
                 for j in range(N):
-                    C[i * stride + j] = sign * given[j * M + i]
-            else:
-                for j in range(N):
-                    C[i * stride + j] = sign * given[i * N + j]
+                    C[i * stride + j] = sign * given[i * step + j]
             for j in range(N, stride):
                 C[i * stride + j] = 0.0
     failed = assign_for(N)(
@@ -124,26 +140,41 @@ cdef int assign_one(
     return failed
 
 
-cdef int assign_single(
-    const double* given, Py_ssize_t n_rows, Py_ssize_t n_columns, double sign, Py_ssize_t* rows,
-    Py_ssize_t* columns) noexcept nogil:
-    """`assign_one` with a workspace on the stack if possible. -1: no memory."""
-    cdef double[WORDS] small
-    cdef double* work = small
-    cdef Py_ssize_t words = words_for(n_rows, n_columns)
-    cdef int failed
-    if words > WORDS:
-        work = <double*> malloc(words * sizeof(double))
-        if work == NULL:
-            return -1
-    failed = assign_one(given, n_rows, n_columns, sign, work, rows, columns)
-    if work != small:
-        free(work)
-    return failed
+cdef Py_ssize_t assign_many(
+    const void* costs, bint is_single, Py_ssize_t M, Py_ssize_t N, const Py_ssize_t* widths,
+    bint side_by_side, double sign, Py_ssize_t start, Py_ssize_t stop, double* work,
+    Py_ssize_t* rows, Py_ssize_t* columns) except -1 nogil:
+    """`assign_range` for pointers. NULL for widths: N of all problems."""
+    cdef Py_ssize_t b, n_pairs, width = N, first = 0, at = 0
+    cdef int failed = 0
+    for b in range(stop):
+        if widths != NULL:
+            width = widths[b]
+        n_pairs = min(M, width)
+        if b >= start and n_pairs > 0:
+            if (b - start) % BETWEEN_LOOKS == 0:
+                look()
+            if is_single:
+                failed = assign_one(
+                    <const float*> costs + b * M * N + first, N, M, width, sign, work,
+                    rows + at, columns + at)
+            else:
+                failed = assign_one(
+                    <const double*> costs + b * M * N + first, N, M, width, sign, work,
+                    rows + at, columns + at)
+            if failed == 3:
+                raise_set()
+            if failed:
+                return b
+        at += n_pairs
+        if side_by_side:
+            first += width
+    return stop
 
 
-def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
-                 Py_ssize_t[:, ::1] rows, Py_ssize_t[:, ::1] columns):
+def assign_range(costs, const Py_ssize_t[::1] widths, bint side_by_side, bint maximize,
+                 Py_ssize_t start, Py_ssize_t stop, Py_ssize_t[::1] rows,
+                 Py_ssize_t[::1] columns):
     """Pairs of the problems start ... stop - 1 of a batch, into rows and columns.
 
     Each problem is converted on its way into one workspace, which stays in the cache: no copy of
@@ -152,94 +183,150 @@ def assign_range(costs, bint maximize, Py_ssize_t start, Py_ssize_t stop,
     Parameters
     ----------
     costs : ndarray of float32 or float64 of shape (n_problems, M, N), in C order
+    widths : ndarray of intp of shape (n_problems,), or None
+        Number of columns of each problem. None: N.
+    side_by_side : bool
+        Whether the columns of a problem come after those of the problems before it. Otherwise they
+        are the first ones.
     maximize : bool
     start, stop : int
-    rows, columns : ndarray of intp of shape (n_problems, min(M, N))
+    rows, columns : ndarray of intp
+        Of all problems, one after the other: min(M, width) pairs of each.
 
     Returns
     -------
     failed : int
         The first problem without an assignment or with invalid costs. stop if there is none.
     """
-    cdef Py_ssize_t b = start, M = costs.shape[1], N = costs.shape[2]
-    cdef double sign = -1.0 if maximize else 1.0
+    cdef Py_ssize_t b, M = costs.shape[1], N = costs.shape[2], n_problems = costs.shape[0]
+    cdef Py_ssize_t widest = N, first = 0, n_pairs = n_problems * min(M, N)
     cdef const float[:, :, ::1] single = None
     cdef const double[:, :, ::1] double_ = None
     cdef bint is_single = costs.dtype == np.float32
-    if (start < 0 or stop > costs.shape[0] or rows.shape[0] != costs.shape[0]
-            or columns.shape[0] != costs.shape[0] or rows.shape[1] != min(M, N)
-            or columns.shape[1] != min(M, N)):
+    if widths is not None:
+        if widths.shape[0] != n_problems:
+            raise ValueError("there must be a width of each problem.")
+        widest = n_pairs = 0
+        for b in range(n_problems):
+            if not 0 <= widths[b] <= N - first:
+                raise ValueError("the widths do not fit the costs.")
+            n_pairs += min(M, widths[b])
+            widest = max(widest, widths[b])
+            first += widths[b] if side_by_side else 0
+    if start < 0 or stop > n_problems or rows.shape[0] != n_pairs or columns.shape[0] != n_pairs:
         raise ValueError("rows, columns or the range do not fit the costs.")
-    if start >= stop or min(M, N) == 0:
+    if start >= stop or n_pairs == 0:
         return stop
     if is_single:
         single = costs
     else:
         double_ = costs
-    cdef double[::1] work = new_array(words_for(M, N))
-    cdef int failed
+    cdef double[::1] work = new_array(words_for(M, widest))
+    cdef const void* given = (
+        <const void*> &single[0, 0, 0] if is_single else <const void*> &double_[0, 0, 0])
     with nogil:
-        while b < stop:
-            if b % BETWEEN_LOOKS == 0:
-                look()
-            if is_single:
-                failed = assign_one(
-                    &single[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
-            else:
-                failed = assign_one(
-                    &double_[b, 0, 0], M, N, sign, &work[0], &rows[b, 0], &columns[b, 0])
-            if failed == 3:
-                raise_set()
-            if failed:
-                break
-            b += 1
+        b = assign_many(
+            given, is_single, M, N, NULL if widths is None else &widths[0], side_by_side,
+            -1.0 if maximize else 1.0, start, stop, work=&work[0], rows=&rows[0],
+            columns=&columns[0])
     return b
 
 
-cdef object assigned_at_once(cost, bint maximize):
-    """The pairs of one problem in a float64 array in C order. None for `linear_assignment`.
-
-    It reports errors of the costs, and handles all other kinds of input. Its checks and views would
-    take longer than a small problem.
-    """
-    cdef Py_buffer given, first, second
-    cdef Py_ssize_t M, N, k
-    cdef int failed = -1
+cdef Py_ssize_t assign_buffers(
+    const Py_buffer* given, const Py_ssize_t* widths, bint side_by_side, Py_ssize_t widest,
+    bint maximize, Py_ssize_t* rows, Py_ssize_t* columns) except -1 nogil:
+    """Number of problems before the first that failed. Small workspaces are on the stack."""
+    cdef double[WORDS] small
+    cdef double* work = small
+    cdef bint single = given.ndim == 2
+    cdef Py_ssize_t n_problems = 1 if single else given.shape[0]
+    cdef Py_ssize_t M = given.shape[0 if single else 1], N = given.shape[1 if single else 2]
+    cdef Py_ssize_t words = words_for(M, widest)
+    if words > WORDS:
+        work = <double*> malloc(words * sizeof(double))
+        if work == NULL:
+            return 0
     try:
-        PyObject_GetBuffer(cost, &given, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        return assign_many(
+            given.buf, given.itemsize == sizeof(float), M, N, widths, side_by_side,
+            -1.0 if maximize else 1.0, 0, n_problems, work, rows, columns)
+    finally:
+        if work != small:
+            free(work)
+
+
+def assign_at_once(costs, sizes, bint maximize):
+    """Pairs of all problems of an array in a single thread.
+
+    Its checks and views take little time compared with a small problem.
+
+    Parameters
+    ----------
+    costs : ndarray of shape (M, N) or (n_problems, M, N)
+    sizes : list of int, or None
+        Numbers of columns of the problems, which stand side by side if the sum is N.
+    maximize : bool
+
+    Returns
+    -------
+    rows, columns : ndarray of intp of shape (..., min(M, N)), or flat if there are sizes
+        Instead None if one of the problems has no assignment, or if costs are no array of float32
+        or float64 in C order: `assign_range` and `linear_assignment` take those, and name errors.
+    """
+    cdef Py_buffer given, first, second, width
+    cdef Py_ssize_t b, M, N, n_problems, n_pairs, widest, solved = 0, total = 0
+    cdef Py_ssize_t* widths = NULL
+    cdef tuple shape
+    try:
+        PyObject_GetBuffer(costs, &given, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     except (BufferError, ValueError):
         return None
-    rows = columns = None
     try:
-        if given.ndim == 2 and strcmp(given.format, b"d") == 0:
-            M, N = given.shape[0], given.shape[1]
-            k = min(M, N)
-            if k > 0:
-                rows, columns = new_array(k, index_type), new_array(k, index_type)
-                PyObject_GetBuffer(rows, &first, PyBUF_SIMPLE | PyBUF_WRITABLE)
-                PyObject_GetBuffer(columns, &second, PyBUF_SIMPLE | PyBUF_WRITABLE)
-                with nogil:
-                    failed = assign_single(
-                        <const double*> given.buf, M, N, -1.0 if maximize else 1.0,
-                        <Py_ssize_t*> first.buf, <Py_ssize_t*> second.buf)
-                PyBuffer_Release(&first)
-                PyBuffer_Release(&second)
-                if failed == 3:
-                    raise_set()
+        if given.ndim not in (2, 3) or not (
+                strcmp(given.format, b"d") == 0 or strcmp(given.format, b"f") == 0):
+            return None
+        M, N = given.shape[given.ndim - 2], given.shape[given.ndim - 1]
+        n_problems = given.shape[0] if given.ndim == 3 else 1
+        widest, n_pairs = N, min(M, N)
+        if given.ndim == 3:
+            shape = (n_problems, n_pairs)
+        else:
+            shape = (n_pairs,)
+        if sizes is not None:
+            kept = new_array(n_problems, index_type)
+            PyObject_GetBuffer(kept, &width, PyBUF_SIMPLE | PyBUF_WRITABLE)
+            # `kept` has its memory as long as this function runs
+            widths = <Py_ssize_t*> width.buf
+            PyBuffer_Release(&width)
+            if len(sizes) != n_problems:
+                return None
+            widest = n_pairs = 0
+            for b in range(n_problems):
+                widths[b] = sizes[b]
+                if not 0 <= widths[b] <= N:
+                    return None
+                total += widths[b]
+                widest = max(widest, widths[b])
+                n_pairs += min(M, widths[b])
+            if total != N and widest != N:
+                return None
+            shape = (n_pairs,)
+        rows, columns = new_array(shape, index_type), new_array(shape, index_type)
+        if n_problems == 0 or n_pairs == 0:
+            return rows, columns
+        PyObject_GetBuffer(rows, &first, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        PyObject_GetBuffer(columns, &second, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            with nogil:
+                solved = assign_buffers(
+                    &given, widths, total == N, widest, maximize, <Py_ssize_t*> first.buf,
+                    <Py_ssize_t*> second.buf)
+        finally:
+            PyBuffer_Release(&first)
+            PyBuffer_Release(&second)
     finally:
         PyBuffer_Release(&given)
-    return (rows, columns) if failed == 0 else None
-
-
-cdef object assigned_batch(cost, bint maximize):
-    """The pairs of a batch in float32, without a copy in float64. None as above."""
-    if cost.dtype != np.float32:
-        return None
-    costs = np.ascontiguousarray(cost)
-    shape = costs.shape[0], min(costs.shape[1], costs.shape[2])
-    rows, columns = new_array(shape, index_type), new_array(shape, index_type)
-    done = assign_range(costs, maximize, 0, costs.shape[0], rows, columns)
-    return (rows, columns) if done == costs.shape[0] else None
+    return (rows, columns) if solved == n_problems else None
 
 
 def linear_assignment(cost, maximize=False, *, potentials=None, return_potentials=False):
@@ -302,8 +389,8 @@ def linear_assignment(cost, maximize=False, *, potentials=None, return_potential
     [1, 0, 2]
     """
     if potentials is None and not return_potentials and type(cost) is array_type:
-        found = (
-            assigned_at_once(cost, maximize) if cost.ndim != 3 else assigned_batch(cost, maximize))
+        found = assign_at_once(
+            np.ascontiguousarray(cost) if cost.ndim == 3 else cost, None, maximize)
         if found is not None:
             return found
     given = as_real("cost", cost)

@@ -13,6 +13,11 @@ SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64)
+PLAIN = (Tensor, nn.Parameter)
+# looked up once
+tracing_state = torch._C._get_tracing_state
+number_of_modes = torch._C._len_torch_dispatch_stack
+interpreter = torch._C._functorch.peek_interpreter_stack
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -66,7 +71,9 @@ def given_cost(cost, n_labels=None):
     cost = on_cpu(cost, torch.float64)
     n = cost.shape[:1].numel() if n_labels is None else n_labels
     if cost.shape != (n, n):
-        raise ValueError(f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}.")
+        raise ValueError(
+            f"cost must have shape ({n}, {n}), got {tuple(cost.shape)}: a row and a column for "
+            f"each of {n} labels.")
     return cost
 
 
@@ -95,7 +102,17 @@ def _check_tensor(name, tensor):
 def _check_shape(name, tensor, shape):
     _check_tensor(name, tensor)
     if tensor.shape != shape:
-        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}.")
+        raise ValueError(
+            f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}: "
+            f"{_wrong_axes(tensor.shape, shape)}.")
+
+
+def _wrong_axes(given, shape):
+    if len(given) != len(shape):
+        return f"it has {len(given)} axes instead of {len(shape)}"
+    return ", ".join(
+        f"axis {i} has length {n} instead of {m}"
+        for i, (n, m) in enumerate(zip(given, shape, strict=True)) if n != m)
 
 
 def as_scores(name, scores, n_axes=None):
@@ -235,6 +252,16 @@ class StructuredLoss(nn.Module):
 
 
 # ------------------------------------------------------------------------- operators
+
+
+def is_plain(tensor):
+    """Whether this is a tensor with values on the CPU that no mode or transform looks at.
+
+    Its operators can be skipped. In other cases they follow it.
+    """
+    return (
+        type(tensor) in PLAIN and tensor.is_cpu and not torch.compiler.is_compiling()
+        and tracing_state() is None and number_of_modes() == 0 and interpreter() is None)
 
 
 def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):

@@ -5,7 +5,8 @@ The losses and the assignments use compiled kernels. Sinkhorn scaling is plain P
 
 from __future__ import annotations
 
-from typing import Literal, Optional, Tuple
+from collections.abc import Sequence
+from typing import Literal, Optional, Tuple, overload
 
 import numpy as np
 import torch
@@ -13,8 +14,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fastm4n.base.checks import check_flag, check_number
-from fastm4n.base.threads import in_threads
-from fastm4n.inference.assignment import assign_range
+from fastm4n.base.threads import PARALLEL_COST, in_threads
+from fastm4n.inference._permutation_tangent import permutation_tangents
+from fastm4n.inference.assignment import assign_at_once, assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.losses import permutation_losses
 from fastm4n.torch import _base as base
@@ -74,6 +76,50 @@ def _outputs(scores, places, surrogate, cost, cost_scale, cost_augmented, temper
     return op(
         scores, places, cost, surrogate, cost_scale, cost_augmented, temperature, tol,
         check_finite)
+
+
+@base.operator("permutation_marginals", lambda scores, temperature: torch.empty_like(
+    scores, memory_format=torch.contiguous_format), cpu_only=True)
+def _marginals_op(scores: Tensor, temperature: float) -> Tensor:
+    """Marginals of p(places) ~ exp(score / temperature)."""
+    M = _as_square(scores, "log").shape[2]
+    places = torch.arange(M, device="cpu").expand(scores.shape[0], M)
+    slope = _permutation_op(
+        scores.detach(), places, None, "log", "sum", False, temperature, 0.0, True)[1]
+    return slope + torch.eye(M, dtype=slope.dtype, device="cpu")
+
+
+@base.operator("permutation_marginals_tangent", lambda direction, scores, temperature:
+               torch.empty_like(scores, memory_format=torch.contiguous_format), cpu_only=True)
+def _marginals_tangent_op(direction: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """Backward of marginals: covariances are symmetric."""
+    base.check_operand("scores", _as_square(scores, "log"), scores.shape, *base.FLOATS)
+    base.check_operand("direction", direction, scores.shape, *base.FLOATS)
+    scaled, along = (part.detach().double().numpy() for part in (scores, direction))
+    found = np.zeros(scores.shape)
+    # as many examples at a time as have tables of the size of one with the largest number of items
+    step = 1 << (MAX_SUBSET_ITEMS - scores.shape[2])
+    for b in range(0, len(found), step):
+        found[b : b + step] = permutation_tangents(
+            scaled[b : b + step] / temperature, along[b : b + step])
+    return torch.from_numpy(found / temperature).to(scores.dtype)
+
+
+def _save_marginals(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+    ctx.temperature = inputs[1]
+
+
+def _marginals_backward(ctx, direction):
+    return _marginals_tangent_op(direction, ctx.saved_tensors[0], ctx.temperature), None
+
+
+def _refuse_second(ctx, *grads):
+    raise RuntimeError("marginals of permutations have no second derivatives.")
+
+
+_marginals_op.register_autograd(_marginals_backward, setup_context=_save_marginals)
+_marginals_tangent_op.register_autograd(_refuse_second)
 
 
 def permutation_loss(
@@ -225,7 +271,11 @@ class PermutationLoss(base.StructuredLoss):
         >>> PermutationLoss().decode(torch.tensor([[[0.0, 1.0], [0.0, 3.0]]]))
         tensor([[0, 1]])
         """
-        return _assignment_op(_as_square(scores).detach(), True, "scores")[1]
+        scores = _as_square(scores)
+        found = _at_once(scores, None, True)
+        if found is None:
+            return _assignment_op(scores.detach(), None, True, "scores")[1]
+        return torch.from_numpy(found[1])
 
     def marginals(self, scores: Tensor) -> Tensor:
         """Probability of each item at each position.
@@ -237,9 +287,9 @@ class PermutationLoss(base.StructuredLoss):
         Returns
         -------
         marginals : Tensor of the shape of scores
-            Doubly stochastic, without gradient. For "log" the exact marginals of p(places) ~
-            exp(score / temperature). For "max_min" the marginals from the oracle. Costs do not
-            matter.
+            Doubly stochastic. For "log" the exact marginals of p(places) ~ exp(score /
+            temperature), with first derivatives. For "max_min" the marginals from the oracle,
+            without gradient. Costs do not matter.
 
         Examples
         --------
@@ -251,7 +301,12 @@ class PermutationLoss(base.StructuredLoss):
         """
         self._check_has("marginals", "log", "max_min")
         given = scores
-        scores = _as_square(scores, self.surrogate).detach().double()
+        scores = _as_square(scores, self.surrogate).double()
+        if self.surrogate == "log":
+            base.refuse_forward_mode(scores)
+            host = scores if scores.device.type in ("cpu", "meta") else scores.cpu()
+            return _marginals_op(host, self.temperature).to(given)
+        scores = scores.detach()
         B, M = scores.shape[:2]
         # mu does not depend on the truth, the identity here
         places = torch.arange(M, device=scores.device).expand(B, M)
@@ -315,46 +370,135 @@ class PermutationLoss(base.StructuredLoss):
 # Linear assignment
 
 
-def _assignment_shapes(cost, maximize, name):
-    shape = (*cost.shape[:-2], torch.sym_min(cost.shape[-2], cost.shape[-1]))
+def _assignment_shapes(cost, sizes, maximize, name):
+    M, N = cost.shape[-2:]
+    if sizes is None:
+        shape = (*cost.shape[:-2], torch.sym_min(M, N))
+    else:
+        shape = (sum(torch.sym_min(M, n) for n in sizes),)
     return cost.new_empty(shape, dtype=torch.int64), cost.new_empty(shape, dtype=torch.int64)
 
 
-def _assignment_kernel(cost: Tensor, maximize: bool, name: str) -> Tuple[Tensor, Tensor]:
-    base.check_operand(
-        name, base.as_scores(name, cost, (2, 3)), cost.shape, *base.FLOATS)
+def _is_side_by_side(sizes, n_columns):
+    """Whether the columns of problems stand one after the other. Otherwise they are padded."""
+    return sum(sizes) == n_columns
+
+
+def _at_once(cost, sizes, maximize):
+    """Pairs as arrays, if this is for a plain tensor and one thread, else None.
+
+    Operators and checks would take longer than small batches, above all in a training step, where
+    the cache contains neither their code nor this one. Errors are for the operator.
+    """
+    if (
+        not base.is_plain(cost) or cost.dtype not in base.FLOATS
+        or sizes is not None and cost.dim() != 3
+        or ASSIGNMENT_COST * cost.numel() > PARALLEL_COST and torch.get_num_threads() > 1
+    ):
+        return None
+    if cost.requires_grad:
+        cost = cost.detach()
+    if not cost.is_contiguous():
+        cost = cost.contiguous()
+    try:
+        return assign_at_once(cost.numpy(), sizes, maximize)
+    except TypeError:  # of numbers that are not whole
+        return None
+
+
+def _assign(
+        cost: Tensor, sizes: Optional[Sequence[int]], maximize: bool,
+        name: str) -> Tuple[Tensor, Tensor]:
+    """Pairs of each problem, (..., min(M, N)), or one after the other if there are sizes."""
+    found = _at_once(cost, sizes, maximize)
+    if found is None:
+        found = _by_ranges(cost, sizes, maximize, name)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+
+def _by_ranges(cost, sizes, maximize, name):
+    """The pairs as arrays, in several threads, or the error of the first problem that has one."""
     costs = cost.detach().contiguous().numpy()
     costs = costs if costs.ndim == 3 else costs[np.newaxis]
     B, M, N = costs.shape
-    shape = B, min(M, N)
+    shape, widths, side_by_side = (*cost.shape[:-2], min(M, N)), None, False
+    if sizes is not None:
+        widths, side_by_side = np.array(sizes, dtype=np.intp), _is_side_by_side(sizes, N)
+        shape = (sum(min(M, n) for n in sizes),)
     rows, columns = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     failed = []
 
     def solve(start, stop):
-        done = assign_range(costs, maximize, start, stop, rows, columns)
+        done = assign_range(
+            costs, widths, side_by_side, maximize, start, stop, rows.reshape(-1),
+            columns.reshape(-1))
         if done < stop:
             failed.append(done)
 
     in_threads(solve, B, ASSIGNMENT_COST * costs.size, torch.get_num_threads())
     if failed:
-        forbidden = "-inf" if maximize else "inf"
-        bad = cost.isnan() | (cost == -float(forbidden))
-        if bad.any():
-            base.refuse_where(
-                bad, name, cost, f"{name} must be finite, or {forbidden} for a forbidden pair.")
-        which = f"[{min(failed)}]" if cost.dim() == 3 else ""
-        raise ValueError(f"{name}{which} forbids every assignment.")
-    shape = (*cost.shape[:-2], shape[1])
-    return tuple(
-        torch.from_numpy(part.astype(np.int64, copy=False)).reshape(shape)
-        for part in (rows, columns))
+        _refuse_costs(cost, sizes, maximize, name, min(failed))
+    return rows, columns
 
 
-_assignment_op = base.operator("assignment", _assignment_shapes, cpu_only=True)(_assignment_kernel)
+def _refuse_costs(cost, sizes, maximize, name, b):
+    """Raise the error of problem b."""
+    forbidden = "-inf" if maximize else "inf"
+    bad = cost.isnan() | (cost == -float(forbidden))
+    if cost.dim() == 3:
+        first = sum(sizes[:b]) if sizes and _is_side_by_side(sizes, cost.shape[2]) else 0
+        own = torch.zeros_like(bad)
+        own[b, :, first : None if sizes is None else first + sizes[b]] = True
+        bad &= own
+    if bad.any():
+        base.refuse_where(
+            bad, name, cost, f"{name} must be finite, or {forbidden} for a forbidden pair.")
+    raise ValueError(f"{name}{f'[{b}]' if cost.dim() == 3 else ''} forbids every assignment.")
+
+
+def _assignment_kernel(cost, sizes, maximize, name):
+    base.check_operand(name, base.as_scores(name, cost, (2, 3)), cost.shape, *base.FLOATS)
+    return _assign(cost, None if sizes is None else _as_sizes(sizes, cost), maximize, name)
+
+
+_assignment_op = base.operator(
+    "assignment", _assignment_shapes, cpu_only=True, like=_assign)(_assignment_kernel)
 _assignment_op.register_kernel("cuda", base.by_way_of_host(_assignment_kernel))
 
 
-def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
+def _as_sizes(sizes, cost):
+    """Numbers of columns of each problem as a list of int."""
+    if cost.dim() != 3:
+        raise ValueError(
+            f"sizes needs a cost of shape (B, M, N), got {tuple(cost.shape)}.")
+    found = sizes.tolist() if isinstance(sizes, (Tensor, np.ndarray)) else list(sizes)
+    for b, n in enumerate(found):
+        if isinstance(n, (float, list)) or n < 0:
+            raise ValueError(f"sizes[{b}] must be an integer >= 0, got {n!r}.")
+    B, _, N = cost.shape
+    if len(found) != B:
+        raise ValueError(
+            f"sizes must have one number for each of the {B} problems in the first axis of cost, "
+            f"got {len(found)}.")
+    if N not in (sum(found), max(found, default=0)):
+        raise ValueError(
+            f"the last axis of cost has {N} columns, but sizes add up to {sum(found)}, and the "
+            f"largest is {max(found, default=0)}. Put the columns of all problems one after the "
+            "other, or pad those of each to the largest number.")
+    return found
+
+
+@overload
+def assignment(
+    cost: Tensor, maximize: bool = False, *, sizes: None = None,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def assignment(
+    cost: Tensor, maximize: bool = False, *, sizes: Sequence[int] | Tensor,
+) -> list[tuple[Tensor, Tensor]]: ...
+def assignment(
+    cost: Tensor, maximize: bool = False, *, sizes: Sequence[int] | Tensor | None = None,
+) -> tuple[Tensor, Tensor] | list[tuple[Tensor, Tensor]]:
     """Assignment of rows to distinct columns with the smallest total cost.
 
     Parameters
@@ -363,11 +507,18 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
         Costs of any real dtype. inf forbids a pair; with `maximize`, -inf does.
     maximize : bool, default=False
         Whether to maximize the total.
+    sizes : sequence of int of length B, default=None
+        Numbers of columns of the problems, if they differ, as numbers of targets in detection.
+        The last axis of `cost` has either the columns of all problems, ``N == sum(sizes)``, of
+        which problem b has ``cost.split(sizes, -1)[b][b]``. Or it is padded, ``N == max(sizes)``,
+        and problem b has ``cost[b, :, :sizes[b]]``. Other costs are ignored, even NaN.
 
     Returns
     -------
     rows, columns : Tensor of int64 of shape (min(M, N),), or (B, min(M, N))
-        Pairs of the assignment, by rows, on the device of `cost`.
+        Pairs of the assignment, by rows, on the device of `cost`. With `sizes`, a list of such
+        tuples, one for each problem: of shape (min(M, sizes[b]),), with columns
+        0 ... sizes[b] - 1.
 
     Raises
     ------
@@ -377,6 +528,7 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     See Also
     --------
     fastm4n.inference.linear_assignment : For arrays, with a choice of method and potentials.
+    sinkhorn : A smooth assignment, with derivatives.
 
     Notes
     -----
@@ -391,10 +543,50 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
     >>> rows, columns = assignment(torch.tensor([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0]]))
     >>> rows.tolist(), columns.tolist()
     ([0, 1], [1, 0])
+
+    The matcher of DETR. `cost` compares the queries of two images to the targets of both, of which
+    the first has two and the second has one:
+
+    >>> cost = torch.tensor([[[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]],
+    ...                      [[0.0, 0.0, 0.7], [0.0, 0.0, 0.6], [0.0, 0.0, 0.3]]])
+    >>> sizes = [2, 1]
+    >>> assignment(cost, sizes=sizes)
+    [(tensor([0, 1]), tensor([1, 0])), (tensor([2]), tensor([0]))]
+
+    instead of
+
+    >>> from scipy.optimize import linear_sum_assignment
+    >>> indices = [linear_sum_assignment(c[i]) for i, c in enumerate(cost.split(sizes, -1))]
+    >>> [(torch.as_tensor(i), torch.as_tensor(j)) for i, j in indices]
+    [(tensor([0, 1]), tensor([1, 0])), (tensor([2]), tensor([0]))]
     """
+    found = _at_once(cost, sizes, maximize)
+    if found is None:
+        return _by_operator(cost, sizes, maximize)
+    if sizes is None:
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    pairs, start, M = [], 0, cost.shape[1]
+    for n in sizes:  # slices of arrays take less time than views of tensors
+        stop = start + (n if n < M else M)
+        pairs.append((
+            torch.from_numpy(found[0][start:stop]), torch.from_numpy(found[1][start:stop])))
+        start = stop
+    return pairs
+
+
+def _by_operator(cost, sizes, maximize):
+    """`assignment` of all kinds of tensors, with all checks."""
     if isinstance(cost, torch.Tensor) and cost.dtype in base.WHOLES:
         cost = cost.double()
-    return _assignment_op(base.as_scores("cost", cost, (2, 3)).detach(), bool(maximize), "cost")
+    cost = base.as_scores("cost", cost, (2, 3)).detach()
+    if sizes is not None:
+        sizes = _as_sizes(sizes, cost)
+    rows, columns = _assignment_op(cost, sizes, bool(maximize), "cost")
+    if sizes is None:
+        return rows, columns
+    M = cost.shape[1]
+    counts = [min(M, n) for n in sizes]
+    return list(zip(rows.split(counts), columns.split(counts), strict=True))
 
 
 # Sinkhorn scaling
@@ -403,27 +595,30 @@ def assignment(cost: Tensor, maximize: bool = False) -> tuple[Tensor, Tensor]:
 def sinkhorn(
     scores: Tensor, *, temperature: float = 1.0, n_iter: int = 1000, tol: float = 1e-6,
 ) -> Tensor:
-    """Doubly stochastic matrices of largest score plus entropy, differentiable.
+    """Smooth assignments: matrices of largest score plus entropy, differentiable.
 
     Solves  max <scores, mu> + temperature * H(mu),  H(mu) = - sum_ij mu_ij log mu_ij, over the
-    doubly stochastic mu. This smooth assignment tends to the best one as the temperature falls.
+    doubly stochastic mu. If there are fewer rows than columns, rows of mu sum to one and columns
+    to at most one, and the other way around. This smooth assignment tends to the best one as the
+    temperature falls.
 
     Parameters
     ----------
-    scores : Tensor of shape (..., M, M)
+    scores : Tensor of shape (..., M, N)
         -inf forbids a pair. The finite scores must contain an assignment.
     temperature : float, default=1.0
     n_iter : int, default=1000
         Largest number of iterations.
     tol : float, default=1e-6
-        Error at which the iteration stops: the l1 distance of the row sums from one, the maximum
-        over all matrices. The column sums are one. With 0, or while a graph is traced, there are
+        Error at which the iteration stops: the l1 distance of the row sums from one, of the column
+        sums if M > N, the maximum over all matrices. With 0, or while a graph is traced, there are
         n_iter iterations.
 
     Returns
     -------
     plan : Tensor of the shape of scores
-        mu. Columns sum to one. Rows sum to one up to `tol`, unless n_iter stops the iteration.
+        mu. Rows, or columns if M > N, sum to one up to `tol`, unless n_iter stops the iteration.
+        The others sum to one, or for M != N to at most one.
 
     See Also
     --------
@@ -433,6 +628,7 @@ def sinkhorn(
     Notes
     -----
     Sinkhorn and Knopp's iteration on logarithms, in plain PyTorch on the device of the scores.
+    If M != N, multipliers of the longer side are at most one: ascent in blocks of the dual.
     Derivatives go through all iterations, each of which stores one matrix for the backward pass.
 
     Examples
@@ -442,32 +638,54 @@ def sinkhorn(
     >>> sinkhorn(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
     tensor([[0.7311, 0.2689],
             [0.2689, 0.7311]])
+
+    Two rows and three columns:
+
+    >>> sinkhorn(torch.tensor([[2.0, 0.0, 0.0], [2.0, 0.0, 0.0]]))
+    tensor([[0.5000, 0.2500, 0.2500],
+            [0.5000, 0.2500, 0.2500]])
     """
     check_number("temperature", temperature, low=0)
     check_number("n_iter", n_iter, low=0, integer=True)
     check_number("tol", tol, low=0, strict=False)
     dtype, scores = getattr(scores, "dtype", None), base.as_scores("scores", scores)
-    if scores.dim() < 2 or scores.shape[-1] != scores.shape[-2]:
-        raise ValueError(f"scores must have shape (..., M, M), got {tuple(scores.shape)}.")
+    if scores.dim() < 2:
+        raise ValueError(f"scores must have shape (..., M, N), got {tuple(scores.shape)}.")
     if scores.numel() == 0:
         return scores.to(dtype)
+    M, N = scores.shape[-2:]
+    # the sums of `one` are one, those of `other` at most one
+    one, other = (-1, -2) if M <= N else (-2, -1)
     seen = scores.detach()
     if base.holds(~(seen.max() < torch.inf)):
         base.refuse_where(seen.isnan() | (seen == torch.inf), "scores", seen,
                      "scores must be finite, or -inf for a forbidden pair.")
-    if base.holds((seen.amax(-1).min() == -torch.inf) | (seen.amax(-2).min() == -torch.inf)):
+    empty = seen.amax(one).min() == -torch.inf
+    if M == N:
+        empty = empty | (seen.amax(other).min() == -torch.inf)
+    if base.holds(empty):
         raise ValueError("scores forbids every assignment: a row or column is all -inf.")
-    logits = scores / temperature
-    column = torch.zeros_like(logits[..., :1, :])
-    row = -logits.logsumexp(-1, keepdim=True)
+    logits = possible = scores / temperature
+    if M != N:
+        # a row or column of the longer side that is all -inf stays empty, whatever its multiplier.
+        # The derivative of its sum would be NaN
+        possible = logits.masked_fill((seen == -torch.inf).all(other, keepdim=True), 0.0)
+
+    def scaling(short):
+        """Log of the multipliers of the longer side, for those of the shorter one."""
+        sums = (possible + short).logsumexp(other, keepdim=True)
+        return -sums if M == N else -sums.clamp(min=0)
+
+    short = -logits.logsumexp(one, keepdim=True)
     for _ in range(n_iter):
-        column = -(logits + row).logsumexp(-2, keepdim=True)
-        # the sums of rows are exp(row - next)
-        after = -(logits + column).logsumexp(-1, keepdim=True)
-        if tol and base.holds(((row - after).detach().exp() - 1).abs().sum((-2, -1)).max() <= tol):
+        long = scaling(short)
+        # the sums of the shorter side are exp(short - after)
+        after = -(logits + long).logsumexp(one, keepdim=True)
+        if tol and base.holds(
+                ((short - after).detach().exp() - 1).abs().sum((-2, -1)).max() <= tol):
             break
-        row = after
+        short = after
     else:
-        # columns sum to one for the rows before
-        column = -(logits + row).logsumexp(-2, keepdim=True)
-    return (logits + row + column).exp().to(dtype)
+        # the longer side fits the shorter one before
+        long = scaling(short)
+    return (logits + short + long).exp().to(dtype)
