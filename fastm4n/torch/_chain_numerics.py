@@ -36,6 +36,7 @@ class Options(NamedTuple):
     factor: float = 1.0  # of the total
     total: bool = False
     policy: str = "auto"
+    rtol: float = 0.0
 
 
 class Chains(NamedTuple):
@@ -174,7 +175,7 @@ def chain_loss(chains, tags, allowed, cost, options):
 
 
 def _loss_on_host(chains, tags, allowed, cost, options):
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     unary, tags = chains.unary, tags.numpy()
     B, T, R = unary.shape
     dtype, shared = unary.dtype, chains.is_shared
@@ -228,7 +229,7 @@ def _by_blocks(chains, tags, cost, options):
     found = chain_losses(
         chains.rows(unary, start, end), transitions.astype(np.float64), tags[places], length[some],
         surrogate=options.surrogate, cost=cost, cost_scale=options.cost_scale, tol=options.tol,
-        n_jobs=torch.get_num_threads())
+        rtol=options.rtol, n_jobs=torch.get_num_threads())
     values[:, some] = found.value, found.upper
     slope[places] = found.gradient[0]
     edges[(some, 0) if shared else joined] = found.gradient[1]
@@ -257,7 +258,7 @@ def sum_of_ends(slope, first, length):
 def _native_loss(chains, tags, allowed, cost, options):
     """`_loss_on_host` in tensor operations, on any device."""
     unary, pair, start, end, *_ = chains
-    surrogate, temperature, cost_scale, _, factor, total, _ = options
+    surrogate, temperature, cost_scale, _, factor, total, *_ = options
     device, dtype = unary.device, unary.dtype
     B, T, R = unary.shape
     first, last, inside, joined = _on_device(chains)

@@ -79,7 +79,7 @@ def chain_bounds(mask, lengths, like):
 
 
 def _loss_shapes(unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature,
-                 cost_scale, tol, factor, total, policy):
+                 cost_scale, tol, factor, total, policy, rtol):
     B, _, R = unary.shape
     value = unary.new_empty(() if total else (B,))
     ends = R if total and (start is not None or end is not None) else 0
@@ -94,10 +94,10 @@ def _loss_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor], tags: Tensor,
         bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
         temperature: float, cost_scale: str, tol: float, factor: float, total: bool,
-        policy: str) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        policy: str, rtol: float) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     value, upper, *slopes = numerics.chain_loss(
         _chains(unary, pair, start, end, bounds), tags, allowed, cost,
-        (surrogate, temperature, cost_scale, tol, factor, total, policy))
+        (surrogate, temperature, cost_scale, tol, factor, total, policy, rtol))
     # the results of an operator share no memory
     return value, upper.clone(), *(part.clone() for part in slopes)
 
@@ -153,7 +153,7 @@ def _backward_backward(ctx, *cotangents):
 
 def _loss_context(ctx, inputs, output):
     (*scores, tags, bounds, allowed, cost, surrogate, temperature, cost_scale, _, factor, total,
-     _) = inputs
+     _, _) = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*scores, *output[2:], tags, bounds, allowed, cost)
     ctx.options = surrogate, temperature, cost_scale, factor, total
@@ -161,7 +161,7 @@ def _loss_context(ctx, inputs, output):
 
 def _loss_backward(ctx, g, *of_others):
     parts = _backward_op(g, *ctx.saved_tensors, *ctx.options)
-    return (*_present(parts, ctx.saved_tensors[:4]), *[None] * 11)
+    return (*_present(parts, ctx.saved_tensors[:4]), *[None] * 12)
 
 
 _backward_op.register_autograd(_backward_backward, setup_context=_backward_context)
@@ -186,7 +186,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         tags, bounds, allowed, cost = ctx.given
-        surrogate, temperature, cost_scale, _, factor, total, _ = ctx.options
+        surrogate, temperature, cost_scale, _, factor, total, *_ = ctx.options
         if not torch.is_grad_enabled():
             parts = numerics.weighted(g, ctx.slopes, bounds, total, *ctx.has_ends)
             return *parts, None, None
