@@ -145,7 +145,8 @@ def chain_loss(
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, allowed_labels: Tensor | None = None,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
-    tol: float = 1e-6, device_policy: Literal["auto", "cpu", "native"] = "auto",
+    tol: float = 1e-6, rtol: float = 1e-3,
+    device_policy: Literal["auto", "cpu", "native"] = "auto",
 ) -> Tensor:
     """Losses of sequences of labels.
 
@@ -188,8 +189,10 @@ def chain_loss(
         False if the axis of positions comes before the axis of sequences.
     tol : float, default=1e-6
         For "max_min": its oracle stops at this difference of the bounds, or at its limit of calls.
-        If scores are small compared with costs, as in an untrained network, the error is about a
-        hundredth of the loss, after some milliseconds.
+    rtol : float, default=1e-3
+        For "max_min": a difference of this share of a sequence's loss suffices, too. With 0 the
+        oracle stops by `tol` alone: if scores are small compared with costs, as in an untrained
+        network, its calls are used up at about a hundredth of the loss, after many times as long.
     device_policy : {"auto", "cpu", "native"}, default="auto"
         For tensors on a GPU: compiled kernels on the CPU, with one copy there and back, or the same
         recursions with PyTorch's operations. "max_min" always runs on the CPU.
@@ -219,6 +222,7 @@ def chain_loss(
     2.0794
     """
     base.check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
+    check_number("rtol", rtol, low=0, strict=False)
     check_choice("device_policy", device_policy, POLICIES)
     batch = _as_batch(emissions, transitions, start, end, mask, lengths, batch_first)
     tags, allowed_labels = _as_truth(
@@ -227,7 +231,8 @@ def chain_loss(
     return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
         reduction, Options(
-            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy))
+            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy,
+            rtol=float(rtol)))
 
 
 def chain_marginals(
@@ -343,6 +348,7 @@ class ChainLoss(base.StructuredLoss):
     start_end : bool, default=True
         Whether first and last labels have scores.
     tol : float, default=1e-6
+    rtol : float, default=1e-3
     device_policy : {"auto", "cpu", "native"}, default="auto"
 
     Attributes
@@ -381,16 +387,17 @@ class ChainLoss(base.StructuredLoss):
         cost_augmented: bool = False, temperature: float = 1.0, batch_first: bool = True,
         reduction: Literal["mean", "sum", "token_mean", "none"] = "mean",
         allowed: str | ArrayLike | None = None, labels: Sequence[Any] | None = None,
-        start_end: bool = True, tol: float = 1e-6,
+        start_end: bool = True, tol: float = 1e-6, rtol: float = 1e-3,
         device_policy: Literal["auto", "cpu", "native"] = "auto",
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
             surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels)
+        check_number("rtol", rtol, low=0, strict=False)
         check_choice("device_policy", device_policy, POLICIES)
         check_flag("batch_first", batch_first)
         check_flag("start_end", start_end)
-        self.n_labels = n_labels
+        self.n_labels, self.rtol = n_labels, float(rtol)
         self.batch_first = batch_first
         self.start_end = start_end
         self.device_policy = device_policy
@@ -440,7 +447,8 @@ class ChainLoss(base.StructuredLoss):
 
     def _options(self):
         return Options(
-            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy)
+            self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy,
+            rtol=self.rtol)
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -470,8 +478,8 @@ class ChainLoss(base.StructuredLoss):
     ) -> tuple[Tensor, Tensor]:
         """Bounds of the loss of each sequence.
 
-        They differ only for "max_min", whose oracle stops at a difference of `tol`, or at its limit
-        of calls. Otherwise both are the loss.
+        They differ only for "max_min", whose oracle stops at a difference of `tol` or of `rtol`
+        times the loss, or at its limit of calls. Otherwise both are the loss.
 
         Parameters
         ----------
