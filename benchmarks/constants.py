@@ -45,7 +45,7 @@ from fastm4n.inference import (
 )
 from fastm4n.inference.graph import marginals, maximise
 from fastm4n.inference.roof import roof_duality
-from fastm4n.losses import block_losses
+from fastm4n.losses import block_losses, chain_losses
 from fastm4n.outputs import ChainOutputs, Layout
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.base import Options
@@ -116,6 +116,14 @@ def chain_games(length, n_labels, scale):
     unary = scale * rng.normal(size=(20, length, n_labels)) / length
     pair = scale * rng.normal(size=(n_labels, n_labels)) / length
     return lambda: [max_min_chain(scores, pair, tol=1e-6) for scores in unary]
+
+
+def untrained_chains(n, length, n_labels):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(n * length, n_labels))
+    y, pair = rng.integers(n_labels, size=n * length), 0.1 * rng.normal(size=(n_labels, n_labels))
+    return partial(
+        chain_losses, scores, pair, y, np.full(n, length), tol=1e-6, rtol=1e-3, n_jobs=1)
 
 
 def ranker_fit(n, n_items, alpha, **options):
@@ -313,6 +321,7 @@ CHAIN, CUT, DUAL, FOREST, RELAX, PERM, ROOF, EXACT, SEARCH = (
     f"inference.{name}" for name in (
         "chain", "cut", "_dual", "_forest", "_relaxations", "permutation", "roof", "_elimination",
         "graph"))
+GAME = "inference._chain_games"
 OUTPUTS, GRAPH, LOSS = "outputs._base", "outputs._graph", "surrogates._base"
 POSITIONS, KERNEL = "features._positions", "features._kernel"
 KERNELS, INPUT, COMPLETIONS = "tasks.kernels", "tasks.chain_input", "tasks.completions"
@@ -322,6 +331,7 @@ SMALL_ALPHA = ("60 chains of 15, alpha 0.003", partial(
     chain_fit, "max_min", 60, 15, alpha=0.003))
 LOG = ("60 chains of 15, log", partial(chain_fit, "log", 60, 15, alpha=0.003))
 GAMES = ("games of chains of 40", partial(chain_games, 40, 10, 6.0))
+UNTRAINED = ("losses of 32 chains of 50, rtol 0.001", untrained_chains(32, 50, 12))
 ZERO_ONE = ("games of 12 items", partial(permutation_games, 15, 12, 4.0))
 ANY_COST = ("games of 10 items, any cost", partial(permutation_games, 15, 10, 3.0, "any"))
 RANKER = ("50 rankings of 10 items, alpha 0.1", partial(ranker_fit, 50, 10, 0.1))
@@ -358,6 +368,9 @@ CONSTANTS = [
     (CHAIN, "LOOKS", "looks", *LARGE_ALPHA),
     (CHAIN, "FIRST", "share of a cost", *GAMES),
     (CHAIN, "COOLED", "factor", *GAMES),
+    (GAME, "MARGIN", "slack", *UNTRAINED),
+    (GAME, "LEAST", "share", *UNTRAINED),
+    (GAME, "SPARE_LABELS", "labels", *UNTRAINED),
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, log", partial(
         few_transitions, "log", 400, 24)),
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, max_margin", partial(

@@ -19,8 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastm4n.base.checks import check_choice
+from fastm4n.base.checks import check_choice, check_number
 from fastm4n.base.threads import in_threads, n_threads
+from fastm4n.inference._chain_games import ChainGames
 from fastm4n.inference._contexts import context_automaton
 from fastm4n.outputs import (
     AutomatonOutputs,
@@ -31,7 +32,7 @@ from fastm4n.outputs import (
 )
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.surrogates import with_options
-from fastm4n.surrogates._base import Surrogate
+from fastm4n.surrogates._base import MaxMinLoss, Surrogate
 from fastm4n.surrogates._batches import losses_of
 from fastm4n.surrogates._graph_batches import GraphBatch
 from fastm4n.surrogates._parameters import SurrogateLike
@@ -160,7 +161,8 @@ def chain_losses(
     scores: ArrayLike, transitions: ArrayLike, y: ArrayLike, lengths: ArrayLike, *,
     surrogate: SurrogateLike = "max_min", cost: ArrayLike | None = None,
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
-    temperature: float = 1.0, tol: float = 1e-9, gradient: bool = True, n_jobs: int | None = None,
+    temperature: float = 1.0, tol: float = 1e-9, rtol: float = 0.0, gradient: bool = True,
+    n_jobs: int | None = None,
 ) -> Losses:
     """Losses of sequences of labels.
 
@@ -182,7 +184,12 @@ default="max_min"
         Whether to add up or to average the costs of a sequence's positions.
     cost_augmented, temperature
         As in `simplex_losses`.
-    tol, gradient, n_jobs
+    tol : float, default=1e-9
+        As in `block_losses`.
+    rtol : float, default=0.0
+        For "max_min": a difference of the bounds of ``rtol * value`` of a sequence suffices, too.
+        Losses of scores that are small compared with costs then take a fraction of the time.
+    gradient, n_jobs
         As in `block_losses`.
 
     Returns
@@ -208,6 +215,7 @@ default="max_min"
     """
     scores = _scores("scores", scores, 2)
     transitions = _scores("transitions", transitions, 3 if np.ndim(transitions) == 3 else 2)
+    check_number("rtol", rtol, low=0, strict=False)
     R = scores.shape[1]
     lengths = np.asarray(lengths, dtype=np.intp)
     if lengths.ndim != 1 or (lengths < 1).any() or lengths.sum() != scores.shape[0]:
@@ -218,9 +226,41 @@ default="max_min"
         raise ValueError(
             f"transitions must have shape ({R}, {R}) or ({n_edges}, {R}, {R}), got "
             f"{transitions.shape}.")
-    outputs = _chain_outputs(
-        _labels(y, scores.shape[0]), lengths, _cost(cost, R), cost_scale, scores, transitions)
-    layout = outputs.layout
+    y, cost = _labels(y, scores.shape[0]), _cost(cost, R)
+    outputs = _chain_outputs(y, lengths, cost, cost_scale, scores, transitions)
+    loss = with_options(surrogate, cost_augmented, temperature).over(outputs)
+    options = {"tol": tol, "gradient": gradient, "n_jobs": n_jobs}
+    if not (rtol > 0 and type(loss) is MaxMinLoss):
+        return _losses_of_chains(loss, scores, transitions, lengths, **options)
+    loss.rtol = rtol
+    games = _chain_games(
+        scores, transitions, y, lengths, cost, cost_scale == "mean", tol, rtol, n_threads(n_jobs))
+    if games is None:
+        return _losses_of_chains(loss, scores, transitions, lengths, **options)
+    left = np.flatnonzero(games.done == 0)
+    if left.size:
+        rows = np.flatnonzero(np.repeat(games.done == 0, lengths))
+        loss = MaxMinLoss(_chain_outputs(
+            y[rows], lengths[left], cost, cost_scale, scores[rows], transitions))
+        loss.rtol = rtol
+        found = _losses_of_chains(loss, scores[rows], transitions, lengths[left], **options)
+        games.upper[left] = np.minimum(games.upper[left], found.upper)
+        # bounds of games hold even where they are not done
+        better = found.value >= games.value[left]
+        games.value[left[better]] = found.value[better]
+        if gradient:
+            of_rows = np.repeat(better, lengths[left])
+            games.slope[rows[of_rows]] = found.gradient[0][of_rows]
+            games.edges[left[better]] = found.gradient[1][better]
+    return Losses(
+        games.value, np.maximum(games.upper, games.value),
+        (games.slope, games.edges) if gradient else None)
+
+
+def _losses_of_chains(loss, scores, transitions, lengths, **options):
+    """`block_losses` of a surrogate over sequences, with gradients in the form of scores."""
+    R, per_edge = scores.shape[1], transitions.ndim == 3
+    layout = loss.outputs.layout
     rows = np.zeros((layout.n_numbers // layout.stride, layout.stride))
     # whether a row of labels is of a position, or of a transition's first label
     of_position = np.zeros(len(rows), dtype=bool)
@@ -229,15 +269,42 @@ default="max_min"
     rows[of_position, :R] = np.where(scores == -np.inf, 0.0, scores)
     pairs = np.where(transitions == -np.inf, 0.0, transitions).reshape(-1, R)
     rows[~of_position, :R] = pairs if per_edge else np.tile(pairs, (lengths.size, 1))
-    losses = _losses(
-        outputs, rows, surrogate, cost_augmented, temperature, tol=tol, gradient=gradient,
-        n_jobs=n_jobs)
-    if not gradient:
+    losses = block_losses(loss, rows.ravel(), **options)
+    if losses.gradient is None:
         return losses
-    slopes = losses.gradient[:, :R]
+    slopes = losses.gradient.reshape(rows.shape)[:, :R]
     shape = transitions.shape if per_edge else (lengths.size, R, R)
     return losses._replace(
         gradient=(slopes[of_position], slopes[~of_position].reshape(shape)))
+
+
+def _chain_games(scores, transitions, y, lengths, cost, mean_cost, tol, rtol, threads):
+    """Max-min losses by steps in groups of sequences, or None where these are of no use.
+
+    Where scores are not, or where numbers lose their digits, a sequence is not done.
+    """
+    if transitions.ndim == 3 or not lengths.size or cost.max() <= 0.0:
+        return None
+    if not np.isfinite(transitions).all():
+        return None
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    games = ChainGames(
+        starts, np.ascontiguousarray(scores), np.ascontiguousarray(transitions),
+        np.asarray(y, dtype=np.int64), cost, mean_cost, tol, rtol)
+    R, n = scores.shape[1], lengths.size
+    in_threads(games.begin, n, 10.0 * scores.shape[0] * R * (R + 10), threads)
+    while True:
+        groups = games.groups()
+
+        def solve(start, stop, groups=groups):
+            for group in groups[start:stop]:
+                games.solve(group)
+
+        work = sum(
+            float(lengths[group].sum()) * int(games.sizes[group[0]]) ** 3 for group in groups)
+        in_threads(solve, len(groups), 20.0 * work, threads)
+        if not games.more_labels():
+            return games
 
 
 def _chain_outputs(y, lengths, cost, cost_scale, scores, transitions):

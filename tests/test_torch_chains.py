@@ -93,7 +93,8 @@ def test_losses_and_gradients_are_those_of_the_seam(surrogate, form, left, polic
     batch = Batch(left=left, form=form)
     values, slopes, edges = batch.expected(surrogate, tol=1e-6)
     scores = batch.scores(requires_grad=True)
-    losses = batch.loss(*scores, surrogate=surrogate, reduction="none", device_policy=policy)
+    options = {"surrogate": surrogate, "device_policy": policy, "rtol": 0.0}
+    losses = batch.loss(*scores, reduction="none", **options)
     np.testing.assert_allclose(losses.detach(), values, atol=2e-6)
     weights = torch.tensor([1.0, -2.0, 3.0, 0.5, 2.0], dtype=torch.float64)
     found = torch.autograd.grad(losses, scores, weights)
@@ -108,11 +109,10 @@ def test_losses_and_gradients_are_those_of_the_seam(surrogate, form, left, polic
     np.testing.assert_allclose(found[2], w[some] @ slopes[some, first], atol=atol)
     np.testing.assert_allclose(found[3], w[some] @ slopes[some, last], atol=atol)
     # the same with one number for all, which goes another way
-    total = batch.loss(*scores, surrogate=surrogate, reduction="sum", device_policy=policy)
+    total = batch.loss(*scores, reduction="sum", **options)
     again = torch.autograd.grad(total, scores)
     ones = torch.autograd.grad(
-        batch.loss(*scores, surrogate=surrogate, reduction="none", device_policy=policy).sum(),
-        scores)
+        batch.loss(*scores, reduction="none", **options).sum(), scores)
     assert total.item() == pytest.approx(losses.sum().item(), abs=1e-9)
     for one, two in zip(again, ones):
         np.testing.assert_allclose(one, two, atol=1e-9)
@@ -124,7 +124,8 @@ def test_losses_and_labels_are_those_of_the_reference(surrogate, policy):
     batch = Batch(B=6, T=5, R=4, seed=3)
     scores = batch.scores()
     losses = batch.loss(
-        *scores, surrogate=surrogate, cost_scale="mean", reduction="none", device_policy=policy)
+        *scores, surrogate=surrogate, cost_scale="mean", reduction="none", device_policy=policy,
+        rtol=0.0)
     decoded = chain_viterbi(*scores, mask=batch.mask, device_policy=policy)
     pair, cost = batch.transitions.numpy(), 1.0 - np.eye(4)
     for b, T in enumerate(batch.lengths.tolist()):
@@ -213,7 +214,7 @@ def test_costs_and_their_scale(surrogate, cost_scale, policy):
         surrogate, cost=cost, cost_scale=cost_scale, tol=1e-6, **augmented)
     found = batch.loss(
         *batch.scores(), surrogate=surrogate, cost=torch.from_numpy(cost), cost_scale=cost_scale,
-        reduction="none", device_policy=policy, **augmented)
+        reduction="none", device_policy=policy, rtol=0.0, **augmented)
     np.testing.assert_allclose(found, values, atol=2e-6)
 
 
@@ -338,7 +339,7 @@ def packed(batch, surrogate, **options):
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_gradients_by_finite_differences(surrogate, form, reduction):
     batch = Batch(B=3, T=4, form=form)
-    loss, inputs = packed(batch, surrogate, reduction=reduction, tol=1e-10)
+    loss, inputs = packed(batch, surrogate, reduction=reduction, tol=1e-10, rtol=0.0)
     assert torch.autograd.gradcheck(loss, inputs, atol=1e-5)
 
 
@@ -590,12 +591,19 @@ def test_decoded_lists_have_no_padding(batch_first, k):
 def test_certificates_hold():
     batch = Batch(T=8, R=4)
     layer = ChainLoss(4, "max_min", tol=1e-1, reduction="none").double()
-    exact = ChainLoss(4, "max_min", tol=1e-10, reduction="none").double()
+    exact = ChainLoss(4, "max_min", tol=1e-10, rtol=0.0, reduction="none").double()
     exact.load_state_dict(layer.state_dict())
     lower, upper = layer.certificate(batch.emissions, batch.tags, batch.mask)
     value = exact(batch.emissions, batch.tags, batch.mask)
     assert (lower <= value + 1e-9).all() and (value <= upper + 1e-9).all()
     assert (upper - lower <= 0.1 + 1e-9).all()
+    for rtol in (1e-1, 1e-2):
+        rough = ChainLoss(4, "max_min", tol=1e-9, rtol=rtol, reduction="none").double()
+        rough.load_state_dict(layer.state_dict())
+        lower, upper = rough.certificate(batch.emissions, batch.tags, batch.mask)
+        assert torch.equal(lower, rough(batch.emissions, batch.tags, batch.mask))
+        assert (lower <= value + 1e-9).all() and (value <= upper + 1e-9).all()
+        assert (upper - lower <= rtol * lower + 1e-9).all()
     for surrogate in ("log", "max_margin"):
         layer = ChainLoss(4, surrogate, reduction="none").double()
         lower, upper = layer.certificate(batch.emissions, batch.tags, batch.mask)
@@ -759,7 +767,7 @@ def test_operators(form):
         torch.library.opcheck(
             torch.ops.fastm4n.chain_loss.default,
             (*scores, batch.tags, bounds, None, cost if surrogate != "log" else None, surrogate,
-             1.0, "sum", 1e-6, "auto", True), test_utils=tests)
+             1.0, "sum", 1e-6, "auto", True, 1e-3), test_utils=tests)
     detached = [part.detach() for part in scores]
     torch.library.opcheck(
         torch.ops.fastm4n.chain_marginals.default, (*scores, bounds, 1.0, "auto"),

@@ -343,9 +343,15 @@ cdef class MaxMinLoss(Surrogate):
     by_columns : bool, default=False
         Whether the oracle is column generation even where outputs have a closed form: its mixtures
         are of labellings, which those over a larger polytope are not.
+
+    Attributes
+    ----------
+    rtol : float
+        Certificates are as exact as this share of the loss, by default 0: as the gap needs.
     """
 
     cdef bint closed
+    cdef public double rtol
     # label of part t of labelling c of a block whose parts begin at `first`:
     # columns[(first + t) * KEPT + c]
     cdef unsigned short[::1] columns
@@ -452,6 +458,9 @@ cdef class MaxMinLoss(Surrogate):
         self, Py_ssize_t b, Workspace work, double* lower, double* upper) except -1 nogil:
         if self.closed:
             return self.outputs.max_min(b, work, lower, upper)
+        if self.rtol > 0.0:
+            # a loss is above the value at the truth
+            work.current = self.true_score(b, &work.scores[0])
         self.generate(b, work, True, lower, upper)
         work.game.packed_mixture(&work.atom[0])
         return 0
@@ -477,6 +486,10 @@ cdef class MaxMinLoss(Surrogate):
         # without a point of its own a block's oracle goes by the tolerance alone
         cdef double tol = ROUNDING * (1.0 + (fabs(current) if current < INFINITY else 0.0))
         cdef int* labels = &work.game.labels[0]
+        # of the upper bound, where rtol is of the lower one
+        cdef double slack = VISIT_SLACK
+        if certify:
+            slack = self.rtol / (1.0 + self.rtol) if self.rtol > 0.0 else BOUND_SLACK
         tol = max(tol, work.tolerance / factor)
         self.begin_game(b, self.game_scores(b, work), work.game)
         for c in range(self.n_columns[b]):
@@ -490,7 +503,7 @@ cdef class MaxMinLoss(Surrogate):
         work.game.expect_dense = self.dense[b] > 0
         work.game.only_upper = only_upper
         work.game.generate(
-            current, BOUND_SLACK if certify else VISIT_SLACK, tol,
+            current, slack, tol,
             # where certificates are coarse, all that visits have to gain may lie beyond their calls
             BOUND_CALLS if certify else VISIT_CALLS,
             BOUND_CALLS if certify or work.tolerance > 0.0 else VISIT_CALLS, lower, upper)

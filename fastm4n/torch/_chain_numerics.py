@@ -38,6 +38,7 @@ class Options(NamedTuple):
     total: bool = False
     policy: str = "auto"
     check_finite: bool = True
+    rtol: float = 0.0
 
 
 
@@ -256,7 +257,7 @@ def _by_blocks(chains, tags, cost, options):
     found = chain_losses(
         chains.rows(unary, start, end), transitions.astype(np.float64), tags[places], length[some],
         surrogate=options.surrogate, cost=cost, cost_scale=options.cost_scale, tol=options.tol,
-        n_jobs=torch.get_num_threads())
+        rtol=options.rtol, n_jobs=torch.get_num_threads())
     values[:, some] = found.value, found.upper
     slope[places] = found.gradient[0]
     edges[(some, 0) if shared else joined] = found.gradient[1]

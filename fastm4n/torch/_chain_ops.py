@@ -90,17 +90,18 @@ def chain_bounds(mask, lengths, like):
 
 def _arguments(options):
     """The options of the operator, in its order."""
-    surrogate, temperature, cost_scale, tol, _, _, policy, check_finite = options
-    return surrogate, temperature, cost_scale, tol, policy, check_finite
+    surrogate, temperature, cost_scale, tol, _, _, policy, check_finite, rtol = options
+    return surrogate, temperature, cost_scale, tol, policy, check_finite, rtol
 
 
-def _options(surrogate, temperature, cost_scale, tol, policy, check_finite):
+def _options(surrogate, temperature, cost_scale, tol, policy, check_finite, rtol):
     return numerics.Options(
-        surrogate, temperature, cost_scale, tol, policy=policy, check_finite=check_finite)
+        surrogate, temperature, cost_scale, tol, policy=policy, check_finite=check_finite,
+        rtol=rtol)
 
 
 def _loss_shapes(unary, pair, start, end, tags, bounds, allowed, cost, surrogate, temperature,
-                 cost_scale, tol, policy, check_finite):
+                 cost_scale, tol, policy, check_finite, rtol):
     value = unary.new_empty(unary.shape[:1])
     return value, value.clone(), torch.empty_like(unary), _empty_edges(unary, pair)
 
@@ -110,10 +111,10 @@ def _loss_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor], tags: Tensor,
         bounds: Tensor, allowed: Optional[Tensor], cost: Optional[Tensor], surrogate: str,
         temperature: float, cost_scale: str, tol: float, policy: str,
-        check_finite: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        check_finite: bool, rtol: float) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     value, upper, d_unary, d_pair, *_ = numerics.chain_loss(
         _chains(unary, pair, start, end, bounds, tags, allowed, cost), tags, allowed, cost,
-        _options(surrogate, temperature, cost_scale, tol, policy, check_finite))
+        _options(surrogate, temperature, cost_scale, tol, policy, check_finite, rtol))
     # the results of an operator share no memory
     return value, upper.clone(), d_unary, d_pair.clone()
 
@@ -131,7 +132,7 @@ def _loss_backward(ctx, g, *of_others):
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         # to be differentiated again
         slopes = transforms.scored(family, args[:4], args[4:])[1:]
-    return *family.weighted(g, slopes, args[4:]), *[None] * 10
+    return *family.weighted(g, slopes, args[4:]), *[None] * 11
 
 
 _loss_op.register_autograd(_loss_backward, setup_context=_loss_context)

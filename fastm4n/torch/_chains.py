@@ -118,7 +118,8 @@ def chain_loss(
     cost_scale: Literal["sum", "mean"] = "sum", cost_augmented: bool = False,
     temperature: float = 1.0, allowed_labels: Tensor | None = None,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
-    ignore_index: int | None = None, tol: float = 1e-6,
+    ignore_index: int | None = None, tol: float = 1e-6, rtol: float = 1e-3,
+    check_finite: bool = True,
     device_policy: Literal["auto", "cpu", "native"] = "auto",
 ) -> Tensor:
     """Losses of sequences of labels.
@@ -168,11 +169,16 @@ def chain_loss(
         Positions with this tag are left out, as by the mask: -100 in the labels of Hugging Face.
     tol : float, default=1e-6
         For "max_min": its oracle stops at this difference of the bounds, or at its limit of calls.
-        If scores are small compared with costs, as in an untrained network, the error is about a
-        hundredth of the loss, after some milliseconds.
+    rtol : float, default=1e-3
+        For "max_min": a difference of this share of a sequence's loss suffices, too. With 0 the
+        oracle stops by `tol` alone: if scores are small compared with costs, as in an untrained
+        network, its calls are used up at about a hundredth of the loss, after many times as long.
     device_policy : {"auto", "cpu", "native"}, default="auto"
         For tensors on a GPU: compiled kernels on the CPU, with one copy there and back, or the same
         recursions with PyTorch's operations. "max_min" always runs on the CPU.
+    check_finite : bool, default=True
+        Whether scores that are NaN or infinite raise. If not, the loss and the gradients of the
+        batch are NaN, and ``torch.amp.GradScaler`` skips the step.
 
     Returns
     -------
@@ -199,7 +205,9 @@ def chain_loss(
     2.0794
     """
     base.check_options(surrogate, reduction, temperature, cost_augmented, cost_scale, tol)
+    check_number("rtol", rtol, low=0, strict=False)
     check_choice("device_policy", device_policy, POLICIES)
+    check_flag("check_finite", check_finite)
     ignore_index = as_ignore_index(ignore_index)
     batch, rows = packed_batch(
         emissions, transitions, start, end, mask, lengths, batch_first, tags,
@@ -210,7 +218,8 @@ def chain_loss(
     return loss_of(
         batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
         reduction, Options(
-            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy), rows)
+            surrogate, float(temperature), cost_scale, float(tol), policy=device_policy,
+            check_finite=bool(check_finite), rtol=float(rtol)), rows)
 
 
 def chain_marginals(
@@ -330,6 +339,7 @@ default=None
     start_end : bool, default=True
         Whether first and last labels have scores.
     tol : float, default=1e-6
+    rtol : float, default=1e-3
     device_policy : {"auto", "cpu", "native"}, default="auto"
     check_finite : bool, default=True
     device, dtype : default=None
@@ -373,17 +383,19 @@ default=None
         allowed: str | ArrayLike | None = None, allowed_start: ArrayLike | None = None,
         allowed_end: ArrayLike | None = None, labels: Sequence[Any] | None = None,
         ignore_index: int | None = None, start_end: bool = True, tol: float = 1e-6,
-        device_policy: Literal["auto", "cpu", "native"] = "auto", check_finite: bool = True,
+        rtol: float = 1e-3, device_policy: Literal["auto", "cpu", "native"] = "auto",
+        check_finite: bool = True,
         device: torch.device | str | None = None, dtype: torch.dtype | None = None,
     ) -> None:
         check_number("n_labels", n_labels, low=0, integer=True)
         super().__init__(
             surrogate, cost, reduction, temperature, cost_augmented, cost_scale, tol, n_labels,
             check_finite=check_finite)
+        check_number("rtol", rtol, low=0, strict=False)
         check_choice("device_policy", device_policy, POLICIES)
         check_flag("batch_first", batch_first)
         check_flag("start_end", start_end)
-        self.n_labels = n_labels
+        self.n_labels, self.rtol = n_labels, float(rtol)
         self.batch_first = batch_first
         self.start_end = start_end
         self.device_policy = device_policy
@@ -442,7 +454,7 @@ default=None
     def _options(self):
         return Options(
             self.surrogate, self.temperature, self.cost_scale, self.tol, policy=self.device_policy,
-            check_finite=self.check_finite)
+            check_finite=self.check_finite, rtol=self.rtol)
 
     def forward(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
@@ -507,8 +519,8 @@ default=None
     ) -> tuple[Tensor, Tensor]:
         """Bounds of the loss of each sequence.
 
-        They differ only for "max_min", whose oracle stops at a difference of `tol`, or at its limit
-        of calls. Otherwise both are the loss.
+        They differ only for "max_min", whose oracle stops at a difference of `tol` or of `rtol`
+        times the loss, or at its limit of calls. Otherwise both are the loss.
 
         Parameters
         ----------
