@@ -9,6 +9,7 @@ torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: the layers of fastm4n.torch are not tested.")
 
 from torch.distributions import kl_divergence
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import one_hot
 
 from fastm4n.torch import CRF, ChainDistribution, ChainLoss, chain_loss, chain_marginals
@@ -529,6 +530,8 @@ def test_transforms(what):
     both = torch.stack([emissions, 2 * emissions])
     torch.testing.assert_close(
         torch.func.vmap(function)(both), torch.stack([function(one) for one in both]))
+    traced = make_fx(function)(emissions)
+    torch.testing.assert_close(traced(2 * emissions), function(2 * emissions))
 
 
 def test_the_operator_has_shapes_and_checks_its_arguments():
