@@ -13,11 +13,6 @@ SURROGATES = ("max_min", "max_margin", "log")
 REDUCTIONS = ("mean", "sum", "token_mean", "none")
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, torch.float64)
-PLAIN = (Tensor, nn.Parameter)
-# looked up once
-tracing_state = torch._C._get_tracing_state
-number_of_modes = torch._C._len_torch_dispatch_stack
-interpreter = torch._C._functorch.peek_interpreter_stack
 WHOLES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -254,16 +249,6 @@ class StructuredLoss(nn.Module):
 # ------------------------------------------------------------------------- operators
 
 
-def is_plain(tensor):
-    """Whether this is a tensor with values on the CPU that no mode or transform looks at.
-
-    Its operators can be skipped. In other cases they follow it.
-    """
-    return (
-        type(tensor) in PLAIN and tensor.is_cpu and not torch.compiler.is_compiling()
-        and tracing_state() is None and number_of_modes() == 0 and interpreter() is None)
-
-
 def operator(name, shapes, *, cpu_only=False, autocast=False, like=None):
     """Decorator that registers a function as the operator ``fastm4n::name``.
 
@@ -378,7 +363,7 @@ def loss_operator(name, n_axes):
         op = operator(name, shapes, cpu_only=True, autocast=True, like=function)(kernel)
         op.register_kernel("cuda", by_way_of_host(kernel))
         op.register_autograd(backward, setup_context=setup_context)
-        family = _Slopes(op, n_axes)
+        family = Slopes(op, n_axes)
 
         def values(scores, *rest):
             """The values, with derivatives of all modes."""
@@ -392,7 +377,7 @@ def loss_operator(name, n_axes):
     return register
 
 
-class _Slopes(Family):
+class Slopes(Family):
     """A loss of one tensor of scores, whose examples have n_axes axes, under transforms."""
 
     is_smooth = False

@@ -20,6 +20,7 @@ from fastm4n.inference.assignment import assign_at_once, assign_range
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 from fastm4n.losses import permutation_losses
 from fastm4n.torch import _base as base
+from fastm4n.torch._transforms import road, scored
 
 __all__ = ["PermutationLoss", "assignment", "permutation_loss", "sinkhorn"]
 
@@ -116,6 +117,22 @@ def _marginals_backward(ctx, direction):
 
 def _refuse_second(ctx, *grads):
     raise RuntimeError("marginals of permutations have no second derivatives.")
+
+
+class _Marginals(base.Slopes):
+    """Marginals as slopes, under transforms. There are no values: those are zero."""
+
+    is_smooth = True
+
+    def __init__(self, temperature):
+        super().__init__(None, 2)
+        self.temperature = temperature
+
+    def evaluate(self, scores, rest):
+        return scores[0].new_zeros(len(scores[0])), _marginals_op(*scores, self.temperature)
+
+    def tangent(self, scores, rest, directions):
+        return (_marginals_tangent_op(*directions, *scores, self.temperature),)
 
 
 _marginals_op.register_autograd(_marginals_backward, setup_context=_save_marginals)
@@ -303,8 +320,9 @@ class PermutationLoss(base.StructuredLoss):
         given = scores
         scores = _as_square(scores, self.surrogate).double()
         if self.surrogate == "log":
-            base.refuse_forward_mode(scores)
             host = scores if scores.device.type in ("cpu", "meta") else scores.cpu()
+            if road(host) == "transform":
+                return scored(_Marginals(self.temperature), (host,), ())[1].to(given)
             return _marginals_op(host, self.temperature).to(given)
         scores = scores.detach()
         B, M = scores.shape[:2]
@@ -391,7 +409,7 @@ def _at_once(cost, sizes, maximize):
     the cache contains neither their code nor this one. Errors are for the operator.
     """
     if (
-        not base.is_plain(cost) or cost.dtype not in base.FLOATS
+        road(cost) != "kernel" or not cost.is_cpu or cost.dtype not in base.FLOATS
         or sizes is not None and cost.dim() != 3
         or ASSIGNMENT_COST * cost.numel() > PARALLEL_COST and torch.get_num_threads() > 1
     ):
