@@ -89,6 +89,47 @@ def loss_of(batch, tags, allowed, cost, reduction, options, rows):
     return loss / divisor if is_traced and reduction != "none" else loss
 
 
+def reduced_loss(
+        scores, truth, allowed_labels, cost, reduction, options, batch_first, ignore_index,
+        cost_augmented, names=(), n_labels=None, sign=1.0):
+    """The reduced loss times `sign`: in one call where that is possible.
+
+    `scores` are emissions, transitions, start and end, and `truth` are tags, mask and lengths.
+    """
+    tags, mask, lengths = truth
+
+    def at_once(scores, given, batch_first, again):
+        if allowed_labels is not None:
+            return None
+        return ops.loss_at_once(
+            scores, given, (options.surrogate, options.temperature, options.cost_scale, reduction),
+            sign, batch_first, again)
+
+    def by_steps(emissions, transitions, start, end):
+        if n_labels is not None:
+            check_n_labels(emissions, n_labels)
+        batch, rows = packed_batch(
+            emissions, transitions, start, end, mask, lengths, batch_first, tags,
+            None if is_soft(tags) else ignore_index, names)
+        own = _as_truth(
+            emissions, tags, allowed_labels, batch, options.surrogate, cost_augmented, rows,
+            soft=True)
+
+        def of_batch(*scores):
+            loss = loss_of(Batch(*scores, batch.bounds), *own, cost, reduction, options, rows)
+            return loss if sign > 0 else -loss
+
+        *scores, bounds = batch
+        loss = None
+        if rows.order is not None and not isinstance(bounds, Tensor):
+            given = own[0], None, torch.from_numpy(bounds[1]), cost, None
+            loss = at_once(scores, given, True, of_batch)
+        return of_batch(*scores) if loss is None else loss
+
+    loss = at_once(scores, (tags, mask, lengths, cost, ignore_index), batch_first, by_steps)
+    return by_steps(*scores) if loss is None else loss
+
+
 def marginals_of(batch, temperature, policy, rows):
     """Marginals of positions and of edges in the form of the caller, and log-partitions."""
     try:
@@ -208,18 +249,15 @@ def chain_loss(
     check_number("rtol", rtol, low=0, strict=False)
     check_choice("device_policy", device_policy, POLICIES)
     check_flag("check_finite", check_finite)
-    ignore_index = as_ignore_index(ignore_index)
-    batch, rows = packed_batch(
-        emissions, transitions, start, end, mask, lengths, batch_first, tags,
-        None if is_soft(tags) else ignore_index)
-    tags, allowed_labels = _as_truth(
-        emissions, tags, allowed_labels, batch, surrogate, cost_augmented, rows, soft=True)
+    emissions = base.as_scores("emissions", emissions, (3,))
     cost = base.as_cost(cost, emissions.shape[2])
-    return loss_of(
-        batch, tags, allowed_labels, cost if surrogate != "log" or cost_augmented else None,
-        reduction, Options(
+    return reduced_loss(
+        (emissions, transitions, start, end), (tags, mask, lengths), allowed_labels,
+        cost if surrogate != "log" or cost_augmented else None, reduction,
+        Options(
             surrogate, float(temperature), cost_scale, float(tol), policy=device_policy,
-            check_finite=bool(check_finite), rtol=float(rtol)), rows)
+            check_finite=bool(check_finite), rtol=float(rtol)),
+        batch_first, as_ignore_index(ignore_index), cost_augmented)
 
 
 def chain_marginals(
@@ -431,15 +469,11 @@ default=None
 
     def _batch(self, emissions, mask, lengths, transitions, tags=None, further=None):
         """The batch and its rows."""
-        names = _ALL_OWN if transitions is None else _OWN
-        return self._packed(
-            emissions, *self._transitions(transitions, further), mask, lengths, tags, names)
-
-    def _packed(self, emissions, transitions, start, end, mask, lengths, tags, names):
         check_n_labels(emissions, self.n_labels)
         return packed_batch(
-            emissions, transitions, start, end, mask, lengths, self.batch_first, tags,
-            None if tags is None or is_soft(tags) else self.ignore_index, names)
+            emissions, *self._transitions(transitions, further), mask, lengths, self.batch_first,
+            tags, None if tags is None or is_soft(tags) else self.ignore_index,
+            _ALL_OWN if transitions is None else _OWN)
 
     def _with_tags(self, emissions, tags, mask, lengths, transitions, allowed_labels):
         """The batch, tags and allowed labels, as `loss_of` takes them, and rows."""
@@ -479,38 +513,11 @@ default=None
 
     def _loss(
             self, emissions, tags, mask, lengths, transitions, allowed_labels, reduction, sign=1.0):
-        """The reduced loss times `sign`: in one call where that is possible."""
-        cost = self._cost()
-        names = _ALL_OWN if transitions is None else _OWN
-
-        def at_once(scores, given, batch_first, again):
-            return None if allowed_labels is not None else ops.loss_at_once(
-                scores, given, (self.surrogate, self.temperature, self.cost_scale, reduction),
-                sign, batch_first, again)
-
-        def by_steps(emissions, transitions, start, end):
-            batch, rows = self._packed(
-                emissions, transitions, start, end, mask, lengths, tags, names)
-            truth = _as_truth(
-                emissions, tags, allowed_labels, batch, self.surrogate, self.cost_augmented, rows,
-                soft=True)
-
-            def of_batch(*scores):
-                loss = loss_of(
-                    Batch(*scores, batch.bounds), *truth, cost, reduction, self._options(), rows)
-                return loss if sign > 0 else -loss
-
-            *scores, bounds = batch
-            loss = None
-            if rows.order is not None and not isinstance(bounds, Tensor):
-                given = truth[0], None, torch.from_numpy(bounds[1]), cost, None
-                loss = at_once(scores, given, True, of_batch)
-            return of_batch(*scores) if loss is None else loss
-
-        scores = emissions, *self._transitions(transitions)
-        loss = at_once(
-            scores, (tags, mask, lengths, cost, self.ignore_index), self.batch_first, by_steps)
-        return by_steps(*scores) if loss is None else loss
+        """The reduced loss times `sign`."""
+        return reduced_loss(
+            (emissions, *self._transitions(transitions)), (tags, mask, lengths), allowed_labels,
+            self._cost(), reduction, self._options(), self.batch_first, self.ignore_index,
+            self.cost_augmented, _ALL_OWN if transitions is None else _OWN, self.n_labels, sign)
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,
