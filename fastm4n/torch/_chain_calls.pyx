@@ -19,6 +19,7 @@ from fastm4n.inference._chain_batches cimport (
     shape_of_vectors, work_of)
 
 import torch
+from torch import compiler
 from torch.autograd import forward_ad
 
 from fastm4n.base.threads import PARALLEL_COST, in_threads
@@ -37,10 +38,13 @@ cdef double THREADS_FROM = PARALLEL_COST
 
 
 cpdef bint is_ordinary():
-    """Whether no transform of PyTorch is at work, which would see no call of a kernel."""
+    """Whether no transform of PyTorch is at work, which would see no call of a kernel.
+
+    For torch.compile this is told by ``torch.compiler.is_dynamo_compiling`` alone.
+    """
     return (
         not transforms_are_active() and n_modes() == 0 and jit_state() is None
-        and forward_ad._current_level < 0)
+        and forward_ad._current_level < 0 and not compiler._is_compiling_flag)
 
 
 cdef bint is_plain(tensor, dtype) except -1:

@@ -294,18 +294,19 @@ def _reduced(value, options):
     return (options.factor * value).sum() if options.total else value
 
 
-def loss_at_once(scores, given, options, sign, batch_first, again):
+def loss_at_once(scores, given, options, reduction, sign, batch_first, again):
     """The reduced loss times `sign` in one call, or None if that is not for these arguments.
 
     `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths, cost and
     ignore_index. again(*scores) is the same loss by `chain_loss`.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return None
-    emissions, *others = scores
+    emissions, pair, start, end = scores
     tags, mask, lengths, cost, ignore_index = given
     found = calls.loss(
-        emissions, tags, mask, lengths, *others, cost, ignore_index, *options, sign, batch_first)
+        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, options.surrogate,
+        options.temperature, options.cost_scale, reduction, sign, batch_first)
     if found is None:
         return None
     return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]
@@ -406,7 +407,7 @@ def _kbest_op(
 
 def best_at_once(emissions, pair, start, end, mask, lengths, k, batch_first, as_lists=False):
     """Tags, scores and lengths of best labellings in one call, or None: see `loss_at_once`."""
-    if k != 1 or torch.compiler.is_compiling():
+    if k != 1 or torch.compiler.is_dynamo_compiling():
         return None
     return calls.best(emissions, mask, lengths, pair, start, end, batch_first, as_lists)
 

@@ -98,13 +98,6 @@ def reduced_loss(
     """
     tags, mask, lengths = truth
 
-    def at_once(scores, given, batch_first, again):
-        if allowed_labels is not None:
-            return None
-        return ops.loss_at_once(
-            scores, given, (options.surrogate, options.temperature, options.cost_scale, reduction),
-            sign, batch_first, again)
-
     def by_steps(emissions, transitions, start, end):
         if n_labels is not None:
             check_n_labels(emissions, n_labels)
@@ -121,12 +114,15 @@ def reduced_loss(
 
         *scores, bounds = batch
         loss = None
-        if rows.order is not None and not isinstance(bounds, Tensor):
+        if rows.order is not None and not isinstance(bounds, Tensor) and own[1] is None:
             given = own[0], None, torch.from_numpy(bounds[1]), cost, None
-            loss = at_once(scores, given, True, of_batch)
+            loss = ops.loss_at_once(scores, given, options, reduction, sign, True, of_batch)
         return of_batch(*scores) if loss is None else loss
 
-    loss = at_once(scores, (tags, mask, lengths, cost, ignore_index), batch_first, by_steps)
+    loss = None
+    if allowed_labels is None:
+        given = tags, mask, lengths, cost, ignore_index
+        loss = ops.loss_at_once(scores, given, options, reduction, sign, batch_first, by_steps)
     return by_steps(*scores) if loss is None else loss
 
 
@@ -459,9 +455,12 @@ default=None
 
     def _transitions(self, transitions, further=None):
         """Scores of transitions, first and last labels. Further constraints are of predictions."""
-        if transitions is None:
-            transitions = self.transitions
-        scores = transitions, self.start_transitions, self.end_transitions
+        own = self._parameters
+        if "transitions" in own:
+            own = own["transitions"], own["start_transitions"], own["end_transitions"]
+        else:  # parametrized, by torch.nn.utils
+            own = self.transitions, self.start_transitions, self.end_transitions
+        scores = own if transitions is None else (transitions, *own[1:])
         for constraints in (self._constraints, further):
             if constraints is not None:
                 scores = constraints.applied(*scores)
