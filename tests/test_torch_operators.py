@@ -39,8 +39,43 @@ def slopes(form):
     return {"d_unary": numbers(5, 3, seed=2), "d_pairwise": numbers(*n, *form, seed=3)}
 
 
+def chains(shape):
+    """Arguments of the operators of chains: scores, tags, bounds, and what labels are allowed."""
+    return {
+        "unary": numbers(2, 4, 3), "pair": numbers(*shape, seed=1), "start": numbers(3, seed=2),
+        "end": numbers(3, seed=3)}
+
+
+def operators_of_chains():
+    bounds = {"bounds": torch.tensor([[0, 0], [4, 4]])}
+    truth = {
+        "tags": torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0]]), **bounds,
+        "allowed": torch.ones(2, 4, 3, dtype=torch.bool), "cost": 1.0 - torch.eye(3).double()}
+    yield "chain_bounds", OPS.chain_bounds, {
+        "mask": torch.ones(2, 4, dtype=torch.bool), "lengths": None, "n_sequences": 2,
+        "n_positions": 4}
+    yield "chain_bounds of lengths", OPS.chain_bounds, {
+        "mask": None, "lengths": torch.tensor([4, 2]), "n_sequences": 2, "n_positions": 4}
+    for shape in ((3, 3), (2, 3, 3, 3)):
+        scores = chains(shape)
+        for surrogate in ("log", "max_margin", "max_min"):
+            own = truth if surrogate == "log" else {**truth, "allowed": None}
+            yield f"chain_loss {surrogate} {shape}", OPS.chain_loss, {
+                **scores, **own, "surrogate": surrogate, "temperature": 1.0, "cost_scale": "sum",
+                "tol": 1e-6, "policy": "auto", "check_finite": True, "rtol": 0.0}
+        yield f"chain_tangent {shape}", OPS.chain_tangent, {
+            **scores, **truth, "cost_scale": "sum", "temperature": 1.0,
+            "along_unary": numbers(2, 4, 3, seed=4), "along_pair": numbers(*shape, seed=5),
+            "along_start": numbers(3, seed=6), "along_end": numbers(3, seed=7)}
+        yield f"chain_marginals {shape}", OPS.chain_marginals, {
+            **scores, **bounds, "temperature": 1.0, "policy": "auto"}
+        yield f"chain_viterbi {shape}", OPS.chain_viterbi, {**scores, **bounds, "policy": "auto"}
+        yield f"chain_kbest {shape}", OPS.chain_kbest, {**scores, **bounds, "k": 2}
+
+
 def operators():
     """Name, operator, and its arguments by name, in their order."""
+    yield from operators_of_chains()
     for form in (SHARED, EACH):
         scores = graphs(form)
         first = {name: scores[name] for name in ("unary", "edges", "pairwise")}
@@ -82,6 +117,8 @@ def operators():
 OPERATORS = {name: rest for name, *rest in operators()}
 # changes that an operator has a result for: unused arguments, other numbers of things
 LEGAL = re.compile("|".join((
+    r"chain_(marginals|viterbi|kbest) \(3, 3\): unary long 1",
+    r"chain_tangent .*: along_\w+ of (integers|booleans)",
     r"graph_loss_backward .*: (tags|allowed|cost) ",
     r"graph_loss_backward \(3, 3\): edges (short 0|long 0|of -?\d+)",
     r"(graph|permutation|simplex).*: cost of (integers|booleans)",
@@ -117,7 +154,7 @@ def changed(name):
 def labels(name):
     """Labels, indices and sizes outside of their range."""
     _, given = OPERATORS[name]
-    for argument in ("edges", "tags", "sizes", "target", "places"):
+    for argument in ("edges", "tags", "sizes", "target", "places", "bounds", "lengths"):
         if not isinstance(given.get(argument), torch.Tensor):
             continue
         for number in (-(1 << 62), -2, 5, 1 << 40, (1 << 63) - 1):

@@ -964,6 +964,9 @@ def solve(
     cdef int wrong = 0
     cdef bint is_double = unary.dtype == np.float64, right
     cost = None if cost is None else np.ascontiguousarray(cost, dtype=np.float64)
+    first, length = np.ascontiguousarray(first), np.ascontiguousarray(length)
+    if allowed is not None and allowed.strides[2] != 1:
+        allowed = np.ascontiguousarray(allowed)
     memset(&task, 0, sizeof(Task))
     task.kind = KINDS[kind]
     task.B, task.T, task.R = unary.shape

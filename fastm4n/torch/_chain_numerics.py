@@ -482,6 +482,8 @@ def tangents(chains, tags, allowed, cost, cost_scale, temperature, directions):
     add(theta, 1.0)
     if tags is not None:
         labels = tags.numpy()[places]
+        if ((labels < -1) | (labels >= R)).any():
+            raise ValueError(f"tags must be labels, 0 ... {R - 1}, or -1.")
         free = (labels[:, np.newaxis] == np.arange(R)) | (labels < 0)[:, np.newaxis]
         if allowed is not None:
             free &= allowed.numpy()[places]

@@ -45,8 +45,8 @@ def _chains(unary, pair, start, end, bounds, tags=None, allowed=None, cost=None)
             raise ValueError(
                 f"{name} must have shape {' or '.join(map(str, wanted))} in {dtype}, got "
                 f"{tuple(given.shape)} in {given.dtype}: unary has shape {(B, T, R)}.")
-    first, length = bounds.cpu().numpy()
-    wrong = np.flatnonzero((first < 0) | (length < 0) | (first + length > T))
+    first, length = np.ascontiguousarray(bounds.cpu().numpy())
+    wrong = np.flatnonzero((first < 0) | (first > T) | (length < 0) | (length > T - first))
     if wrong.size:
         raise ValueError(
             f"bounds[:, {wrong[0]}] are {bounds[:, wrong[0]].tolist()}, first position and length "
@@ -71,6 +71,13 @@ def _bounds_shapes(mask, lengths, n_sequences, n_positions):
 @operator("chain_bounds", _bounds_shapes)
 def _bounds_op(mask: Optional[Tensor], lengths: Optional[Tensor], n_sequences: int,
                n_positions: int) -> Tensor:
+    for name, given, shape in (
+            ("mask", mask, (n_sequences, n_positions)), ("lengths", lengths, (n_sequences,))):
+        wanted = (torch.bool, torch.uint8) if name == "mask" else (torch.int64,)
+        if given is not None and (tuple(given.shape) != shape or given.dtype not in wanted):
+            raise ValueError(
+                f"{name} must have shape {shape} in {wanted[0]}, got {tuple(given.shape)} in "
+                f"{given.dtype}.")
     found = torch.from_numpy(numerics.bounds(mask, lengths, n_sequences, n_positions))
     given = mask if mask is not None else lengths
     return found if given is None else found.to(given.device)
@@ -216,7 +223,9 @@ def _tangent_op(
         shape = None if along is None else tuple(along.shape)
         if along is not None and (given is None or shape != tuple(given.shape) and (
                 given is not pair or shape != (len(unary), *pair.shape))):
-            raise ValueError(f"directions must have the shapes of scores or slopes, got {shape}.")
+            raise ValueError(
+                f"along_* must have the shapes of unary, pair, start and end, or of slopes, got "
+                f"{shape}.")
     return numerics.tangents(chains, tags, allowed, cost, cost_scale, temperature, directions)
 
 
