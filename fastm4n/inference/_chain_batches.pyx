@@ -875,7 +875,7 @@ cdef int best_of_sequence(
 cdef int less_truth(
         const real* unary, Task* task, Py_ssize_t g, Py_ssize_t b,
         const long long* tags) noexcept nogil:
-    """Subtract the true labelling from the value and the slope of a sequence. Returns its status."""
+    """Subtract the true labelling from the value and slope of a sequence. Returns its status."""
     cdef Py_ssize_t t, T = task.length[b], f = task.first[b], R = task.R
     cdef Py_ssize_t n_pairs = 1 if task.shared else task.T - 1
     cdef real* d = <real*> task.d_unary + b * task.d_unary_row + f * task.d_unary_step

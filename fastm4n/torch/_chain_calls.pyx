@@ -26,7 +26,8 @@ from fastm4n.base.threads import PARALLEL_COST, in_threads
 
 cdef object TENSOR = torch.Tensor, PARAMETER = torch.nn.Parameter
 cdef object FLOAT32 = torch.float32, FLOAT64 = torch.float64, INT64 = torch.int64
-cdef object CPU = torch.device("cpu"), BOOL = torch.bool, UINT8 = torch.uint8, STRIDED = torch.strided
+cdef object CPU = torch.device("cpu"), STRIDED = torch.strided
+cdef object BOOL = torch.bool, UINT8 = torch.uint8
 cdef object empty = torch.empty, empty_like = torch.empty_like
 cdef object n_threads = torch.get_num_threads
 cdef object is_grad_enabled = torch.is_grad_enabled
@@ -160,7 +161,7 @@ cdef class Call:
 
     cdef bint read_tags(self, tags, bint batch_first) except -1:
         cdef Task* task = &self.task
-        cdef Py_ssize_t b, t, at = 0 if batch_first else 1
+        cdef Py_ssize_t at = 0 if batch_first else 1
         if not is_plain(tags, INT64):
             return False
         shape, strides = tags.shape, tags.stride()
@@ -328,7 +329,7 @@ def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_l
     """
     cdef Call call = Call()
     cdef Task* task = &call.task
-    cdef Py_ssize_t b, t, f
+    cdef Py_ssize_t b
     cdef long long* at
     cdef void* paths = NULL
     if not is_ordinary() or not call.read(
@@ -348,7 +349,8 @@ def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_l
     task.paths = <long long*> place_of(tags)
     if not call.run():
         return None
-    scores, found = empty(task.B, dtype=call.dtype, device=CPU), empty(task.B, dtype=INT64, device=CPU)
+    scores = empty(task.B, dtype=call.dtype, device=CPU)
+    found = empty(task.B, dtype=INT64, device=CPU)
     at = <long long*> place_of(found)
     for b in range(task.B):
         at[b] = task.length[b]

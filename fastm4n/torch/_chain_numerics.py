@@ -82,7 +82,7 @@ class Chains(NamedTuple):
 
         Memory that NumPy knows cannot change its size, as that of sharded parameters does.
         """
-        unary, pair = self.unary.detach().numpy(), self.pair.detach()
+        unary, pair = self.unary.detach().resolve_neg().numpy(), self.pair.detach()
         if unary.strides[2] != unary.itemsize:
             unary = np.ascontiguousarray(unary)
         pair = _copied(pair)[np.newaxis, np.newaxis] if self.is_shared else pair.numpy()
