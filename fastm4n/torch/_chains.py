@@ -156,8 +156,7 @@ def chain_loss(
     temperature: float = 1.0, allowed_labels: Tensor | None = None,
     reduction: Literal["mean", "sum", "token_mean", "none"] = "mean", batch_first: bool = True,
     ignore_index: int | None = None, tol: float = 1e-6, rtol: float = 1e-3,
-    check_finite: bool = True,
-    device_policy: Literal["auto", "cpu", "native"] = "auto",
+    device_policy: Literal["auto", "cpu", "native"] = "auto", check_finite: bool = True,
 ) -> Tensor:
     """Losses of sequences of labels.
 
