@@ -5,12 +5,13 @@
 prints Markdown tables: milliseconds of CPU time of one thread, medians.  Calls are measured as
 training makes them: one by one, between the forward and the backward pass of an LSTM over the same
 batch, whose numbers fill the caches, the contestants in turn.  A step is the loss and its gradients
-to emissions and parameters.  Half of the sequences are shorter than the longest.
+to emissions and parameters.  Half of the sequences are shorter than the longest.  Five calls are
+measured where they take more than 20 seconds.
 
 The second table has the share of the layer in an epoch of a tagger: embeddings, an LSTM, a linear
 map, the layer, and Adam.
 
-Losses and gradients are compared before the clock is started: in float64 they agree to 1e-12, and
+Losses and gradients are compared before the clock is started: in float64 they agree to 1e-10, and
 the errors in float32 are printed.  pytorch-crf must be installed.
 """
 
@@ -18,6 +19,7 @@ import argparse
 import copy
 import itertools
 import statistics
+import sys
 import time
 
 import numpy as np
@@ -33,7 +35,9 @@ QUICK = ((2, 10, 5),)
 MIDDLE, TARGETS = (32, 50, 9), (25.0, 10.0, 5.0)
 HIDDEN = 64
 # bytes of the matrices that pytorch-crf keeps for its backward pass, several for each position
-MEMORY = 6e9
+MEMORY = 2e9
+# seconds after which five calls of each contestant suffice
+ENOUGH = 20.0
 
 
 class Network(torch.nn.Module):
@@ -77,7 +81,7 @@ def check(found, emissions, tags, mask):
 
     exact = parts(found["fastm4n"], torch.float64)
     apart = error(parts(found["pytorch-crf"], torch.float64), exact)
-    if apart > 1e-12:
+    if apart > 1e-10:
         raise AssertionError(f"pytorch-crf has another loss or gradient: {apart} apart")
     scores = {name: layer.decode(emissions, mask=mask) for name, layer in found.items()}
     if scores["fastm4n"] != scores["pytorch-crf"]:
@@ -103,7 +107,10 @@ def measure(B, T, R, repeats):
     x, tags, mask = batch(B, T, R)
     errors = check(found, network(x).detach(), tags, mask)
     steps, decodes = ({name: [] for name in found} for _ in range(2))
+    began = time.process_time()
     for repeat in range(repeats + 2):
+        if repeat >= 7 and time.process_time() - began > ENOUGH:
+            break
         for name, layer in found.items():
             scores = network(x)
             leaf = scores.detach().requires_grad_()
@@ -188,6 +195,7 @@ def main():
             cells += [f"{ours:.3g}", f"{peer:.3g}", f"{peer / ours:.1f}",
                       verdict(shape, peer / ours)]
         rows.append((*cells, *(f"{error:.0e}" for error in errors)))
+        print(*cells, file=sys.stderr)
     print(describe(environment("torch", "pytorch-crf")) + "\n")
     print(table(
         f"Steps and best labellings in a loop (milliseconds, medians of {repeats})",

@@ -35,6 +35,7 @@ cdef object is_grad_enabled = torch.is_grad_enabled
 cdef object transforms_are_active = torch._C._are_functorch_transforms_active
 cdef object n_modes = torch._C._len_torch_dispatch_stack
 cdef object jit_state = torch._C._get_tracing_state
+cdef object is_legacy = torch._C._functorch.is_legacy_batchedtensor
 cdef double THREADS_FROM = PARALLEL_COST
 
 
@@ -298,18 +299,32 @@ def needs_gradient(emissions, pair, start, end):
         or start is not None and start.requires_grad or end is not None and end.requires_grad)
 
 
-def scaled(slopes, g):
-    """Slopes times a plain scalar: as they are for a factor of one, else changed in place."""
+def keep(ctx, emissions, pair, start, end, found, again):
+    """Forward of the node of `loss`, which holds its gradients: `found` is what it returned."""
+    ctx.slopes, ctx.again = found[1:], again
+    ctx.save_for_backward(emissions, pair, start, end)
+    return found[0]
+
+
+def hand_over(ctx, g):
+    """Gradients of a node of `loss` times a plain scalar, or None for another g.
+
+    The node keeps none, so that what gathers gradients takes them without a copy.
+    """
     cdef double factor
+    slopes = ctx.slopes
+    if slopes is None or is_grad_enabled() or not is_ordinary() or is_legacy(g):
+        return None
     if is_plain(g, FLOAT32):
         factor = (<float*> place_of(g))[0]
     elif is_plain(g, FLOAT64):
         factor = (<double*> place_of(g))[0]
     else:
-        factor = g.item()
+        return None
     if factor != 1.0:
         torch._foreach_mul_([part for part in slopes if part is not None], factor)
-    return slopes
+    ctx.slopes = None
+    return (*slopes, None, None)
 
 
 def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_lists):

@@ -263,23 +263,16 @@ class _Loss(_Plain):
 class _Step(_Plain):
     """The reduced loss of `_chain_calls.loss`, whose gradients are there with the value."""
 
-    @staticmethod
-    def forward(ctx, emissions, pair, start, end, found, again):
-        value, *ctx.slopes = found
-        ctx.again = again
-        ctx.save_for_backward(emissions, pair, start, end)
-        return value
+    forward = staticmethod(calls.keep)
 
     @staticmethod
     def backward(ctx, g):
-        slopes = ctx.slopes
-        if slopes is None or torch.is_grad_enabled():
+        found = calls.hand_over(ctx, g)
+        if found is not None:
+            return found
+        if ctx.slopes is None or torch.is_grad_enabled():
             return *_again(ctx, g, ctx.again), None, None
-        if road(g) != "kernel":
-            return *[None if part is None else g * part for part in slopes], None, None
-        # handed over: what gathers gradients then keeps them without a copy
-        ctx.slopes = None
-        return *calls.scaled(slopes, g), None, None
+        return *[None if part is None else g * part for part in ctx.slopes], None, None
 
 
 def _again(ctx, g, loss):
@@ -303,19 +296,20 @@ def _reduced(value, options):
     return (options.factor * value).sum() if options.total else value
 
 
-def loss_at_once(scores, given, options, reduction, sign, batch_first, again):
+def loss_at_once(scores, given, kind, reduction, sign, batch_first, again):
     """The reduced loss times `sign` in one call, or None if that is not for these arguments.
 
     `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths, cost and
-    ignore_index. again(*scores) is the same loss by `chain_loss`.
+    ignore_index, and `kind` surrogate, temperature and cost_scale. again(*scores) is the same loss
+    by `chain_loss`.
     """
     if torch.compiler.is_dynamo_compiling():
         return None
     emissions, pair, start, end = scores
     tags, mask, lengths, cost, ignore_index = given
     found = calls.loss(
-        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, options.surrogate,
-        options.temperature, options.cost_scale, reduction, sign, batch_first)
+        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, *kind, reduction,
+        sign, batch_first)
     if found is None:
         return None
     return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]

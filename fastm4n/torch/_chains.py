@@ -90,11 +90,12 @@ def loss_of(batch, tags, allowed, cost, reduction, options, rows):
 
 
 def reduced_loss(
-        scores, truth, allowed_labels, cost, reduction, options, batch_first, ignore_index,
-        cost_augmented, names=(), n_labels=None, sign=1.0):
+        scores, truth, allowed_labels, cost, reduction, kind, make_options, batch_first,
+        ignore_index, cost_augmented, names=(), n_labels=None, sign=1.0):
     """The reduced loss times `sign`: in one call where that is possible.
 
-    `scores` are emissions, transitions, start and end, and `truth` are tags, mask and lengths.
+    `scores` are emissions, transitions, start and end, `truth` tags, mask and lengths, and `kind`
+    surrogate, temperature and cost_scale. make_options() is called if one call is not possible.
     """
     tags, mask, lengths = truth
 
@@ -105,8 +106,8 @@ def reduced_loss(
             emissions, transitions, start, end, mask, lengths, batch_first, tags,
             None if is_soft(tags) else ignore_index, names)
         own = _as_truth(
-            emissions, tags, allowed_labels, batch, options.surrogate, cost_augmented, rows,
-            soft=True)
+            emissions, tags, allowed_labels, batch, kind[0], cost_augmented, rows, soft=True)
+        options = make_options()
 
         def of_batch(*scores):
             loss = loss_of(Batch(*scores, batch.bounds), *own, cost, reduction, options, rows)
@@ -116,13 +117,13 @@ def reduced_loss(
         loss = None
         if rows.order is not None and not isinstance(bounds, Tensor) and own[1] is None:
             given = own[0], None, torch.from_numpy(bounds[1]), cost, None
-            loss = ops.loss_at_once(scores, given, options, reduction, sign, True, of_batch)
+            loss = ops.loss_at_once(scores, given, kind, reduction, sign, True, of_batch)
         return of_batch(*scores) if loss is None else loss
 
     loss = None
     if allowed_labels is None:
         given = tags, mask, lengths, cost, ignore_index
-        loss = ops.loss_at_once(scores, given, options, reduction, sign, batch_first, by_steps)
+        loss = ops.loss_at_once(scores, given, kind, reduction, sign, batch_first, by_steps)
     return by_steps(*scores) if loss is None else loss
 
 
@@ -249,7 +250,7 @@ def chain_loss(
     return reduced_loss(
         (emissions, transitions, start, end), (tags, mask, lengths), allowed_labels,
         cost if surrogate != "log" or cost_augmented else None, reduction,
-        Options(
+        (surrogate, float(temperature), cost_scale), lambda: Options(
             surrogate, float(temperature), cost_scale, float(tol), policy=device_policy,
             check_finite=bool(check_finite), rtol=float(rtol)),
         batch_first, as_ignore_index(ignore_index), cost_augmented)
@@ -514,8 +515,9 @@ default=None
         """The reduced loss times `sign`."""
         return reduced_loss(
             (emissions, *self._transitions(transitions)), (tags, mask, lengths), allowed_labels,
-            self._cost(), reduction, self._options(), self.batch_first, self.ignore_index,
-            self.cost_augmented, _ALL_OWN if transitions is None else _OWN, self.n_labels, sign)
+            self._cost(), reduction, (self.surrogate, self.temperature, self.cost_scale),
+            self._options, self.batch_first, self.ignore_index, self.cost_augmented,
+            _ALL_OWN if transitions is None else _OWN, self.n_labels, sign)
 
     def certificate(
         self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, *,

@@ -72,7 +72,8 @@ class CRF(ChainLoss):
         -------
         log_likelihood : Tensor of shape () or (B,)
         """
-        check_choice("reduction", reduction, base.REDUCTIONS)
+        if reduction not in base.REDUCTIONS:
+            check_choice("reduction", reduction, base.REDUCTIONS)
         return self._loss(
             emissions, tags, mask, lengths, transitions, allowed_labels, reduction, -1.0)
 
