@@ -50,11 +50,12 @@
    inverse ... back: factors, see chain_game_prepare; kappa is (T, A), totals (T)
    h ... d_w: moves
    room: for 4 T R + 3 T A + 4 R R + 2 R A + 2 R + 4 A vectors */
+/* clang-format off */
 #define CHAIN_ARRAYS(X)                                                                        \
-    X(unary)                                                                                   \
-    X(pair) X(cost) X(length) X(counts) X(rho) X(d_rho) X(e) X(s) X(mu) X(nu) X(w) X(s0)       \
-        X(inverse) X(theta) X(columns) X(kappa) X(totals) X(factor) X(back) X(h) X(gain)       \
-            X(d_mu) X(d_a) X(d_b) X(d_nu) X(d_w) X(room)
+    X(unary) X(pair) X(cost) X(length) X(counts) X(rho) X(d_rho) X(e) X(s) X(mu) X(nu) X(w)    \
+    X(s0) X(inverse) X(theta) X(columns) X(kappa) X(totals) X(factor) X(back) X(h) X(gain)     \
+    X(d_mu) X(d_a) X(d_b) X(d_nu) X(d_w) X(room)
+/* clang-format on */
 
 typedef struct {
     /* positions of the longest, labels, and answers of the adversary: R under the 0-1 cost */

@@ -1,5 +1,6 @@
 /* The games of one target with numbers of one type: CREAL in vectors CV of CLANES, with masks CI.
- * See chain_games.h, which includes this and says what the macros are.
+ * CEXP is exp, CROOT the square root, CSMALL the smallest normal number, and CTAG the end of names.
+ * See chain_games.h, which includes this.
  */
 
 #define CNAME(f) JOIN(NAME(f), CTAG)
