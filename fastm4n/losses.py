@@ -303,7 +303,7 @@ def _chain_games(scores, transitions, y, lengths, cost, mean_cost, tol, rtol, th
         work = sum(
             float(lengths[group].sum()) * int(games.sizes[group[0]]) ** 3 for group in groups)
         in_threads(solve, len(groups), 20.0 * work, threads)
-        if not games.more_labels():
+        if not games.more():
             return games
 
 

@@ -110,19 +110,20 @@ def test_gradients_are_marginals_of_chains():
         assert_allclose(own.sum(axis=0), nodes[start + 1 : stop].sum(axis=0), atol=1e-9)
 
 
-def test_no_sequence_depends_on_the_others_or_on_threads(monkeypatch):
+@pytest.mark.parametrize("rtol", [1e-2, 1e-3])
+def test_no_sequence_depends_on_the_others_or_on_threads(monkeypatch, rtol):
     rng = np.random.default_rng(3)
     scores, transitions, y, lengths = random_batch(rng, rng.integers(1, 30, 40), 9)
     scores[:200] *= 0.1
-    found = chain_losses(scores, transitions, y, lengths, rtol=1e-3, n_jobs=1)
+    found = chain_losses(scores, transitions, y, lengths, rtol=rtol, n_jobs=1)
     monkeypatch.setattr(threads, "PARALLEL_COST", 0.0)
-    twice = chain_losses(scores, transitions, y, lengths, rtol=1e-3, n_jobs=2)
+    twice = chain_losses(scores, transitions, y, lengths, rtol=rtol, n_jobs=2)
     for one, other in zip(found[:2] + found.gradient, twice[:2] + twice.gradient):
         assert_array_equal(one, other)
     stops = np.cumsum(lengths)
     for b in (0, 7, 23):
         part = slice(stops[b] - lengths[b], stops[b])
-        alone = chain_losses(scores[part], transitions, y[part], lengths[b : b + 1], rtol=1e-3)
+        alone = chain_losses(scores[part], transitions, y[part], lengths[b : b + 1], rtol=rtol)
         assert_array_equal(alone.value, found.value[b : b + 1])
         assert_array_equal(alone.upper, found.upper[b : b + 1])
         assert_array_equal(alone.gradient[0], found.gradient[0][part])
@@ -141,7 +142,7 @@ def test_games_are_done_by_themselves():
         while True:
             for group in games.groups():
                 games.solve(group)
-            if not games.more_labels():
+            if not games.more():
                 break
         assert games.done.all()
         assert np.all(games.upper - games.value <= 1e-3 * games.value)
@@ -236,3 +237,46 @@ def test_gradients_are_left_out():
     assert found.gradient is None
     assert_array_equal(
         found.value, chain_losses(scores, transitions, y, lengths, rtol=0.1).value)
+
+
+@pytest.mark.parametrize("kind", ["zero_one", "random"])
+def test_games_of_floats(kind):
+    """Bounds hold after every game; scores of many digits have doubles."""
+    rng = np.random.default_rng(13)
+    R = 6
+    scores, transitions, y, lengths = random_batch(rng, [20, 7, 30, 1, 12], R, 0.5)
+    # scores whose rounding is no small share of the tolerance
+    scores[20:27] += 1e7
+    cost = KINDS[kind](rng, R)
+    exact = chain_losses(scores, transitions, y, lengths, cost=cost, tol=1e-9)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    for rtol in (1e-1, 1e-2, 1e-4):
+        games = ChainGames(
+            starts, scores, transitions, y, zero_one(R) if cost is None else cost, False, 1e-6,
+            rtol)
+        games.begin(0, 5)
+        assert games.floats[0] == (rtol >= 1e-2) and games.floats[1] == 0
+        while True:
+            for group in games.groups():
+                games.solve(group)
+                assert np.all(games.value <= exact.upper + 1e-5)
+                assert np.all(exact.value <= games.upper + 1e-5)
+            if not games.more():
+                break
+        assert games.done.all()
+
+
+def test_games_that_floats_cannot_close():
+    rng = np.random.default_rng(14)
+    scores, transitions, y, lengths = random_batch(rng, [50] * 9, 9)
+    starts = np.arange(10) * 50
+    games = ChainGames(starts, scores, transitions, y, zero_one(9), False, 1e-9, 1e-5)
+    games.begin(0, 9)
+    games.floats[:] = 1
+    while True:
+        for group in games.groups():
+            games.solve(group)
+        if not games.more():
+            break
+    assert games.done.all() and not games.floats.any()
+    assert np.all(games.upper - games.value <= 1e-5 * games.value)

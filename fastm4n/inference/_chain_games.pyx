@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from cython cimport floating
 from libc.math cimport INFINITY, fabs, isfinite
 from libc.string cimport memset
 
@@ -23,55 +24,61 @@ from fastm4n.base.label_costs import name_of
 
 cdef extern from "chain_games.h" nogil:
     ctypedef struct fastm4n_chain_group:
-        Py_ssize_t T, R, A
-        const double* unary
-        const double* pair
-        const double* cost
-        Py_ssize_t pair_step, cost_step
-        const double* length
-        const double* counts
-        double* rho
-        double* d_rho
-        double* e
-        double* s
-        double* mu
-        double* nu
-        double* w
-        double* s0
-        double* inverse
-        double* theta
-        double* columns
-        double* kappa
-        double* totals
-        double* factor
-        double* back
-        double* h
-        double* gain
-        double* d_mu
-        double* d_a
-        double* d_b
-        double* d_nu
-        double* d_w
-        double* room
+        Py_ssize_t T, R, A, pair_step, cost_step
+        void* unary
+        void* pair
+        void* cost
+        void* length
+        void* counts
+        void* rho
+        void* d_rho
+        void* e
+        void* s
+        void* mu
+        void* nu
+        void* w
+        void* s0
+        void* inverse
+        void* theta
+        void* columns
+        void* kappa
+        void* totals
+        void* factor
+        void* back
+        void* h
+        void* gain
+        void* d_mu
+        void* d_a
+        void* d_b
+        void* d_nu
+        void* d_w
+        void* room
     ctypedef struct fastm4n_chain_games:
         int width
-        void (*start)(const fastm4n_chain_group*, double, double*) noexcept nogil
-        void (*step)(
-            const fastm4n_chain_group*, const double*, const double*, double*) noexcept nogil
+        void (*start)(const fastm4n_chain_group*, double, void*) noexcept nogil
+        void (*step)(const fastm4n_chain_group*, const void*, const void*, void*) noexcept nogil
         void (*marginals)(
-            const fastm4n_chain_group*, double*, double*, double*) noexcept nogil
-    const fastm4n_chain_games* fastm4n_select_chain_games(int width) noexcept nogil
+            const fastm4n_chain_group*, double*, double*, double*, double*) noexcept nogil
+    const fastm4n_chain_games* fastm4n_select_chain_games(
+        int width, bint is_float) noexcept nogil
 
 cdef enum:
     # labels of which vectors are as wide as can be
     MANY = 1 << 30
-    MOST_LANES = 4
+    MOST_LANES = 8
 
 # slacks at the start, as a share of the largest cost (benchmarks/constants.py)
 MARGIN = 0.3
 # products are aimed at this share of the tolerance at least: smaller ones lose digits
 # (benchmarks/constants.py)
 LEAST = 0.3
+# bounds are looked at from this multiple of the tolerance on: those of the Markov chain are closer
+# than the products say (benchmarks/constants.py)
+LOOK = 1.7
+# tolerances of this share of the loss, or of all costs, have numbers of single precision, twice as
+# many side by side, where what scores are rounded by is at most a tenth of the tolerance
+# (benchmarks/constants.py)
+FLOATS = 0.005
 # most steps: numbers have lost their digits where more would be needed
 cdef Py_ssize_t MOST_STEPS = 20
 # numbers of labels of games: as many as are in play at a position and SPARE_LABELS more, and next
@@ -83,8 +90,8 @@ SPARE_LABELS = 1.5
 MOST_NUMBERS = 1 << 18
 
 
-cdef const fastm4n_chain_games* games_by_side() noexcept nogil:
-    return fastm4n_select_chain_games(chain_f64_for(MANY).width)
+cdef const fastm4n_chain_games* games_by_side(bint is_float) noexcept nogil:
+    return fastm4n_select_chain_games(chain_f64_for(MANY).width, is_float)
 
 
 cdef class ChainGames:
@@ -106,9 +113,12 @@ cdef class ChainGames:
         Bounds of losses, and the gradient of value: (n_positions, R), and (n_sequences, R, R).
         They hold even where a sequence is not done.
     done : ndarray of uint8 of shape (n_sequences,)
+    sizes, floats, lost : ndarray of shape (n_sequences,)
+        How many labels the next game of a sequence has, whether its numbers are floats, and whether
+        those of the last one had too few digits.
     """
 
-    cdef readonly object value, upper, slope, edges, done, sizes
+    cdef readonly object value, upper, slope, edges, done, sizes, floats, lost
     cdef const Py_ssize_t[::1] starts
     cdef const double[:, ::1] scores, costs
     cdef const long long[::1] y
@@ -117,6 +127,7 @@ cdef class ChainGames:
     cdef double[::1] values, uppers, turned
     cdef unsigned char[::1] is_done
     cdef Py_ssize_t[::1] n_labels
+    cdef unsigned char[::1] is_float, is_lost
     cdef Py_ssize_t R, stride
     cdef bint zero_one, mean_cost
     cdef double tol, rtol, largest, top_pair
@@ -143,6 +154,8 @@ cdef class ChainGames:
         self.edge_slopes = self.edges = np.zeros((n, R, R))
         self.answers = np.zeros(scores.shape)
         self.n_labels = self.sizes = np.zeros(n, dtype=np.intp)
+        self.is_float = self.floats = np.zeros(n, dtype=np.uint8)
+        self.is_lost = self.lost = np.zeros(n, dtype=np.uint8)
 
     cdef double factor(self, Py_ssize_t b) noexcept nogil:
         """The largest cost of a position of sequence b."""
@@ -158,8 +171,11 @@ cdef class ChainGames:
                 total += self.pair[self.y[t - 1], self.y[t]]
         return total
 
-    cdef double error(self, Py_ssize_t b) noexcept nogil:
-        """What sums of scores of sequence b, and of marginals, are rounded by at most."""
+    cdef double error(self, Py_ssize_t b, bint is_float) noexcept nogil:
+        """What sums of scores of sequence b, and of marginals, are rounded by at most.
+
+        Sums are of doubles. Of a game of floats, scores and costs are.
+        """
         cdef Py_ssize_t t, j, T = self.starts[b + 1] - self.starts[b]
         cdef double total = T * self.factor(b) + (T - 1) * self.top_pair, top
         for t in range(self.starts[b], self.starts[b + 1]):
@@ -169,7 +185,7 @@ cdef class ChainGames:
                 # NaN where a score is not finite
                 total += 0.0 * self.scores[t, j]
             total += top
-        return 2.3e-16 * T * (self.R + 4) * total
+        return (2.3e-16 * T * (self.R + 4) + (1.2e-7 if is_float else 0.0)) * total
 
     cdef void under(self, Py_ssize_t b, double* u) noexcept nogil:
         """u = scores of sequence b under the adversary's answers, rows of `stride`."""
@@ -210,7 +226,7 @@ cdef class ChainGames:
         Sequences of loss zero are done.
         """
         cdef Py_ssize_t b, t, j, k, many, left, T, longest = 1, most = self.R
-        cdef double level, total, top, x, in_play, scale
+        cdef double level, total, top, x, in_play, scale, wanted
         for b in range(start, stop):
             longest = max(longest, self.starts[b + 1] - self.starts[b])
         cdef double[::1] u = np.zeros(longest * self.stride), delta = np.zeros(u.shape[0])
@@ -220,16 +236,20 @@ cdef class ChainGames:
             for b in range(start, stop):
                 look()
                 T = self.starts[b + 1] - self.starts[b]
-                if not isfinite(self.error(b)):
+                if not isfinite(self.error(b, False)):
                     continue
                 # an adversary who answers with the truth: the margin loss
                 for t in range(self.starts[b], self.starts[b + 1]):
                     self.answers[t, self.y[t]] = 1.0
                 self.uppers[b] = max(
-                    0.0, self.best(b, &u[0], &delta[0]) - self.truth(b) + self.error(b))
+                    0.0, self.best(b, &u[0], &delta[0]) - self.truth(b) + self.error(b, False))
                 if self.uppers[b] <= self.tol:
                     self.is_done[b] = 1
                     continue
+                wanted = max(self.tol, self.rtol * self.uppers[b])
+                self.is_float[b] = (
+                    wanted >= FLOATS * min(self.uppers[b], T * self.factor(b))
+                    and self.error(b, True) <= 0.1 * wanted)
                 in_play, scale = 0.0, 1.0 / self.factor(b)
                 for t in range(self.starts[b], self.starts[b + 1]):
                     top = -INFINITY
@@ -259,33 +279,46 @@ cdef class ChainGames:
     def groups(self):
         """Sequences that are not done, in groups of as many labels, the longest first."""
         length = np.diff(self.starts)
-        width = games_by_side().width
-        left = np.flatnonzero((self.done == 0) & (self.sizes > 0))
-        left = left[np.lexsort((-length[left], self.sizes[left]))]
         found = []
-        for size in np.unique(self.sizes[left]):
-            of_size = left[self.sizes[left] == size]
-            of_size = of_size[length[of_size] * size * size <= MOST_NUMBERS]
-            found += [of_size[i : i + width] for i in range(0, of_size.size, width)]
+        for is_float in (1, 0):
+            width = games_by_side(is_float).width
+            left = np.flatnonzero((self.done == 0) & (self.sizes > 0) & (self.floats == is_float))
+            left = left[np.lexsort((-length[left], self.sizes[left]))]
+            for size in np.unique(self.sizes[left]):
+                of_size = left[self.sizes[left] == size]
+                of_size = of_size[length[of_size] * size * size <= MOST_NUMBERS]
+                found += [of_size[i : i + width] for i in range(0, of_size.size, width)]
         return found
 
-    def more_labels(self):
-        """Whether sequences that are not done can have more labels, which they then do."""
-        left = (self.done == 0) & (self.sizes > 0) & (self.sizes < self.R)
+    def more(self):
+        """Whether sequences that are not done can have more labels, or digits, which they then do.
+        """
+        left = (self.done == 0) & (self.sizes > 0) & ((self.sizes < self.R) | (self.floats > 0))
         for b in np.flatnonzero(left):
-            self.sizes[b] = min([size for size in SIZES if size > self.sizes[b]] + [self.R])
+            if self.sizes[b] < self.R and not (self.floats[b] and self.lost[b]):
+                self.sizes[b] = min([size for size in SIZES if size > self.sizes[b]] + [self.R])
+            else:
+                self.floats[b] = 0
         return left.any()
 
     def solve(self, const Py_ssize_t[::1] members):
         """The games of a group, side by side."""
-        cdef const fastm4n_chain_games* games = games_by_side()
+        if self.is_float[members[0]]:
+            self.play[float](members, 0.0)
+        else:
+            self.play[double](members, 0.0)
+
+    cdef int play(self, const Py_ssize_t[::1] members, floating zero) except -1:
+        """The same, with numbers of the type of `zero`."""
+        cdef bint is_float = floating is float
+        cdef const fastm4n_chain_games* games = games_by_side(is_float)
         cdef Py_ssize_t n = games.width, R = self.n_labels[members[0]]
         cdef Py_ssize_t c, b, t, j, i, length, n_left, step, at
         cdef Py_ssize_t size = members.shape[0], T = 1
-        cdef double wanted, loss, low
+        cdef double wanted, loss, low, gap, found
         cdef bint looks, is_part = R < self.R
-        cdef double[MOST_LANES] lengths, counts, rho, d_rho, products, least, active, linear, h
-        cdef double[MOST_LANES] truth, factor, error
+        cdef floating[MOST_LANES] lengths, counts, rho, d_rho, products, before, least, active
+        cdef double[MOST_LANES] linear, h, truth, factor, error
         cdef fastm4n_chain_group group
         for c in range(size):
             T = max(T, self.starts[members[c] + 1] - self.starts[members[c]])
@@ -293,20 +326,21 @@ cdef class ChainGames:
         cdef Py_ssize_t A = R if self.zero_one else self.R
         cdef Py_ssize_t row = R * n, square = R * R * n, table = R * A * n
         cdef Py_ssize_t rows = T * row, squares = T * square, wide = T * A * n
-        cdef double[::1] large = np.empty((7 if is_part else 6) * squares)
-        cdef double[::1] small = np.empty(9 * rows + 5 * wide + T * n + row)
-        cdef double[::1] room = np.empty(
-            4 * rows + 3 * wide + 4 * square + 2 * table + 2 * row + 4 * A * n)
-        cdef double[::1] own_cost = np.empty(
-            1 if self.zero_one else T * table if is_part else table)
-        cdef double[::1] own_pair = np.empty(1 if is_part else square)
+        dtype = np.float32 if floating is float else np.float64
+        cdef floating[::1] large = np.empty((7 if is_part else 6) * squares, dtype)
+        cdef floating[::1] small = np.empty(8 * rows + 5 * wide + T * n + row, dtype)
+        cdef floating[::1] room = np.empty(
+            4 * rows + 3 * wide + 4 * square + 2 * table + 2 * row + 4 * A * n, dtype)
+        cdef floating[::1] own_cost = np.empty(
+            1 if self.zero_one else T * table if is_part else table, dtype)
+        cdef floating[::1] own_pair = np.empty(1 if is_part else square, dtype)
+        cdef double[::1] nodes = np.empty(rows), edges = np.empty(squares)
         cdef double[::1] u = np.zeros(T * self.stride), ahead = np.zeros(T * self.stride)
         cdef double[::1] behind = np.zeros(T * self.stride)
         cdef int[::1] labels = np.zeros(rows, dtype=np.intc)
-        cdef double* unary = &small[0]
-        cdef double* nodes = &small[rows]
-        cdef double* at_wide = &small[9 * rows]
-        cdef double* pair = &large[6 * squares] if is_part else &own_pair[0]
+        cdef floating* unary = &small[0]
+        cdef floating* at_wide = &small[8 * rows]
+        cdef floating* pair = &large[6 * squares] if is_part else &own_pair[0]
         group.T, group.R, group.A, group.unary = T, R, A, unary
         group.pair, group.pair_step = pair, square if is_part else 0
         group.cost, group.cost_step = NULL, table if is_part else 0
@@ -316,17 +350,17 @@ cdef class ChainGames:
         group.e, group.s, group.inverse = &large[0], &large[squares], &large[2 * squares]
         group.factor, group.back = &large[3 * squares], &large[4 * squares]
         group.theta = &large[5 * squares]
-        group.mu, group.columns, group.h = &small[2 * rows], &small[3 * rows], &small[4 * rows]
-        group.gain, group.d_mu, group.d_a = &small[5 * rows], &small[6 * rows], &small[7 * rows]
-        group.d_b, group.nu, group.w = &small[8 * rows], at_wide, at_wide + wide
+        group.mu, group.columns, group.h = &small[rows], &small[2 * rows], &small[3 * rows]
+        group.gain, group.d_mu, group.d_a = &small[4 * rows], &small[5 * rows], &small[6 * rows]
+        group.d_b, group.nu, group.w = &small[7 * rows], at_wide, at_wide + wide
         group.kappa, group.d_nu = at_wide + 2 * wide, at_wide + 3 * wide
         group.d_w, group.totals = at_wide + 4 * wide, at_wide + 5 * wide
         group.s0, group.room = at_wide + 5 * wide + T * n, &room[0]
         with nogil:
             look()
-            memset(unary, 0, rows * sizeof(double))
-            memset(pair, 0, (squares if is_part else square) * sizeof(double))
-            memset(&own_cost[0], 0, own_cost.shape[0] * sizeof(double))
+            memset(unary, 0, rows * sizeof(floating))
+            memset(pair, 0, (squares if is_part else square) * sizeof(floating))
+            memset(&own_cost[0], 0, own_cost.shape[0] * sizeof(floating))
             for c in range(n):
                 active[c] = 0.0
                 lengths[c] = counts[c] = least[c] = factor[c] = 1.0
@@ -335,23 +369,33 @@ cdef class ChainGames:
                 b = members[c]
                 length = self.starts[b + 1] - self.starts[b]
                 lengths[c], active[c] = length, 1.0
+                self.is_lost[b] = 0
                 counts[c] = (length - 1) * R * R + R + length * A
-                truth[c], factor[c], error[c] = self.truth(b), self.factor(b), self.error(b)
+                truth[c], factor[c] = self.truth(b), self.factor(b)
+                error[c] = self.error(b, is_float)
                 self.choose(b, R, &u[0], &ahead[0], &behind[0], &labels[c], n)
                 self.put(b, R, &labels[c], c, n, unary, pair, &own_cost[0], is_part)
             games.start(&group, MARGIN, products)
+            for c in range(n):
+                before[c] = INFINITY
             for step in range(MOST_STEPS + 1):
                 looks = step == MOST_STEPS
                 for c in range(size):
                     if active[c] == 0.0:
                         continue
+                    if not isfinite(rho[c] - products[c]):
+                        # out of the numbers' range
+                        self.is_lost[members[c]] = 1
+                        active[c] = 0.0
+                        n_left -= 1
+                        continue
                     loss = factor[c] * (rho[c] - products[c]) - truth[c]
                     wanted = max(self.tol, self.rtol * loss)
-                    looks = looks or factor[c] * products[c] <= wanted
+                    looks = looks or factor[c] * products[c] <= LOOK * wanted
                     least[c] = LEAST * wanted / (factor[c] * counts[c])
                 if looks:
                     look()
-                    games.marginals(&group, nodes, linear, h)
+                    games.marginals(&group, &nodes[0], &edges[0], linear, h)
                 for c in range(size if looks else 0):
                     if active[c] == 0.0:
                         continue
@@ -359,7 +403,8 @@ cdef class ChainGames:
                     length = self.starts[b + 1] - self.starts[b]
                     wanted = max(self.tol, self.rtol * (
                         factor[c] * (rho[c] - products[c]) - truth[c]))
-                    if factor[c] * products[c] > wanted and step < MOST_STEPS:
+                    gap = factor[c] * products[c]
+                    if gap > LOOK * wanted and step < MOST_STEPS:
                         continue
                     low = max(0.0, factor[c] * (linear[c] + h[c]) - truth[c] - error[c])
                     for t in range(length):
@@ -368,24 +413,27 @@ cdef class ChainGames:
                         for i in range(A):
                             at = (t * A + i) * n + c
                             j = labels[at] if self.zero_one else i
-                            self.answers[self.starts[b] + t, j] = group.nu[at]
-                    self.uppers[b] = min(self.uppers[b], max(
-                        0.0, self.best(b, &u[0], &ahead[0]) - truth[c] + error[c]))
+                            self.answers[self.starts[b] + t, j] = at_wide[at]
+                    found = self.best(b, &u[0], &ahead[0]) - truth[c]
+                    self.uppers[b] = min(self.uppers[b], max(0.0, found + error[c]))
                     if low > self.values[b]:
                         self.values[b] = low
-                        self.take(b, R, &labels[c], c, n, nodes, group.inverse)
+                        self.take(b, R, &labels[c], c, n, &nodes[0], &edges[0])
                     if self.uppers[b] - self.values[b] <= max(
                             self.tol, self.rtol * self.values[b]):
                         self.is_done[b] = 1
                         active[c] = 0.0
                         n_left -= 1
-                    elif factor[c] * products[c] < 0.5 * wanted:
-                        # other labels are missing, or digits are lost
+                    elif gap < 0.5 * wanted or is_float and products[c] > 0.8 * before[c]:
+                        # labels are missing if others score more, and otherwise digits are lost
+                        self.is_lost[b] = found < factor[c] * rho[c] - truth[c] + 0.25 * wanted
                         active[c] = 0.0
                         n_left -= 1
                 if n_left == 0:
                     break
                 if step < MOST_STEPS:
+                    for c in range(n):
+                        before[c] = products[c]
                     games.step(&group, least, active, products)
 
     cdef void choose(
@@ -421,23 +469,23 @@ cdef class ChainGames:
 
     cdef void put(
         self, Py_ssize_t b, Py_ssize_t k, const int* labels, Py_ssize_t c, Py_ssize_t n,
-        double* unary, double* pair, double* cost, bint is_part) noexcept nogil:
+        floating* unary, floating* pair, floating* cost, bint is_part) noexcept nogil:
         """Scores and costs of one game, in units of its largest cost."""
         cdef Py_ssize_t t, i, j, own, first = self.starts[b], T = self.starts[b + 1] - first
         cdef double scale = 1.0 / self.factor(b)
         for t in range(T):
             for i in range(k):
                 own = labels[(t * k + i) * n]
-                unary[(t * k + i) * n + c] = scale * self.scores[first + t, own]
+                unary[(t * k + i) * n + c] = <floating> (scale * self.scores[first + t, own])
                 if t > 0 and not is_part:
                     continue
                 for j in range(0 if self.zero_one else self.R):
-                    cost[((t * k + i) * self.R + j) * n + c] = self.costs[own, j]
+                    cost[((t * k + i) * self.R + j) * n + c] = <floating> self.costs[own, j]
                 for j in range(k):
                     if not is_part:
-                        pair[(i * k + j) * n + c] = scale * self.pair[i, j]
+                        pair[(i * k + j) * n + c] = <floating> (scale * self.pair[i, j])
                     elif t + 1 < T:
-                        pair[((t * k + i) * k + j) * n + c] = (
+                        pair[((t * k + i) * k + j) * n + c] = <floating> (
                             scale * self.pair[own, labels[((t + 1) * k + j) * n]])
 
     cdef void take(
