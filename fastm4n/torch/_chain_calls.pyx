@@ -215,7 +215,7 @@ cdef class Call:
             else:
                 run_groups(<const float*> self.task.unary, &self.task, start, stop)
 
-    cdef slopes(self, emissions, start, end, bint batch_first):
+    cdef slopes(self, emissions, pair, start, end, bint batch_first):
         """Empty tensors for the gradients."""
         cdef Task* task = &self.task
         cdef Py_ssize_t at = 0 if batch_first else 1
@@ -226,14 +226,18 @@ cdef class Call:
             strides = d_unary.stride()
         task.d_unary, task.d_unary_row, task.d_unary_step = (
             place_of(d_unary), strides[at], strides[1 - at])
-        d_pair = empty((task.R, task.R), dtype=self.dtype, device=CPU)
+        # without keywords, whose reading costs as much
+        if task.pair_line == task.R:
+            d_pair = empty_like(pair)
+        else:
+            d_pair = empty((task.R, task.R), dtype=self.dtype, device=CPU)
         task.summed = place_of(d_pair)
         d_start = d_end = None
         if start is not None:
-            d_start = empty(task.R, dtype=self.dtype, device=CPU)
+            d_start = empty_like(start)
             task.d_start = place_of(d_start)
         if end is not None:
-            d_end = empty(task.R, dtype=self.dtype, device=CPU)
+            d_end = empty_like(end)
             task.d_end = place_of(d_end)
         return d_unary, d_pair, d_start, d_end
 
@@ -281,10 +285,10 @@ def loss(
         for b in range(task.B):
             n += task.length[b]
         task.factor /= max(1, n)
-    slopes = call.slopes(emissions, start, end, batch_first)
+    slopes = call.slopes(emissions, pair, start, end, batch_first)
     if not call.run():
         return None
-    value = empty((), dtype=call.dtype, device=CPU)
+    value = emissions.new_empty(())
     if call.is_double:
         (<double*> place_of(value))[0] = task.total
     else:
