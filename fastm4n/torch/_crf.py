@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fastm4n.base.checks import check_choice
+from fastm4n.base.checks import check_choice, check_number
 from fastm4n.torch import _base as base
 from fastm4n.torch._chains import ChainLoss
 
@@ -41,6 +41,7 @@ class CRF(ChainLoss):
         for name in ("reduction", "surrogate", "start_end"):
             if name in options:
                 raise TypeError(f"CRF has no parameter {name!r}: use ChainLoss.")
+        check_number("num_tags", num_tags, low=0, integer=True)
         super().__init__(num_tags, "log", batch_first=batch_first, reduction="sum", **options)
 
     @property
