@@ -127,14 +127,6 @@ static const fastm4n_chain_games *fastm4n_select_chain_games(int width, int is_f
 #define CROOT(a) sqrt(a)
 #endif
 #include "chain_games_template.h"
-#undef CLANES
-#undef CREAL
-#undef CTAG
-#undef CV
-#undef CI
-#undef CEXP
-#undef CSMALL
-#undef CROOT
 
 #define CREAL float
 #define CTAG _f32
@@ -152,14 +144,6 @@ static const fastm4n_chain_games *fastm4n_select_chain_games(int width, int is_f
 typedef float NAME(half) __attribute__((vector_size(VLEN * 4), aligned(4), may_alias));
 #endif
 #include "chain_games_template.h"
-#undef CLANES
-#undef CREAL
-#undef CTAG
-#undef CV
-#undef CI
-#undef CEXP
-#undef CSMALL
-#undef CROOT
 
 #undef LOAD
 #undef STORE

@@ -919,3 +919,12 @@ static const fastm4n_chain_games CNAME(chain_games) = {
 #undef CROWS
 #undef CMOVES
 #undef CSIZE
+/* what chose the numbers and vectors */
+#undef CLANES
+#undef CREAL
+#undef CTAG
+#undef CV
+#undef CI
+#undef CEXP
+#undef CSMALL
+#undef CROOT
