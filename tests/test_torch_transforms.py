@@ -1,4 +1,4 @@
-"""Transforms of PyTorch over all layers: derivatives of all modes, vmap, graphs; right or refused."""
+"""Transforms of PyTorch over all layers: derivatives of all modes, vmap, graphs."""
 
 import pytest
 from numpy.testing import assert_allclose

@@ -20,7 +20,7 @@ from torch import Tensor
 from fastm4n.torch import _chain_calls as calls
 from fastm4n.torch import _chain_numerics as numerics
 from fastm4n.torch import _transforms as transforms
-from fastm4n.torch._base import operator
+from fastm4n.torch._base import FLOATS, check_operand, operator
 from fastm4n.torch._chain_numerics import Chains
 from fastm4n.torch._transforms import road
 
@@ -30,21 +30,18 @@ _Plain = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd
 
 def _chains(unary, pair, start, end, bounds, tags=None, allowed=None, cost=None):
     """Arguments of an operator as chains, once their shapes are right: kernels rely on them."""
-    if unary.dim() != 3 or unary.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"unary must have shape (B, T, R) in float32 or float64, got {tuple(unary.shape)} in "
-            f"{unary.dtype}.")
+    if unary.dim() != 3:
+        raise ValueError(f"unary must have shape (B, T, R), got {tuple(unary.shape)}.")
+    check_operand("unary", unary, unary.shape, *FLOATS)
     B, T, R = unary.shape
-    shapes = {
-        "pair": (pair, [(R, R), (B, max(0, T - 1), R, R)], unary.dtype),
-        "start": (start, [(R,)], unary.dtype), "end": (end, [(R,)], unary.dtype),
-        "bounds": (bounds, [(2, B)], torch.int64), "tags": (tags, [(B, T)], torch.int64),
-        "allowed": (allowed, [(B, T, R)], torch.bool), "cost": (cost, [(R, R)], torch.float64)}
-    for name, (given, wanted, dtype) in shapes.items():
-        if given is not None and (tuple(given.shape) not in wanted or given.dtype is not dtype):
-            raise ValueError(
-                f"{name} must have shape {' or '.join(map(str, wanted))} in {dtype}, got "
-                f"{tuple(given.shape)} in {given.dtype}: unary has shape {(B, T, R)}.")
+    of_pair = (R, R) if pair.dim() == 2 else (B, max(0, T - 1), R, R)
+    for name, given, shape, dtype in (
+            ("pair", pair, of_pair, unary.dtype), ("start", start, (R,), unary.dtype),
+            ("end", end, (R,), unary.dtype), ("bounds", bounds, (2, B), torch.int64),
+            ("tags", tags, (B, T), torch.int64), ("allowed", allowed, (B, T, R), torch.bool),
+            ("cost", cost, (R, R), torch.float64)):
+        if given is not None:
+            check_operand(name, given, shape, dtype)
     first, length = np.ascontiguousarray(bounds.cpu().numpy())
     wrong = np.flatnonzero((first < 0) | (first > T) | (length < 0) | (length > T - first))
     if wrong.size:
@@ -71,13 +68,10 @@ def _bounds_shapes(mask, lengths, n_sequences, n_positions):
 @operator("chain_bounds", _bounds_shapes)
 def _bounds_op(mask: Optional[Tensor], lengths: Optional[Tensor], n_sequences: int,
                n_positions: int) -> Tensor:
-    for name, given, shape in (
-            ("mask", mask, (n_sequences, n_positions)), ("lengths", lengths, (n_sequences,))):
-        wanted = (torch.bool, torch.uint8) if name == "mask" else (torch.int64,)
-        if given is not None and (tuple(given.shape) != shape or given.dtype not in wanted):
-            raise ValueError(
-                f"{name} must have shape {shape} in {wanted[0]}, got {tuple(given.shape)} in "
-                f"{given.dtype}.")
+    if mask is not None:
+        check_operand("mask", mask, (n_sequences, n_positions), torch.bool, torch.uint8)
+    if lengths is not None:
+        check_operand("lengths", lengths, (n_sequences,), torch.int64)
     found = torch.from_numpy(numerics.bounds(mask, lengths, n_sequences, n_positions))
     given = mask if mask is not None else lengths
     return found if given is None else found.to(given.device)
@@ -122,8 +116,8 @@ def _loss_op(
     value, upper, d_unary, d_pair, *_ = numerics.chain_loss(
         _chains(unary, pair, start, end, bounds, tags, allowed, cost), tags, allowed, cost,
         _options(surrogate, temperature, cost_scale, tol, policy, check_finite, rtol))
-    # the results of an operator share no memory
-    return value, upper.clone(), d_unary, d_pair.clone()
+    # the results of an operator share no memory and are no views
+    return value.clone(), upper.clone(), d_unary, d_pair.clone()
 
 
 def _loss_context(ctx, inputs, output):
@@ -157,22 +151,11 @@ class Losses(transforms.Family):
         self.has_start, self.has_end = scores[2] is not None, scores[3] is not None
 
     def evaluate(self, scores, rest):
-        tags, bounds, allowed, cost = rest
-        if road(*scores) == "kernel":
-            value, _, *slopes = numerics.chain_loss(
-                _chains(*scores, bounds), tags, allowed, cost, self.options)
-        else:
-            value, _, *slopes = _loss_op(*scores, *rest, *_arguments(self.options))
-        # forward mode takes no views
-        return value.clone(), *(part.clone() for part in slopes[:2])
+        value, _, *slopes = _loss_op(*scores, *rest, *_arguments(self.options))
+        return value, *slopes
 
     def tangent(self, scores, rest, directions):
         options, directions = self.options, (*directions, None, None)[:4]
-        if road(*scores, *directions) == "kernel":
-            tags, bounds, allowed, cost = rest
-            return numerics.tangents(
-                _chains(*scores, bounds), tags, allowed, cost, options.cost_scale,
-                options.temperature, directions)
         return _tangent_op(*scores, *rest, options.cost_scale, options.temperature, *directions)
 
     def weighted(self, g, slopes, rest):
@@ -201,12 +184,7 @@ class Marginals(Losses):
     """Temperature times log-partitions, and marginals as slopes. There are no tags."""
 
     def evaluate(self, scores, rest):
-        options = self.options
-        if road(*scores) == "kernel":
-            log_z, nodes, edges = numerics.marginals_of(
-                _chains(*scores, rest[1]), options.temperature, options.policy)
-            return log_z, nodes, edges.clone()
-        return _marginals_op(*scores, rest[1], options.temperature, options.policy)
+        return _marginals_op(*scores, rest[1], self.options.temperature, self.options.policy)
 
 
 @operator("chain_tangent", lambda unary, pair, *rest: (
@@ -361,16 +339,12 @@ def _marginals_backward(ctx, of_log_z, *of_slopes):
     *scores, bounds, nodes, edges = ctx.saved_tensors
     rest = None, bounds, None, None
     family = Marginals(numerics.Options("log", ctx.temperature), scores)
-    weights = scores[0].new_ones(scores[0].shape[:1])
-    found = [None] * 4
-    if of_log_z is not None:
-        found = family.weighted(of_log_z, (nodes.detach(), edges.detach()), rest)
+    change = None
     if any(part is not None for part in of_slopes):
-        change = _tangent_op(*scores, *rest, "sum", ctx.temperature, *of_slopes, None, None)
-        found = [
-            b if a is None else a + b
-            for a, b in zip(found, family.weighted(weights, change, rest), strict=True)]
-    return *found, None, None, None
+        change = family.tangent(scores, rest, of_slopes)
+    return (*family.gradients(
+        of_log_z, (nodes.detach(), edges.detach()), change, rest, scores[0].shape[:1]),
+        None, None, None)
 
 
 _marginals_op.register_autograd(_marginals_backward, setup_context=_marginals_context)

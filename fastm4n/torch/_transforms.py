@@ -81,6 +81,20 @@ class Family:
         """Slopes times the weights g of examples, summed: of the shapes of scores."""
         raise NotImplementedError
 
+    def gradients(self, g, slopes, change, rest, shape):
+        """Gradients of the scores, for gradients g of values, of this shape, and those of slopes.
+
+        `change` is the transposed derivative of the slopes times their gradients. g or `change` may
+        be None. Returns None if both are.
+        """
+        found = None if g is None else self.weighted(g, slopes, rest)
+        if change is None:
+            return found
+        of_slopes = self.weighted(slopes[0].new_ones(shape), change, rest)
+        if found is None:
+            return of_slopes
+        return [None if a is None else a + b for a, b in zip(found, of_slopes, strict=True)]
+
     def along(self, directions, slopes, rest):
         """Derivatives of the values along directions of the scores, which may be None."""
         raise NotImplementedError
@@ -128,19 +142,14 @@ class _Scored(torch.autograd.Function):
     def backward(ctx, g, *of_slopes):
         family, n = ctx.family, ctx.n
         args, slopes = _saved(ctx)
-        rest, found = args[n:], [None] * n
-        if g is not None:
-            found = family.weighted(g, slopes, rest)
+        rest, change = args[n:], None
         if any(part is not None for part in of_slopes):
             directions = [
                 torch.zeros_like(slope) if part is None else part
                 for part, slope in zip(of_slopes, slopes, strict=True)]
             change = _Tangent.apply(family, n, len(directions), *args, *directions)
-            ones = slopes[0].new_ones(ctx.shape)
-            found = [
-                b if a is None else a + b
-                for a, b in zip(found, family.weighted(ones, change, rest), strict=True)]
-        return None, None, *found, *[None] * len(rest)
+        found = family.gradients(g, slopes, change, rest, ctx.shape)
+        return None, None, *(found or [None] * n), *[None] * len(rest)
 
     @staticmethod
     def jvp(ctx, of_family, of_n, *tangents):
