@@ -82,7 +82,8 @@ FLOATS = 0.005
 # most steps: numbers have lost their digits where more would be needed
 cdef Py_ssize_t MOST_STEPS = 20
 # numbers of labels of games: as many as are in play at a position and SPARE_LABELS more, and next
-# larger ones where bounds do not meet. Vectors of four labels go through products at a time
+# larger ones where bounds do not meet, up to all of them. Vectors of four labels go through products
+# at a time
 # (benchmarks/constants.py)
 SIZES = (4, 8, 12, 16, 24, 32, 44, 60)
 SPARE_LABELS = 1.5
@@ -231,7 +232,7 @@ cdef class ChainGames:
             longest = max(longest, self.starts[b + 1] - self.starts[b])
         cdef double[::1] u = np.zeros(longest * self.stride), delta = np.zeros(u.shape[0])
         cdef Py_ssize_t[::1] sizes = np.array(
-            [size for size in SIZES if size < self.R] + [self.R], dtype=np.intp)
+            [size for size in SIZES if size < 0.9 * self.R] + [self.R], dtype=np.intp)
         with nogil:
             for b in range(start, stop):
                 look()
@@ -296,7 +297,8 @@ cdef class ChainGames:
         left = (self.done == 0) & (self.sizes > 0) & ((self.sizes < self.R) | (self.floats > 0))
         for b in np.flatnonzero(left):
             if self.sizes[b] < self.R and not (self.floats[b] and self.lost[b]):
-                self.sizes[b] = min([size for size in SIZES if size > self.sizes[b]] + [self.R])
+                self.sizes[b] = min(
+                    [size for size in SIZES if self.sizes[b] < size < 0.9 * self.R] + [self.R])
             else:
                 self.floats[b] = 0
         return left.any()
@@ -315,7 +317,7 @@ cdef class ChainGames:
         cdef Py_ssize_t n = games.width, R = self.n_labels[members[0]]
         cdef Py_ssize_t c, b, t, j, i, length, n_left, step, at
         cdef Py_ssize_t size = members.shape[0], T = 1
-        cdef double wanted, loss, low, gap, found
+        cdef double wanted, loss, low, gap, found, lacks
         cdef bint looks, is_part = R < self.R
         cdef floating[MOST_LANES] lengths, counts, rho, d_rho, products, before, least, active
         cdef double[MOST_LANES] linear, h, truth, factor, error
@@ -415,6 +417,8 @@ cdef class ChainGames:
                             j = labels[at] if self.zero_one else i
                             self.answers[self.starts[b] + t, j] = at_wide[at]
                     found = self.best(b, &u[0], &ahead[0]) - truth[c]
+                    # how much more is scored by labels that are not in the game
+                    lacks = found - (factor[c] * rho[c] - truth[c])
                     self.uppers[b] = min(self.uppers[b], max(0.0, found + error[c]))
                     if low > self.values[b]:
                         self.values[b] = low
@@ -424,9 +428,10 @@ cdef class ChainGames:
                         self.is_done[b] = 1
                         active[c] = 0.0
                         n_left -= 1
-                    elif gap < 0.5 * wanted or is_float and products[c] > 0.8 * before[c]:
+                    elif gap < 0.5 * wanted or lacks > wanted or (
+                            is_float and products[c] > 0.8 * before[c]):
                         # labels are missing if others score more, and otherwise digits are lost
-                        self.is_lost[b] = found < factor[c] * rho[c] - truth[c] + 0.25 * wanted
+                        self.is_lost[b] = lacks < 0.25 * wanted
                         active[c] = 0.0
                         n_left -= 1
                 if n_left == 0:
