@@ -9,7 +9,7 @@ of `_chain_ops` take those, and word the errors.
 
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
@@ -62,25 +62,36 @@ cdef void* place_of(tensor) except? NULL:
 
 
 cdef class Call:
-    """A task of plain tensors, its bounds and its results."""
+    """A task of plain tensors, its bounds and its results.
+
+    Batches with holes, positions that are left out between others, are packed: the task has a copy
+    of the others, at the front of each sequence. `kept` says which they are, and `restore` moves
+    results there.
+    """
 
     cdef Task task
     cdef void* memory
+    cdef void* packed
+    cdef long long* first
+    cdef long long* length
+    cdef const unsigned char* kept
+    cdef Py_ssize_t kept_row, kept_step
     cdef bint is_double
+    # bytes of a score
+    cdef Py_ssize_t size
     cdef object dtype
 
     def __dealloc__(self):
         free(self.memory)
+        free(self.packed)
         free(self.task.space)
 
     cdef bint read(
-            self, Kind kind, emissions, mask, lengths, pair, start, end,
+            self, Kind kind, emissions, tags, ignore_index, mask, lengths, pair, start, end,
             bint batch_first) except -1:
-        """Set scores and bounds. Returns whether they are ordinary and right."""
+        """Set scores, tags and bounds. Returns whether they are ordinary and right."""
         cdef Task* task = &self.task
-        cdef Py_ssize_t b, at = 0 if batch_first else 1, row = 1 - at
-        cdef long long* bounds
-        cdef long long n
+        cdef Py_ssize_t at = 0 if batch_first else 1, row = 1 - at, n_kept
         self.dtype = emissions.dtype
         if self.dtype is not FLOAT32 and self.dtype is not FLOAT64:
             return False
@@ -112,57 +123,30 @@ cdef class Call:
             task.end = self.ends_of(end)
             if task.end == NULL:
                 return False
-        self.memory = malloc(task.B * (2 * sizeof(long long) + sizeof(double) + sizeof(int)))
+        if tags is not None and not self.read_tags(tags, at):
+            return False
+        self.size = sizeof(double) if self.is_double else sizeof(float)
+        n_kept = 0 if ignore_index is None else task.B * task.T
+        self.memory = malloc(
+            task.B * (2 * sizeof(long long) + sizeof(double) + sizeof(int)) + n_kept)
         if self.memory == NULL:
             raise MemoryError("no memory for the bounds of a batch of chains")
-        bounds = <long long*> self.memory
-        task.first, task.length = bounds, bounds + task.B
-        task.value = <double*> (bounds + 2 * task.B)
+        self.first = <long long*> self.memory
+        self.length = self.first + task.B
+        task.first, task.length = self.first, self.length
+        task.value = <double*> (self.length + task.B)
         task.status = <int*> (task.value + task.B)
         memset(task.status, 0, task.B * sizeof(int))
         task.temperature = task.factor = 1.0
-        if mask is not None:
-            return lengths is None and self.read_mask(mask, at, bounds)
-        if lengths is None:
-            for b in range(task.B):
-                bounds[b] = 0
-                bounds[task.B + b] = task.T
-            return True
-        if not is_plain(lengths, INT64) or lengths.shape != (task.B,):
-            return False
-        row = lengths.stride()[0]
-        for b in range(task.B):
-            n = (<long long*> place_of(lengths))[b * row]
-            if n < 0 or n > task.T:
-                return False
-            bounds[b] = 0
-            bounds[task.B + b] = n
-        return True
+        return self.read_bounds(ignore_index, mask, lengths, at)
 
     cdef void* ends_of(self, scores) except? NULL:
         if not is_plain(scores, self.dtype) or scores.shape != (self.task.R,):
             return NULL
         return place_of(scores) if scores.is_contiguous() else NULL
 
-    cdef bint read_mask(self, mask, Py_ssize_t at, long long* bounds) except -1:
+    cdef bint read_tags(self, tags, Py_ssize_t at) except -1:
         cdef Task* task = &self.task
-        cdef Py_ssize_t b, row, step
-        cdef const unsigned char* data
-        if not is_plain(mask, BOOL) and not is_plain(mask, UINT8):
-            return False
-        shape, strides = mask.shape, mask.stride()
-        if len(shape) != 2 or shape[at] != task.B or shape[1 - at] != task.T:
-            return False
-        row, step, data = strides[at], strides[1 - at], <unsigned char*> place_of(mask)
-        for b in range(task.B):
-            if find_bounds(
-                    data, b * row, step, task.T, &bounds[b], &bounds[task.B + b]) >= 0:
-                return False
-        return True
-
-    cdef bint read_tags(self, tags, bint batch_first) except -1:
-        cdef Task* task = &self.task
-        cdef Py_ssize_t at = 0 if batch_first else 1
         if not is_plain(tags, INT64):
             return False
         shape, strides = tags.shape, tags.stride()
@@ -172,16 +156,124 @@ cdef class Call:
             <long long*> place_of(tags), strides[at], strides[1 - at])
         return True
 
-    cdef bint has_tag(self, long long tag) noexcept:
-        """Whether a position has this tag."""
-        cdef Py_ssize_t b, t, step = self.task.tags_step
+    cdef bint read_bounds(self, ignore_index, mask, lengths, Py_ssize_t at) except -1:
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b
+        for b in range(task.B):
+            self.first[b], self.length[b] = 0, task.T
+        if mask is not None and (lengths is not None or not self.read_mask(mask, at)):
+            return False
+        if lengths is not None and not self.read_lengths(lengths):
+            return False
+        if ignore_index is not None:
+            self.leave_out(ignore_index)
+        if self.kept == NULL:
+            return True
+        for b in range(task.B):
+            if find_bounds(
+                    self.kept, b * self.kept_row, self.kept_step, task.T, &self.first[b],
+                    &self.length[b]) >= 0:
+                return self.pack()
+        return True
+
+    cdef bint read_lengths(self, lengths) except -1:
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, step
+        cdef const long long* data
+        if not is_plain(lengths, INT64) or lengths.shape != (task.B,):
+            return False
+        step, data = lengths.stride()[0], <long long*> place_of(lengths)
+        for b in range(task.B):
+            if data[b * step] < 0 or data[b * step] > task.T:
+                return False
+            self.length[b] = data[b * step]
+        return True
+
+    cdef bint read_mask(self, mask, Py_ssize_t at) except -1:
+        if not is_plain(mask, BOOL) and not is_plain(mask, UINT8):
+            return False
+        shape, strides = mask.shape, mask.stride()
+        if len(shape) != 2 or shape[at] != self.task.B or shape[1 - at] != self.task.T:
+            return False
+        self.kept, self.kept_row, self.kept_step = (
+            <unsigned char*> place_of(mask), strides[at], strides[1 - at])
+        return True
+
+    cdef void leave_out(self, long long ignored) noexcept:
+        """Keep only positions that mask or lengths keep and that have another tag."""
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, t, T = task.T
+        cdef unsigned char* kept = <unsigned char*> (task.status + task.B)
+        cdef const unsigned char* mask
         cdef const long long* tags
-        for b in range(self.task.B):
-            tags = self.task.tags + b * self.task.tags_row + self.task.first[b] * step
-            for t in range(self.task.length[b]):
-                if tags[t * step] == tag:
-                    return True
-        return False
+        for b in range(task.B):
+            mask, tags = self.kept + b * self.kept_row, task.tags + b * task.tags_row
+            for t in range(T):
+                kept[b * T + t] = (
+                    t < self.length[b] and tags[t * task.tags_step] != ignored
+                    and (self.kept == NULL or mask[t * self.kept_step] != 0))
+        self.kept, self.kept_row, self.kept_step = kept, T, 1
+
+    cdef bint pack(self) except -1:
+        """Let the task have a copy of the scores and tags that are kept, without holes."""
+        cdef Task* task = &self.task
+        cdef Py_ssize_t b, t, n, T = task.T, n_bytes = task.R * self.size
+        cdef const unsigned char* kept
+        cdef const char* scores
+        cdef const long long* tags
+        cdef char* own_scores
+        cdef long long* own_tags
+        self.packed = malloc(task.B * T * (n_bytes + sizeof(long long)))
+        if self.packed == NULL:
+            raise MemoryError("no memory for the positions of a batch of chains that are kept")
+        own_tags, own_scores = (
+            <long long*> self.packed, <char*> self.packed + task.B * T * sizeof(long long))
+        with nogil:
+            for b in range(task.B):
+                kept = self.kept + b * self.kept_row
+                scores = <const char*> task.unary + b * task.unary_row * self.size
+                tags = task.tags + b * task.tags_row
+                n = b * T
+                for t in range(T):
+                    if kept[t * self.kept_step]:
+                        memcpy(
+                            own_scores + n * n_bytes, scores + t * task.unary_step * self.size,
+                            n_bytes)
+                        if task.tags != NULL:
+                            own_tags[n] = tags[t * task.tags_step]
+                        n += 1
+                self.first[b], self.length[b] = 0, n - b * T
+        task.unary, task.unary_row, task.unary_step = own_scores, T * task.R, task.R
+        if task.tags != NULL:
+            task.tags, task.tags_row, task.tags_step = own_tags, T, 1
+        return True
+
+    cdef void restore(
+            self, void* results, Py_ssize_t row, Py_ssize_t step, Py_ssize_t size,
+            int filler) noexcept:
+        """Move results of a packed task from the front of each sequence to where they belong.
+
+        row, step and size are bytes: from a sequence and from a position to the next, and of the
+        result of a position.  All bytes are `filler` where a position is left out.
+        """
+        cdef Py_ssize_t b, t, n
+        cdef const unsigned char* kept
+        cdef char* at
+        if self.packed == NULL:
+            return
+        with nogil:
+            for b in range(self.task.B):
+                kept, at = self.kept + b * self.kept_row, <char*> results + b * row
+                n = self.length[b] - 1
+                # from the last one back: none is written over before it has been moved
+                for t in range(self.task.T - 1, -1, -1):
+                    if t == n:
+                        break
+                    if kept[t * self.kept_step]:
+                        memcpy(at + t * step, at + n * step, size)
+                        n -= 1
+                    else:
+                        memset(at + t * step, filler, size)
 
     cdef bint run(self) except -1:
         """Run the kernel. Returns whether all was right."""
@@ -268,11 +360,8 @@ def loss(
     cdef Py_ssize_t b
     cdef long long n = 0
     if not is_ordinary() or surrogate == "max_min" or reduction == "none" or not call.read(
-            LOG if surrogate == "log" else MAX_MARGIN, emissions, mask, lengths, pair, start, end,
-            batch_first):
-        return None
-    if not call.read_tags(tags, batch_first) or ignore_index is not None and call.has_tag(
-            ignore_index):
+            LOG if surrogate == "log" else MAX_MARGIN, emissions, tags, ignore_index, mask,
+            lengths, pair, start, end, batch_first):
         return None
     if cost is not None:
         if not is_plain(cost, FLOAT64):
@@ -288,6 +377,9 @@ def loss(
     slopes = call.slopes(emissions, pair, start, end, batch_first)
     if not call.run():
         return None
+    call.restore(
+        task.d_unary, task.d_unary_row * call.size, task.d_unary_step * call.size,
+        task.R * call.size, 0)
     value = emissions.new_empty(())
     if call.is_double:
         (<double*> place_of(value))[0] = task.total
@@ -352,7 +444,7 @@ def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_l
     cdef long long* at
     cdef void* paths = NULL
     if not is_ordinary() or not call.read(
-            BEST, emissions, mask, lengths, pair, start, end, batch_first):
+            BEST, emissions, None, None, mask, lengths, pair, start, end, batch_first):
         return None
     task.paths_row = task.T
     if as_lists:
@@ -368,6 +460,9 @@ def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_l
     task.paths = <long long*> place_of(tags)
     if not call.run():
         return None
+    # -1 is of bytes of ones
+    call.restore(
+        task.paths, task.T * sizeof(long long), sizeof(long long), sizeof(long long), 0xff)
     scores = empty(task.B, dtype=call.dtype, device=CPU)
     found = empty(task.B, dtype=INT64, device=CPU)
     at = <long long*> place_of(found)

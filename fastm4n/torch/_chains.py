@@ -15,7 +15,7 @@ from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.inference._chain_batches import Fault
 from fastm4n.torch import _base as base
 from fastm4n.torch import _chain_ops as ops
-from fastm4n.torch._chain_inputs import Batch, _as_truth, check_n_labels, packed_batch
+from fastm4n.torch._chain_inputs import _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
 from fastm4n.torch._chain_rules import as_names, constraints_of
 from fastm4n.torch._chain_scores import is_soft, soft_losses
@@ -107,18 +107,8 @@ def reduced_loss(
             None if is_soft(tags) else ignore_index, names)
         own = _as_truth(
             emissions, tags, allowed_labels, batch, kind[0], cost_augmented, rows, soft=True)
-        options = make_options()
-
-        def of_batch(*scores):
-            loss = loss_of(Batch(*scores, batch.bounds), *own, cost, reduction, options, rows)
-            return loss if sign > 0 else -loss
-
-        *scores, bounds = batch
-        loss = None
-        if rows.order is not None and not isinstance(bounds, Tensor) and own[1] is None:
-            given = own[0], None, torch.from_numpy(bounds[1]), cost, None
-            loss = ops.loss_at_once(scores, given, kind, reduction, sign, True, of_batch)
-        return of_batch(*scores) if loss is None else loss
+        loss = loss_of(batch, *own, cost, reduction, make_options(), rows)
+        return loss if sign > 0 else -loss
 
     loss = None
     if allowed_labels is None:
@@ -583,13 +573,6 @@ default=None
             return found if as_lists else Decoded(*found, not self.batch_first)
         with torch.no_grad():
             batch, rows = self._batch(emissions, mask, lengths, transitions, further=further)
-            if rows.order is not None and not isinstance(batch.bounds, Tensor):
-                *scores, bounds = batch
-                found = ops.best_at_once(
-                    *scores, None, torch.from_numpy(bounds[1]), k, True, as_lists)
-                if found is not None:
-                    return found if as_lists else Decoded(
-                        rows.restored(found[0]), *found[1:], not self.batch_first)
             return decoded(batch, k, self.device_policy, rows)
 
     def marginals(
