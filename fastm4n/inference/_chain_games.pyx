@@ -82,9 +82,8 @@ FLOATS = 0.005
 # most steps: numbers have lost their digits where more would be needed
 cdef Py_ssize_t MOST_STEPS = 20
 # numbers of labels of games: as many as are in play at a position and SPARE_LABELS more, and next
-# larger ones where bounds do not meet, up to all of them. Vectors of four labels go through products
-# at a time
-# (benchmarks/constants.py)
+# larger ones, or all, where bounds do not meet. Vectors of four labels go through products at a
+# time (benchmarks/constants.py)
 SIZES = (4, 8, 12, 16, 24, 32, 44, 60)
 SPARE_LABELS = 1.5
 # numbers of the edges of a game that is too large for this method
