@@ -30,6 +30,7 @@ cdef object CPU = torch.device("cpu"), STRIDED = torch.strided
 cdef object BOOL = torch.bool, UINT8 = torch.uint8
 cdef object empty = torch.empty, empty_like = torch.empty_like
 cdef object n_threads = torch.get_num_threads
+cdef object SCALAR32 = empty((), dtype=FLOAT32), SCALAR64 = empty((), dtype=FLOAT64)
 cdef object is_grad_enabled = torch.is_grad_enabled
 # torch.func and vmap, modes such as fake tensors and make_fx, and torch.jit.trace
 cdef object transforms_are_active = torch._C._are_functorch_transforms_active
@@ -334,26 +335,36 @@ cdef class Call:
         return d_unary, d_pair, d_start, d_end
 
 
+cdef bint needs_gradient(emissions, pair, start, end) except -1:
+    """Whether gradients are recorded for one of the scores."""
+    return is_grad_enabled() and (
+        emissions.requires_grad or pair.requires_grad
+        or start is not None and start.requires_grad or end is not None and end.requires_grad)
+
+
 def loss(
-        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, surrogate,
-        double temperature, cost_scale, reduction, double sign, bint batch_first):
-    """The reduced loss of a batch times `sign`, and its gradients, in one call.
+        emissions, pair, start, end, tags, mask, lengths, cost, ignore_index, surrogate,
+        double temperature, cost_scale, reduction, double sign, bint batch_first, again, record):
+    """The reduced loss of a batch times `sign`, with its gradients, in one call.
 
     Parameters
     ----------
-    emissions, tags, mask, lengths, pair, start, end, temperature, cost_scale, batch_first
+    emissions, pair, start, end, tags, mask, lengths, temperature, cost_scale, batch_first
         As in `chain_loss`, where pair is `transitions`.
     cost : contiguous Tensor of float64 on the CPU, or None without costs
     ignore_index : int, or None
     surrogate : {"log", "max_margin"}
     reduction : {"mean", "sum", "token_mean"}
     sign : float
+    again : callable
+        again(emissions, pair, start, end): the same loss by `chain_loss`.
+    record : callable
+        ``apply`` of a function whose forward is `keep` and whose backward takes `hand_over`.
 
     Returns
     -------
     value : Tensor of shape ()
-    d_unary, d_pair, d_start, d_end : Tensor of the shapes of the scores, or None
-        None in the place of all if the arguments are not ordinary, or wrong.
+        None if the arguments are not ordinary, or wrong.
     """
     cdef Call call = Call()
     cdef Task* task = &call.task
@@ -380,26 +391,22 @@ def loss(
     call.restore(
         task.d_unary, task.d_unary_row * call.size, task.d_unary_step * call.size,
         task.R * call.size, 0)
-    value = emissions.new_empty(())
+    # like another scalar: by the code that gradients were made by, which is in the caches
+    value = empty_like(SCALAR64 if call.is_double else SCALAR32)
     if call.is_double:
         (<double*> place_of(value))[0] = task.total
     else:
         (<float*> place_of(value))[0] = <float> task.total
-    return (value, *slopes)
+    if not needs_gradient(emissions, pair, start, end):
+        return value
+    return record(emissions, pair, start, end, value, slopes, again)
 
 
-def needs_gradient(emissions, pair, start, end):
-    """Whether gradients are recorded for one of the scores."""
-    return is_grad_enabled() and (
-        emissions.requires_grad or pair.requires_grad
-        or start is not None and start.requires_grad or end is not None and end.requires_grad)
-
-
-def keep(ctx, emissions, pair, start, end, found, again):
-    """Forward of the node of `loss`, which holds its gradients: `found` is what it returned."""
-    ctx.slopes, ctx.again = found[1:], again
+def keep(ctx, emissions, pair, start, end, value, slopes, again):
+    """Forward of the node of a loss, which holds its gradients."""
+    ctx.slopes, ctx.again = slopes, again
     ctx.save_for_backward(emissions, pair, start, end)
-    return found[0]
+    return value
 
 
 def hand_over(ctx, g):
@@ -420,7 +427,7 @@ def hand_over(ctx, g):
     if factor != 1.0:
         torch._foreach_mul_([part for part in slopes if part is not None], factor)
     ctx.slopes = None
-    return (*slopes, None, None)
+    return (*slopes, None, None, None)
 
 
 def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_lists):

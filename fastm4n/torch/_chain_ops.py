@@ -1,7 +1,7 @@
 """Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
 All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
-`loss_at_once` and `best_at_once` take one call of `_chain_calls` each. The operators of
+`_chain_calls.loss`, whose node `record` makes, and `best_at_once`. The operators of
 ``torch.library`` are
 
 - ``fastm4n::chain_bounds``: first positions and lengths.
@@ -249,8 +249,11 @@ class _Step(_Plain):
         if found is not None:
             return found
         if ctx.slopes is None or torch.is_grad_enabled():
-            return *_again(ctx, g, ctx.again), None, None
-        return *[None if part is None else g * part for part in ctx.slopes], None, None
+            return *_again(ctx, g, ctx.again), None, None, None
+        return *[None if part is None else g * part for part in ctx.slopes], None, None, None
+
+
+record = _Step.apply
 
 
 def _again(ctx, g, loss):
@@ -272,25 +275,6 @@ def _transformed(scores, rest, options):
 def _reduced(value, options):
     # a number times a tensor of no axes has a tangent of float64 in PyTorch
     return (options.factor * value).sum() if options.total else value
-
-
-def loss_at_once(scores, given, kind, reduction, sign, batch_first, again):
-    """The reduced loss times `sign` in one call, or None if that is not for these arguments.
-
-    `scores` are emissions, transitions, start and end, `given` are tags, mask, lengths, cost and
-    ignore_index, and `kind` surrogate, temperature and cost_scale. again(*scores) is the same loss
-    by `chain_loss`.
-    """
-    if torch.compiler.is_dynamo_compiling():
-        return None
-    emissions, pair, start, end = scores
-    tags, mask, lengths, cost, ignore_index = given
-    found = calls.loss(
-        emissions, tags, mask, lengths, pair, start, end, cost, ignore_index, *kind, reduction,
-        sign, batch_first)
-    if found is None:
-        return None
-    return _Step.apply(*scores, found, again) if calls.needs_gradient(*scores) else found[0]
 
 
 def chain_loss(batch, tags, allowed, cost, options):
@@ -383,7 +367,7 @@ def _kbest_op(
 
 
 def best_at_once(emissions, pair, start, end, mask, lengths, k, batch_first, as_lists=False):
-    """Tags, scores and lengths of best labellings in one call, or None: see `loss_at_once`."""
+    """Tags, scores and lengths of best labellings in one call, or None for other arguments."""
     if k != 1 or torch.compiler.is_dynamo_compiling():
         return None
     return calls.best(emissions, mask, lengths, pair, start, end, batch_first, as_lists)

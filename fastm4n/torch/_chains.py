@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from fastm4n.base.checks import check_choice, check_flag, check_number
 from fastm4n.inference._chain_batches import Fault
 from fastm4n.torch import _base as base
+from fastm4n.torch import _chain_calls as calls
 from fastm4n.torch import _chain_ops as ops
 from fastm4n.torch._chain_inputs import _as_truth, check_n_labels, packed_batch
 from fastm4n.torch._chain_numerics import POLICIES, Options
@@ -111,9 +112,10 @@ def reduced_loss(
         return loss if sign > 0 else -loss
 
     loss = None
-    if allowed_labels is None:
-        given = tags, mask, lengths, cost, ignore_index
-        loss = ops.loss_at_once(scores, given, kind, reduction, sign, batch_first, by_steps)
+    if allowed_labels is None and not torch.compiler.is_dynamo_compiling():
+        loss = calls.loss(
+            *scores, tags, mask, lengths, cost, ignore_index, *kind, reduction, sign, batch_first,
+            by_steps, ops.record)
     return by_steps(*scores) if loss is None else loss
 
 
