@@ -7,9 +7,8 @@ from numpy.testing import assert_allclose
 
 torch = pytest.importorskip("torch", reason="the layers need PyTorch")
 
-from fastm4n.torch import CRF, ChainLoss
+from fastm4n.torch import CRF, ChainLoss, _chain_ops, _chains
 from fastm4n.torch import _chain_calls as calls
-from fastm4n.torch import _chain_ops, _chains
 
 
 @pytest.fixture
