@@ -6,7 +6,8 @@ prints Markdown tables: milliseconds of CPU time of one thread, medians.  Calls 
 training makes them: one by one, between the forward and the backward pass of an LSTM over the same
 batch, whose numbers fill the caches, the contestants in turn.  A step is the loss and its gradients
 to emissions and parameters.  Half of the sequences are shorter than the longest.  Five calls are
-measured where they take more than 20 seconds.
+measured where they take more than 20 seconds.  As in timeit, Python's garbage collector waits: its
+milliseconds would fall on whoever is measured just then.
 
 The second table has the share of the layer in an epoch of a tagger: embeddings, an LSTM, a linear
 map, the layer, and Adam.
@@ -17,6 +18,7 @@ the errors in float32 are printed.  pytorch-crf must be installed.
 
 import argparse
 import copy
+import gc
 import itertools
 import statistics
 import sys
@@ -108,6 +110,8 @@ def measure(B, T, R, repeats):
     errors = check(found, network(x).detach(), tags, mask)
     steps, decodes = ({name: [] for name in found} for _ in range(2))
     began = time.process_time()
+    gc.collect()
+    gc.disable()
     for repeat in range(repeats + 2):
         if repeat >= 7 and time.process_time() - began > ENOUGH:
             break
@@ -131,6 +135,7 @@ def measure(B, T, R, repeats):
             if repeat >= 2:
                 steps[name].append(1e3 * (stop - start))
                 decodes[name].append(1e3 * (end - begin))
+    gc.enable()
     return *({name: statistics.median(of) for name, of in times.items()}
              for times in (steps, decodes)), errors
 
