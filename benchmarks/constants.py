@@ -118,9 +118,9 @@ def chain_games(length, n_labels, scale):
     return lambda: [max_min_chain(scores, pair, tol=1e-6) for scores in unary]
 
 
-def untrained_chains(n, length, n_labels, rtol):
+def untrained_chains(n, length, n_labels, rtol, scale=1.0):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(n * length, n_labels))
+    scores = scale * rng.normal(size=(n * length, n_labels))
     y, pair = rng.integers(n_labels, size=n * length), 0.1 * rng.normal(size=(n_labels, n_labels))
     return partial(
         chain_losses, scores, pair, y, np.full(n, length), tol=1e-6, rtol=rtol, n_jobs=1)
@@ -333,6 +333,8 @@ LOG = ("60 chains of 15, log", partial(chain_fit, "log", 60, 15, alpha=0.003))
 GAMES = ("games of chains of 40", partial(chain_games, 40, 10, 6.0))
 UNTRAINED = ("losses of 32 chains of 50, rtol 0.001", partial(untrained_chains, 32, 50, 12, 1e-3))
 LOOSELY = ("losses of 32 chains of 50, rtol 0.01", partial(untrained_chains, 32, 50, 12, 1e-2))
+ALL_LABELS = ("losses of 32 chains of 50, 26 labels, rtol 0.001", partial(
+    untrained_chains, 32, 50, 26, 1e-3, 0.1))
 ZERO_ONE = ("games of 12 items", partial(permutation_games, 15, 12, 4.0))
 ANY_COST = ("games of 10 items, any cost", partial(permutation_games, 15, 10, 3.0, "any"))
 RANKER = ("50 rankings of 10 items, alpha 0.1", partial(ranker_fit, 50, 10, 0.1))
@@ -375,6 +377,7 @@ CONSTANTS = [
     (GAME, "FLOATS", "share", *LOOSELY),
     (GAME, "FLOATS", "share", *UNTRAINED),
     (GAME, "SPARE_LABELS", "labels", *UNTRAINED),
+    (GAME, "NEARLY_ALL", "share of labels", *ALL_LABELS),
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, log", partial(
         few_transitions, "log", 400, 24)),
     (CHAIN, "WHOLE_ROW", "share of labels", "losses of 400 labels, max_margin", partial(

@@ -82,10 +82,11 @@ FLOATS = 0.005
 # most steps: numbers have lost their digits where more would be needed
 cdef Py_ssize_t MOST_STEPS = 20
 # numbers of labels of games: as many as are in play at a position and SPARE_LABELS more, and next
-# larger ones, or all, where bounds do not meet. Vectors of four labels go through products at a
-# time (benchmarks/constants.py)
+# larger ones where bounds do not meet. Vectors of four labels go through products at a time. More
+# than NEARLY_ALL of the labels are all of them (benchmarks/constants.py)
 SIZES = (4, 8, 12, 16, 24, 32, 44, 60)
 SPARE_LABELS = 1.5
+NEARLY_ALL = 0.9
 # numbers of the edges of a game that is too large for this method
 MOST_NUMBERS = 1 << 18
 
@@ -220,6 +221,10 @@ cdef class ChainGames:
             found = max(found, delta[(T - 1) * self.stride + j])
         return found
 
+    cdef list choices(self):
+        """Numbers of labels that a game may have."""
+        return [size for size in SIZES if size < NEARLY_ALL * self.R] + [self.R]
+
     def begin(self, Py_ssize_t start, Py_ssize_t stop):
         """Answers by position, and how many labels the games of start ... stop - 1 have.
 
@@ -230,8 +235,7 @@ cdef class ChainGames:
         for b in range(start, stop):
             longest = max(longest, self.starts[b + 1] - self.starts[b])
         cdef double[::1] u = np.zeros(longest * self.stride), delta = np.zeros(u.shape[0])
-        cdef Py_ssize_t[::1] sizes = np.array(
-            [size for size in SIZES if size < 0.9 * self.R] + [self.R], dtype=np.intp)
+        cdef Py_ssize_t[::1] sizes = np.array(self.choices(), dtype=np.intp)
         with nogil:
             for b in range(start, stop):
                 look()
@@ -294,10 +298,10 @@ cdef class ChainGames:
         """Whether sequences that are not done can have more labels, or digits, which they then do.
         """
         left = (self.done == 0) & (self.sizes > 0) & ((self.sizes < self.R) | (self.floats > 0))
+        choices = self.choices()
         for b in np.flatnonzero(left):
             if self.sizes[b] < self.R and not (self.floats[b] and self.lost[b]):
-                self.sizes[b] = min(
-                    [size for size in SIZES if self.sizes[b] < size < 0.9 * self.R] + [self.R])
+                self.sizes[b] = min(size for size in choices if size > self.sizes[b])
             else:
                 self.floats[b] = 0
         return left.any()
