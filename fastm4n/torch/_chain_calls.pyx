@@ -344,7 +344,7 @@ cdef bint needs_gradient(emissions, pair, start, end) except -1:
 
 def loss(
         emissions, pair, start, end, tags, mask, lengths, cost, ignore_index, surrogate,
-        double temperature, cost_scale, reduction, double sign, bint batch_first, again, record):
+        double temperature, cost_scale, reduction, double sign, bint batch_first, again, node):
     """The reduced loss of a batch times `sign`, with its gradients, in one call.
 
     Parameters
@@ -358,8 +358,8 @@ def loss(
     sign : float
     again : callable
         again(emissions, pair, start, end): the same loss by `chain_loss`.
-    record : callable
-        ``apply`` of a function whose forward is `keep` and whose backward takes `hand_over`.
+    node : autograd.Function
+        Its forward is `keep`, and its backward takes `hand_over`.
 
     Returns
     -------
@@ -399,7 +399,7 @@ def loss(
         (<float*> place_of(value))[0] = <float> task.total
     if not needs_gradient(emissions, pair, start, end):
         return value
-    return record(emissions, pair, start, end, value, slopes, again)
+    return node.apply(emissions, pair, start, end, value, slopes, again)
 
 
 def keep(ctx, emissions, pair, start, end, value, slopes, again):

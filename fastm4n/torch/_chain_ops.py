@@ -1,7 +1,7 @@
 """Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
 All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
-`_chain_calls.loss`, whose node `record` makes, and `best_at_once`. The operators of
+`_chain_calls.loss`, recorded as a `Step`, and `best_at_once`. The operators of
 ``torch.library`` are
 
 - ``fastm4n::chain_bounds``: first positions and lengths.
@@ -238,7 +238,7 @@ class _Loss(_Plain):
             *numerics.weighted(g, ctx.slopes, bounds, options.total, *has_ends), None, None)
 
 
-class _Step(_Plain):
+class Step(_Plain):
     """The reduced loss of `_chain_calls.loss`, whose gradients are there with the value."""
 
     forward = staticmethod(calls.keep)
@@ -251,9 +251,6 @@ class _Step(_Plain):
         if ctx.slopes is None or torch.is_grad_enabled():
             return *_again(ctx, g, ctx.again), None, None, None
         return *[None if part is None else g * part for part in ctx.slopes], None, None, None
-
-
-record = _Step.apply
 
 
 def _again(ctx, g, loss):

@@ -115,7 +115,7 @@ def reduced_loss(
     if allowed_labels is None and not torch.compiler.is_dynamo_compiling():
         loss = calls.loss(
             *scores, tags, mask, lengths, cost, ignore_index, *kind, reduction, sign, batch_first,
-            by_steps, ops.record)
+            by_steps, ops.Step)
     return by_steps(*scores) if loss is None else loss
 
 
