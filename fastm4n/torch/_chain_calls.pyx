@@ -430,12 +430,12 @@ def hand_over(ctx, g):
     return (*slopes, None, None, None)
 
 
-def best(emissions, mask, lengths, pair, start, end, bint batch_first, bint as_lists):
+def best(emissions, pair, start, end, mask, lengths, bint batch_first, bint as_lists):
     """Best labellings.
 
     Parameters
     ----------
-    emissions, mask, lengths, pair, start, end, batch_first
+    emissions, pair, start, end, mask, lengths, batch_first
         As in `loss`.
     as_lists : bool
 

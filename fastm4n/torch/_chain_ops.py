@@ -1,7 +1,7 @@
 """Losses, marginals and best labellings of chains, on the roads of `_transforms`.
 
-All roads lead to the functions of `_chain_numerics`, except for the commonest calls:
-`_chain_calls.loss`, recorded as a `Step`, and `best_at_once`. The operators of
+All roads lead to the functions of `_chain_numerics`. The commonest losses and decodings go past
+them, by the calls of `_chain_calls`; a `Step` records such a loss. The operators of
 ``torch.library`` are
 
 - ``fastm4n::chain_bounds``: first positions and lengths.
@@ -361,13 +361,6 @@ def _kbest_op(
         unary: Tensor, pair: Tensor, start: Optional[Tensor], end: Optional[Tensor],
         bounds: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     return numerics.kbest_of(_chains(unary, pair, start, end, bounds), k)
-
-
-def best_at_once(emissions, pair, start, end, mask, lengths, k, batch_first, as_lists=False):
-    """Tags, scores and lengths of best labellings in one call, or None for other arguments."""
-    if k != 1 or torch.compiler.is_dynamo_compiling():
-        return None
-    return calls.best(emissions, mask, lengths, pair, start, end, batch_first, as_lists)
 
 
 def chain_viterbi(batch, k, policy):

@@ -568,11 +568,12 @@ default=None
             check_number("k", k, low=0, integer=True)
         further = constraints_of(
             allowed, allowed_start, allowed_end, self.labels, self.n_labels)
-        found = ops.best_at_once(
-            emissions, *self._transitions(transitions, further), mask, lengths, k,
-            self.batch_first, as_lists)
-        if found is not None:
-            return found if as_lists else Decoded(*found, not self.batch_first)
+        if k == 1 and not torch.compiler.is_dynamo_compiling():
+            found = calls.best(
+                emissions, *self._transitions(transitions, further), mask, lengths,
+                self.batch_first, as_lists)
+            if found is not None:
+                return found if as_lists else Decoded(*found, not self.batch_first)
         with torch.no_grad():
             batch, rows = self._batch(emissions, mask, lengths, transitions, further=further)
             return decoded(batch, k, self.device_policy, rows)
