@@ -95,9 +95,9 @@ class Chains(NamedTuple):
     def solve(self, what, **options):
         return solve(what, *self.arrays(), self.first, self.length, spread=_spread, **options)
 
-    def rows(self, unary, start, end):
-        """Scores of all positions with scores of the ends added: packed rows in float64."""
-        found = unary[self.places()].astype(np.float64)
+    def rows(self, unary, start, end, places):
+        """Scores of all `places` with scores of the ends added: packed rows in float64."""
+        found = unary[places].astype(np.float64)
         stop, some = np.cumsum(self.length), self.length > 0
         if start is not None and start.size:
             found[(stop - self.length)[some]] += start
@@ -251,15 +251,16 @@ def _by_blocks(chains, tags, cost, options):
     if not some.any():
         return values, slope, edges
     _check_scores(chains, tags)
-    places, joined = chains.places(), chains.places(np.maximum(length - 1, 0))
-    transitions = pair[0, 0] if shared else pair[joined]
+    places = chains.places()
+    at = (some, 0) if shared else chains.places(np.maximum(length - 1, 0))
+    transitions = pair[0, 0] if shared else pair[at]
     found = chain_losses(
-        chains.rows(unary, start, end), transitions.astype(np.float64), tags[places], length[some],
-        surrogate=options.surrogate, cost=cost, cost_scale=options.cost_scale, tol=options.tol,
-        rtol=options.rtol, n_jobs=torch.get_num_threads())
+        chains.rows(unary, start, end, places), transitions.astype(np.float64), tags[places],
+        length[some], surrogate=options.surrogate, cost=cost, cost_scale=options.cost_scale,
+        tol=options.tol, rtol=options.rtol, n_jobs=torch.get_num_threads())
     values[:, some] = found.value, found.upper
     slope[places] = found.gradient[0]
-    edges[(some, 0) if shared else joined] = found.gradient[1]
+    edges[at] = found.gradient[1]
     return values, slope, edges
 
 
@@ -456,8 +457,9 @@ def tangents(chains, tags, allowed, cost, cost_scale, temperature, directions):
     if not some.size:
         return _like(chains.unary, nodes), _like(chains.unary, edges)
     places = chains.places()
-    theta = chains.rows(unary, start, end) / temperature
-    along = chains.rows(np.zeros((B, T, R)) if d_unary is None else d_unary, d_start, d_end)
+    theta = chains.rows(unary, start, end, places) / temperature
+    along = chains.rows(
+        np.zeros((B, T, R)) if d_unary is None else d_unary, d_start, d_end, places)
     matrices = pair.astype(np.float64) / temperature
 
     def add(theta, sign):
@@ -523,7 +525,8 @@ def kbest_of(chains, k):
     scores = np.full((B, k), -np.inf)
     unary, pair, *ends = chains.arrays()
     _check_scores(chains)
-    rows = np.split(chains.rows(unary, *ends), np.cumsum(chains.length)[:-1]) if B else []
+    rows = chains.rows(unary, *ends, chains.places())
+    rows = np.split(rows, np.cumsum(chains.length)[:-1]) if B else []
     for b, own in enumerate(rows):
         matrices = pair[0, 0] if chains.is_shared else pair[b, chains.edges(b)]
         paths, found = viterbi_kbest(own, matrices.astype(np.float64), k)
