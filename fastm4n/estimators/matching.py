@@ -9,8 +9,8 @@ import numpy as np
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import check_kernel
+from fastm4n.tasks.matchings import MatchingTask, as_matchings
 from fastm4n.tasks.parameters import as_weights, summable
-from fastm4n.tasks.permutations import MatchingTask, as_matchings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from fastm4n.data._rankings import FORMS, as_places
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
-from fastm4n.tasks.permutations import RankingTask
+from fastm4n.tasks.rankings import RankingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,6 +28,8 @@ cdef class Layout:
     # numbers of every block where all have one part and nothing behind it; 0 otherwise
     cdef Py_ssize_t uniform
     cdef const Py_ssize_t[::1] starts, offsets
+    # lengths of the rows of each block, where there is no stride
+    cdef const Py_ssize_t[::1] row_lengths
 
     cdef inline Py_ssize_t first_part(self, Py_ssize_t b) noexcept nogil:
         """Number of the block's first part among the parts of all blocks."""
@@ -48,7 +50,7 @@ cdef class Layout:
 
     cdef inline Py_ssize_t row(self, Py_ssize_t b) noexcept nogil:
         """Numbers from the scores of one part's labels to those of the next."""
-        return self.stride if self.stride else self.starts[b + 1] - self.starts[b]
+        return self.stride if self.stride else self.row_lengths[b]
 
     cdef inline Py_ssize_t behind(self, Py_ssize_t b) noexcept nogil:
         """Where in block b begins what is behind the rows of its parts."""
@@ -56,7 +58,7 @@ cdef class Layout:
 
     cdef inline Py_ssize_t n_choices(self, Py_ssize_t b) noexcept nogil:
         """Labels of a part."""
-        return self.n_labels if self.stride else self.starts[b + 1] - self.starts[b]
+        return self.n_labels if self.stride else self.row_lengths[b]
 
 
 cdef class Workspace:

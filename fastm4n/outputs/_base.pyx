@@ -46,7 +46,8 @@ cdef class Layout:
     n_labels : int
         Most labels of a part.
     stride : int
-        Length of a part's row. 0 if a block of M parts has M labels and rows of length M.
+        Length of a part's row. 0 if the number of labels, and with it the length of the rows,
+        differs from block to block.
     n_more : ndarray of shape (n_blocks,), default=None
         Numbers after the rows of each block, by default none.
     pair_step : int, default=0
@@ -54,6 +55,8 @@ cdef class Layout:
     pairs : ndarray of int, default=None
         For chains whose transitions share scores: the transitions that have scores, source * stride
         + target in order. The others score zero. None if all have scores.
+    row_lengths : ndarray of shape (n_blocks,), default=None
+        For ``stride=0``: the labels of the parts of each block. By default as many as its parts.
 
     Attributes
     ----------
@@ -67,15 +70,19 @@ cdef class Layout:
         self.n_pairs = self.n_listed = -1
 
     def __init__(self, n_parts, Py_ssize_t n_labels, Py_ssize_t stride, n_more=None,
-                 Py_ssize_t pair_step=0, pairs=None):
+                 Py_ssize_t pair_step=0, pairs=None, row_lengths=None):
         cdef const Py_ssize_t[::1] parts = np.ascontiguousarray(n_parts, dtype=np.intp)
-        cdef const Py_ssize_t[::1] more
+        cdef const Py_ssize_t[::1] more, lengths = parts
         cdef Py_ssize_t[::1] starts, offsets
         cdef Py_ssize_t b, size, n = parts.shape[0]
         if n_more is not None:
             more = np.ascontiguousarray(n_more, dtype=np.intp)
             if more.shape[0] != n:
                 raise ValueError(f"n_more has {more.shape[0]} entries for {n} blocks.")
+        if row_lengths is not None:
+            lengths = np.ascontiguousarray(row_lengths, dtype=np.intp)
+            if lengths.shape[0] != n:
+                raise ValueError(f"row_lengths has {lengths.shape[0]} entries for {n} blocks.")
         starts, offsets = np.zeros((2, n + 1), dtype=np.intp)
         self.pairs = pairs
         if pairs is not None:
@@ -83,14 +90,14 @@ cdef class Layout:
         self.n_blocks, self.n_labels, self.stride, self.pair_step = n, n_labels, stride, pair_step
         self.max_parts = self.max_size = 1
         for b in range(n):
-            size = parts[b] * (stride if stride else parts[b])
+            size = parts[b] * (stride if stride else lengths[b])
             if n_more is not None:
                 size += more[b]
             starts[b + 1], offsets[b + 1] = starts[b] + parts[b], offsets[b] + size
             self.max_parts = max(self.max_parts, parts[b])
             self.max_size = max(self.max_size, size)
         self.n_parts_of_all, self.n_numbers = starts[n], offsets[n]
-        self.starts, self.offsets = starts, offsets
+        self.starts, self.offsets, self.row_lengths = starts, offsets, lengths
 
     @classmethod
     def of_labels(cls, Py_ssize_t n_blocks, Py_ssize_t n_labels):
@@ -125,18 +132,32 @@ cdef class Layout:
         """Permutations: a matrix for each block, row after row."""
         return cls(sizes, int(np.max(sizes, initial=1)), 0)
 
+    @classmethod
+    def of_rectangles(cls, n_parts, n_labels):
+        """A matrix for each block, row after row: its own number of parts, and of labels."""
+        return cls(n_parts, int(np.max(n_labels, initial=1)), 0, row_lengths=n_labels)
+
     def __reduce__(self):
         if self.uniform:
             return _of_labels, (self.n_blocks, self.n_labels)
-        n_parts = self.counts()
-        rows = n_parts if self.stride == 0 else self.stride
+        n_parts, rows = self.counts(), self.rows()
         return type(self), (
             n_parts, self.n_labels, self.stride, np.diff(self.offsets) - n_parts * rows,
-            self.pair_step, self.pairs)
+            self.pair_step, self.pairs, None if self.stride else rows)
 
     def counts(self):
         """Parts of each block."""
         return np.ones(self.n_blocks, dtype=np.intp) if self.uniform else np.diff(self.starts)
+
+    def rows(self):
+        """Numbers of a part's row, in each block."""
+        if self.stride:
+            return np.full(self.n_blocks, self.stride)
+        return np.asarray(self.row_lengths)
+
+    def choices(self):
+        """Labels of a part, in each block."""
+        return np.full(self.n_blocks, self.n_labels) if self.stride else self.rows()
 
     def sizes(self):
         """Numbers of each block."""
@@ -152,7 +173,7 @@ cdef class Layout:
         sizes = self.sizes()
         starts, counts = (np.cumsum(sizes) - sizes)[blocks], sizes[blocks]
         if more is not None:
-            behind = self.counts()[blocks] * self.stride
+            behind = (self.counts() * self.rows())[blocks]
             counts = behind + more.size
         ends = np.cumsum(counts)
         within = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
@@ -168,7 +189,7 @@ cdef class Layout:
             return np.arange(self.n_blocks) * self.uniform + y
         starts, offsets, counts = np.asarray(self.starts), np.asarray(self.offsets), self.counts()
         part = np.arange(self.n_parts_of_all) - np.repeat(starts[:self.n_blocks], counts)
-        rows = np.repeat(counts, counts) if self.stride == 0 else self.stride
+        rows = np.repeat(self.rows(), counts)
         return np.repeat(offsets[:self.n_blocks], counts) + part * rows + y
 
 

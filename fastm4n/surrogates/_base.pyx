@@ -399,9 +399,7 @@ cdef class MaxMinLoss(Surrogate):
     def restore(self, state):
         layout = self.outputs.layout
         if not self.closed:
-            # a square block has as many labels as parts
-            counts = layout.counts()
-            most = layout.n_labels if layout.stride else np.repeat(counts, counts * KEPT)
+            most = np.repeat(layout.choices(), layout.counts() * KEPT)
             for numbers, labels in (("n_columns", "columns"), ("n_rows", "rows")):
                 if np.any(state[numbers] > KEPT) or np.any(state[labels] >= most):
                     raise ValueError(f"{labels} are no labellings of the blocks.")

@@ -822,8 +822,8 @@ class Task:
         layout = outputs.layout
         if layout.may_list:
             return  # the fit holds combinations of outputs
-        n_bytes, behind = 8 * layout.n_numbers, int((layout.sizes() - layout.counts() * (
-            layout.stride or layout.counts())).sum())
+        n_bytes = 8 * layout.n_numbers
+        behind = int((layout.sizes() - layout.counts() * layout.rows()).sum())
         if self.surrogate.name == "log" and not outputs.has_entropy:
             # scores in single precision stand for them
             n_bytes = 4 * layout.n_numbers

@@ -82,7 +82,7 @@ class Clamp:
                 f"{allowed.shape}.")
         counts, labels = layout.counts(), np.arange(n_labels)
         self.block_of_part = np.repeat(np.arange(layout.n_blocks), counts)
-        n_choices = n_labels if layout.stride else counts[self.block_of_part][:, np.newaxis]
+        n_choices = layout.choices()[self.block_of_part][:, np.newaxis]
         is_label = np.broadcast_to(labels < n_choices, shape)
         self.allowed = allowed & is_label
         is_empty = ~self.allowed.any(axis=1)
@@ -160,9 +160,9 @@ def allowed_of_blocks(problem, allowed):
                 f"examples {first} and {i} have equal X and y, but not equal allowed labels. Give "
                 "them different y, of their allowed labels.")
     table = np.zeros((layout.n_parts_of_all, layout.n_labels), dtype=bool)
-    counts = layout.counts()
-    for i, n, stop in zip(firsts, counts.tolist(), np.cumsum(counts), strict=True):
-        rows, shape = np.atleast_2d(allowed[i]), (n, layout.n_labels if layout.stride else n)
+    counts, choices = layout.counts(), layout.choices().tolist()
+    for i, n, k, stop in zip(firsts, counts.tolist(), choices, np.cumsum(counts), strict=True):
+        rows, shape = np.atleast_2d(allowed[i]), (n, k)
         if rows.dtype != bool or rows.shape != shape:
             raise ValueError(
                 f"allowed[{i}] must be bool of shape {shape}, got {rows.dtype} of shape "

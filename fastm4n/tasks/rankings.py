@@ -1,0 +1,81 @@
+"""Task of rankings of the same items."""
+
+import math
+
+import numpy as np
+
+from fastm4n.base.label_costs import as_kept
+from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
+from fastm4n.tasks.parameters import cost_matrix, summable
+from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask
+from fastm4n.tasks.vectors import VectorDecoder, VectorTask
+
+
+class RankingDecoder(PermutationDecoder, VectorDecoder):
+    """A fitted ranker at new data."""
+
+    def each(self, function):
+        return function(self.decision())
+
+    def decision(self):
+        M = self.fitted.items_.size
+        return self.scores.reshape(-1, M, M)
+
+    def named(self, codes):
+        form, items = self.fitted.form_, self.fitted.items_
+        if form == "ranks":
+            return codes + self.fitted._base
+        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, items)
+
+
+class RankingTask(PermutationTask, VectorTask):
+    """Rankings of the same items."""
+
+    def decoder(self, X):
+        return RankingDecoder(self, X)
+
+    def _coef_shape(self, n_scores, n_features):
+        M = math.isqrt(n_scores)
+        return M, M, n_features
+
+    def example(self, rng, csr=False):
+        X = self._example_rows(rng, 5, csr)
+        return X, np.array([rng.permutation(3) for _ in range(5)])
+
+    def _outputs_of(self, y, X):
+        """What a piece has of the outputs, by name."""
+        places, items, form, base = read_rankings(y, self.form)
+        if places.shape[0] != X.shape[0]:
+            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
+        return dict(places=places, items=items, form=form, base=base)
+
+    def census(self, piece):
+        found = super().census(piece)
+        found.same.update({
+            "items": piece.items, "rankings in the form": piece.form, "ranks from": piece.base})
+        return found
+
+    def fitted(self, problem, *args, **options):
+        """As in `Task`: scores are matrices, row after row."""
+        M = problem.common["items_"].size
+        return {
+            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
+            for name, rows in super().fitted(problem, *args, **options).items()
+        }
+
+    def in_memory(self, piece, census, one_alpha):
+        kept, M = piece.kept, piece.items.size
+        if M < 2:
+            raise ValueError("y ranks one item only; a ranker needs at least two.")
+        cost = cost_matrix(self.cost, M, "items")
+        rankings, outputs = np.unique(piece.places[kept], axis=0, return_inverse=True)
+        blocks = self._blocks(piece.X, kept, outputs.ravel(), summable(piece.weights))
+        rankings = rankings[outputs.ravel()[blocks.first]]
+        loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost)
+        return self._made(
+            piece.X, blocks, loss,
+            {"items_": piece.items, "form_": piece.form, "_base": piece.base,
+             "_cost_held": as_kept(cost)},
+            {"items": piece.items, "cost_scale": self.cost_scale},
+            census,
+        )
