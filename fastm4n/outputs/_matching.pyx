@@ -43,7 +43,8 @@ cdef class MatchingOutputs(Outputs):
         Numbers of rows, positive, and of columns of each block.
     cost : ndarray of shape (max_columns + 1, max_columns + 1)
         cost[i, j]: cost of the label j for a row whose true one is i. Blocks of several numbers of
-        columns need 0-1 costs. Alternatively (name, max_columns + 1).
+        columns need 0-1 costs, or others with a name if no row can stay unmatched. Alternatively
+        (name, max_columns + 1).
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the rows are added up, or averaged.
     allowed : array of bool or uint8 of shape (layout.n_numbers,), default=None
@@ -78,7 +79,10 @@ cdef class MatchingOutputs(Outputs):
                 raise ValueError(
                     f"{name}[{wrong[0]}] is {numbers[wrong[0]]}: it must be at least {least}.")
         cost = as_costs(cost)
-        if np.unique(n_columns).size > 1 and name_of(np.asarray(cost)) != "zero_one":
+        name = name_of(np.asarray(cost))
+        all_matched = is_complete and np.all(n_rows <= n_columns)
+        if np.unique(n_columns).size > 1 and name != "zero_one" and (
+                name is None or not all_matched):
             raise ValueError(
                 "blocks have different numbers of columns: their cost must be 'zero_one', as rows "
                 "and columns of a matrix would stand for other labels in each of them.")
