@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fastm4n.tasks.base import Call, Census
 from fastm4n.tasks.parameters import as_weights, n_examples
 from fastm4n.tasks.pieces import ConcatenatedData, PartialFitData, PartialFitState, put_away
@@ -97,10 +95,8 @@ class PartialFit:
             known = before.classes
             if known is None and (classes is not None or not task.takes_more_labels):
                 known = self.classes_
-            if classes is not None and not np.array_equal(classes, known):
-                raise ValueError(
-                    f"classes are {classes.tolist()}, but the first call of partial_fit had "
-                    f"{known.tolist()}.")
+            if classes is not None:
+                task.check_classes(classes, known)
             seen = earlier.with_more(seen, type(self).__name__)
             seen.classes = known
         X, y = seen.X, seen.y

@@ -774,6 +774,13 @@ class Task:
         """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
 
+    def check_classes(self, classes, known):
+        """Refuse classes of a call that are not those of the first."""
+        if not np.array_equal(classes, known):
+            raise ValueError(
+                f"classes are {classes.tolist()}, but the first call of partial_fit had "
+                f"{known.tolist()}.")
+
     def penalty_of(self, families, penalty=None, sample=None):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone.
 

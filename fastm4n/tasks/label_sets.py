@@ -628,12 +628,6 @@ class LabelSetTask(VectorTask):
             "weights must be finite and >= 0.")
         return np.where(Y == UNKNOWN, 0.0, factors)
 
-    def as_examples(self, X, y):
-        """X and y as calls of `partial_fit` put them together."""
-        X, y = (
-            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
-        return X, y
-
     def classes_of_call(self, y, classes):
         columns = getattr(y, "columns", None)
         if classes is None and columns is not None and all(

@@ -10,7 +10,7 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.solvers.choice import as_solver
-from fastm4n.tasks.base import Blocks, Census, Problem, quarters
+from fastm4n.tasks.base import Blocks, Census, Memory, Problem, quarters
 from fastm4n.tasks.kernels import (
     add_expansion,
     checked_diagonal,
@@ -67,6 +67,9 @@ class MatchingTask(PermutationTask):
 
     auto_alpha = 10.0
     noun = "example"
+    # a matching has no labels to check
+    takes_more_labels = True
+    of_examples = ("sizes",)
 
     def decoder(self, X):
         return MatchingDecoder(self, X)
@@ -87,6 +90,18 @@ class MatchingTask(PermutationTask):
         kept = np.flatnonzero(weights)
         return SimpleNamespace(
             values=values, sizes=sizes, places=places, weights=weights[kept], kept=kept)
+
+    def classes_of_call(self, y, classes):
+        if classes is not None:
+            raise ValueError(
+                "classes are labels, and a matching has none: leave `classes` out.")
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together: a list of arrays each."""
+        piece = self.piece(Memory(X, y))  # errors name the examples of this call
+        if vars(self.estimator).get("_seen") is not None:
+            self.check_n_features(piece.values)
+        return as_objects(X), as_objects(y)
 
     def census(self, piece):
         sizes, same = piece.sizes, {"columns": piece.values.shape[1]}
@@ -162,6 +177,16 @@ class MatchingTask(PermutationTask):
         gram = gram_matrix(self.kernel, parameters, points)
         checked_diagonal(self.kernel, np.diagonal(gram), alpha)
         return PairKernelFeatures(gram, layout), points, parameters
+
+
+def as_objects(parts):
+    """Arrays of examples in one array, which can be concatenated whatever their sizes."""
+    if hasattr(parts, "__array__"):
+        parts = np.asarray(parts)  # data frames are iterated over by their columns
+    objects = np.empty(len(parts), dtype=object)
+    for b, part in enumerate(parts):
+        objects[b] = np.asarray(part)
+    return objects
 
 
 def as_pairs(X):

@@ -49,6 +49,34 @@ class RankingTask(PermutationTask, VectorTask):
             raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
         return dict(places=places, items=items, form=form, base=base)
 
+    def classes_of_call(self, y, classes):
+        """The items of y, which all calls must have in common."""
+        found = read_rankings(y, self.form)
+        ranker, items, form = self.estimator, found[1], found[2:]
+        if classes is not None:
+            self.check_classes(items, np.sort(classes))
+        if vars(ranker).get("_seen") is not None and form != (ranker.form_, ranker._base):
+            now, then = (
+                f"the form {name!r}" + ("" if base is None else f" from {base}")
+                for name, base in (form, (ranker.form_, ranker._base)))
+            raise ValueError(
+                f"y has {now}, and earlier calls of partial_fit had {then}: write all rankings "
+                "alike.")
+        return items
+
+    def check_classes(self, classes, known):
+        """As in `Task`: the items."""
+        if np.array_equal(classes, known):
+            return
+        new, missing = np.setdiff1d(classes, known), np.setdiff1d(known, classes)
+        if new.size:
+            what = f"ranks the item {new[0].item()!r}, which earlier calls or `classes` do not have"
+        else:
+            what = f"does not rank the item {missing[0].item()!r}"
+        raise ValueError(
+            f"y {what}: partial_fit goes on with the same items, {known.tolist()!s:.200}. Fit to "
+            "all rankings together, or leave these out.")
+
     def census(self, piece):
         found = super().census(piece)
         found.same.update({

@@ -161,6 +161,12 @@ class VectorTask(Task):
         X = validated(self.bare, X)
         return X, self._outputs_of(y, X)
 
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        X, y = (
+            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
+        return X, y
+
     def census(self, piece):
         same = rows_in_common(piece.X)
         same["feature names"] = getattr(self.bare, "feature_names_in_", None)
