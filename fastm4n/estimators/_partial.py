@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from fastm4n.base.checks import check_number
 from fastm4n.tasks.base import Call, Census
 from fastm4n.tasks.parameters import as_weights, n_examples
 from fastm4n.tasks.pieces import ConcatenatedData, PartialFitData, PartialFitState, put_away
@@ -91,13 +92,16 @@ class PartialFit:
         weights = as_weights(sample_weight, n_examples(y), task.noun)
         seen = PartialFitData(
             ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer, prior)
+        known = None if before is None else before.classes
+        goes_on = before is not None or prior is not None
+        may_differ = task.takes_more_labels and (classes is None or before is None)
+        if known is None and goes_on and not may_differ:
+            known = getattr(self, self._labels_attribute())
+        if known is not None and classes is not None:
+            task.check_classes(classes, known)
         if before is not None:
-            known = before.classes
-            if known is None and (classes is not None or not task.takes_more_labels):
-                known = self.classes_
-            if classes is not None:
-                task.check_classes(classes, known)
             seen = earlier.with_more(seen, type(self).__name__)
+        if known is not None:
             seen.classes = known
         X, y = seen.X, seen.y
         if task.out_of_core(X) is None:
@@ -134,3 +138,23 @@ class PartialFit:
                 "changed since: this call began from none, which takes longer. With "
                 "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
         return self
+
+
+class PartialFitOfWeights(PartialFit):
+    """Mixin of estimators with `partial_fit` that also goes on from weights without their data."""
+
+    @property
+    def n_seen_(self) -> float | None:
+        return vars(self).get("_n_seen")
+
+    @n_seen_.setter
+    def n_seen_(self, value: float | None) -> None:
+        if value is not None:
+            check_number("n_seen_", value, low=0)
+        self._n_seen = value
+
+    @property
+    def certified_for_(self) -> str:
+        if "objective" in self.history_:
+            return "completions"
+        return "change" if vars(self).get("_n_before") else "data"

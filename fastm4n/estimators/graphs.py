@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
-class GraphTagger(PackedWeights, PartialFit, CertifiedEstimator):
+class GraphTagger(PackedWeights, PartialFitOfWeights, CertifiedEstimator):
     """Labelling of the nodes of graphs by M4N, structural SVM or CRF, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on
@@ -342,10 +342,6 @@ OutOfCore, default="auto"
         if self.pairwise == "displacement":
             arrays["shifts_"] = ("e", "two"), "f"
         return arrays
-
-    @property
-    def certified_for_(self) -> str:
-        return "completions" if "objective" in self.history_ else "data"
 
     # ------------------------------------------------------------------- validation
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import check_kernel
 from fastm4n.tasks.matchings import MatchingTask, as_matchings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 
-class Matcher(PartialFit, CertifiedEstimator):
+class Matcher(PartialFitOfWeights, CertifiedEstimator):
     """Matching of two sets by M4N, structural SVM or CRF on permutations, with a certified gap.
 
     Learns to match M things with M others from features x_ij of each pair, for example the nodes of

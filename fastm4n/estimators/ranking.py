@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastm4n.base.checks import check_choice
 from fastm4n.data._rankings import FORMS, as_places
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
 from fastm4n.tasks.rankings import RankingTask
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 
-class LabelRanker(PartialFit, VectorEstimator):
+class LabelRanker(PartialFitOfWeights, VectorEstimator):
     """Label ranking by M4N, structural SVM or CRF on permutations, with a certified gap.
 
     Learns to rank M items for each x. The score of a ranking with item i at position p_i is

@@ -1,6 +1,7 @@
 """Feature maps and penalties: what all of them share."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.outputs._base cimport Layout
 
 ctypedef fused index_t:
     int
@@ -47,7 +48,11 @@ cdef class FeatureMap:
     cdef const fastm4n_loops* loops
     cdef double[::1] offset
     cdef readonly bint has_offset
+    # fixed scores of each block, flat, and where they lie
+    cdef double[::1] base
+    cdef Layout base_layout
 
+    cdef void add_base(self, Py_ssize_t b, double* v) noexcept nogil
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil

@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.base.interrupts cimport look
 from fastm4n.inference.chain cimport real
+from fastm4n.outputs._base cimport Layout
 
 from fastm4n.features._rows import AT_ONCE, rows_of_zeros
 
@@ -432,10 +433,15 @@ cdef class FeatureMap:
         raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
 
     def __getstate__(self):
-        return {"offset": np.asarray(self.offset), **self.state()}
+        base = None if self.base_layout is None else np.asarray(self.base)
+        return {
+            "offset": np.asarray(self.offset), "base": base, "base_layout": self.base_layout,
+            **self.state()}
 
     def __setstate__(self, state):
         self.set_offset(state["offset"][:self.n_labels])
+        if state["base"] is not None:
+            self.set_base(state["base"], state["base_layout"])
         self.restore(state)
 
     def set_offset(self, const double[::1] offset):
@@ -443,8 +449,32 @@ cdef class FeatureMap:
         self.offset[:self.n_labels] = offset
         self.has_offset = bool(np.any(np.asarray(offset)))
 
+    def set_base(self, base, Layout layout):
+        """Add fixed scores of each block to those of w, instead of an offset.
+
+        Parameters
+        ----------
+        base : ndarray of shape (layout.n_numbers,)
+            Scores of all blocks, flat.
+        layout : Layout
+        """
+        if layout.n_blocks != self.n_blocks or base.shape != (layout.n_numbers,):
+            raise ValueError("fixed scores do not fit the blocks.")
+        self.base, self.base_layout, self.has_offset = base, layout, True
+
+    cdef void add_base(self, Py_ssize_t b, double* v) noexcept nogil:
+        """v += the fixed scores of block b, if there are any: for `scores` of a subclass."""
+        cdef Py_ssize_t j
+        cdef const double* base
+        if self.base_layout is not None:
+            base = &self.base[0] + self.base_layout.offset(b)
+            for j in range(self.base_layout.size(b)):
+                v[j] += base[j]
+
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil:
         """The fixed numbers in the scores of block b, where there are any."""
+        if self.base_layout is not None:
+            return &self.base[0] + self.base_layout.offset(b)
         return &self.offset[0]
 
     def constant_scores(self):

@@ -62,6 +62,7 @@ cdef class PairFeatures(WeightMap):
                 &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
         for e in range(size, self.stride):
             v[e] = 0.0
+        self.add_base(b, &v[0])
         return 0
 
     cdef int add_rows_of(
@@ -335,6 +336,7 @@ cdef class LabelSetFeatures(FeatureMap):
         for j in range(self.n * self.row, self.size):
             v[j] = 0.0
         self.pairs.spread(&v[0] + self.first, self.step)
+        self.add_base(b, &v[0])
         return 0
 
     cdef void gather(self, const double* numbers) noexcept nogil:

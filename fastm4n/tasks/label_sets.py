@@ -565,6 +565,8 @@ class LabelSetTask(VectorTask):
     auto_alpha = 2.0
     decodings = (*DECODINGS, "f1")
     of_examples = ("unknown",)
+    goes_on, own_weights = True, ("coef_", "intercept_", "edge_coef_")
+    own_fixed = "classes_", "edges_"
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
@@ -650,7 +652,14 @@ class LabelSetTask(VectorTask):
 
     def fitted(self, problem, *args, **options):
         found = super().fitted(problem, *args, **options)
-        return {**found, "edge_coef_": problem.features.pair_coef()}
+        pairs, prior = problem.features.pair_coef(), problem.prior
+        return {
+            **found,
+            "edge_coef_": pairs if prior is None else pairs + prior.weights["edge_coef_"]}
+
+    def put_weights(self, problem, rows, weights):
+        super().put_weights(problem, rows, weights)
+        rows["pairs"][0] = weights["edge_coef_"]
 
     def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
@@ -675,7 +684,10 @@ class LabelSetTask(VectorTask):
             if names.size != Y.shape[1]:
                 raise ValueError(f"y has {Y.shape[1]} labels, but classes has {names.size}.")
         counts = None if census is None or is_call else census.sums["pairs"]
-        edges = label_edges(self.graph, Y[kept], weights, counts)
+        if piece.prior is not None and isinstance(self.graph, str) and self.graph == "tree":
+            edges = piece.prior.fixed["edges_"]  # those that have weights
+        else:
+            edges = label_edges(self.graph, Y[kept], weights, counts)
         factors = piece.label_weight
         keys = Y[kept] if factors is None else np.column_stack([Y[kept], factors[kept]])
         blocks = self._blocks(

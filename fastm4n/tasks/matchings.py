@@ -68,7 +68,8 @@ class MatchingTask(PermutationTask):
     auto_alpha = 10.0
     noun = "example"
     # a matching has no labels to check
-    takes_more_labels = True
+    takes_more_labels = goes_on = True
+    own_weights = ("coef_",)
     of_examples = ("sizes",)
 
     def decoder(self, X):
@@ -113,10 +114,14 @@ class MatchingTask(PermutationTask):
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         if self.kernel == "linear":
-            return {"coef_": problem.features.coef()}
+            coef, prior = problem.features.coef(), problem.prior
+            return {"coef_": coef if prior is None else coef + prior.weights["coef_"]}
         outputs = problem.loss.outputs
         p = np.repeat(problem.weights / alpha, outputs.layout.sizes())
         return {"dual_coef_": p * (outputs.truth() - mu)}
+
+    def put_weights(self, problem, rows, weights):
+        rows["weights"][0] = weights["coef_"]
 
     def in_memory(self, piece, census, one_alpha):
         values, sizes, places, kept = piece.values, piece.sizes, piece.places, piece.kept

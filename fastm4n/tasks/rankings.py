@@ -31,6 +31,8 @@ class RankingDecoder(PermutationDecoder, VectorDecoder):
 class RankingTask(PermutationTask, VectorTask):
     """Rankings of the same items."""
 
+    goes_on, own_weights, own_fixed = True, ("coef_", "intercept_"), ("items_",)
+
     def decoder(self, X):
         return RankingDecoder(self, X)
 

@@ -186,11 +186,22 @@ class VectorTask(Task):
             coef = problem.features.coef()
             if problem.centre is not None:
                 intercepts = intercepts - coef @ problem.centre
+            if problem.prior is not None:
+                before = problem.prior.weights
+                coef = coef + before["coef_"].reshape(coef.shape)
+                intercepts = intercepts + before["intercept_"].ravel()
             return {"intercept_": intercepts, "coef_": coef}
         blocks = problem.blocks
         beta = self._scored(problem, problem.loss.outputs.truth() - mu)
         beta = beta * (blocks.weights / alpha)[:, np.newaxis]
         return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def put_weights(self, problem, rows, weights):
+        packed, d = rows["weights"], problem.common["n_features_in_"]
+        coef = weights["coef_"].reshape(-1, d)
+        packed[:d, : len(coef)] = coef.T
+        if self.fit_intercept:
+            packed[d, : len(coef)] = weights["intercept_"].ravel() / self._constant()
 
     def _scored(self, problem, numbers):
         """The numbers whose scores depend on x, a row for each block."""
