@@ -37,15 +37,23 @@ class PartialFit:
         run again. Without one they belong to this object, and a call of a copy or of an
         estimator from a pickle begins at zero weights, with a warning.
 
-        A `SequenceTagger` in memory takes new attributes and labels. It also goes on from weights
-        whose data are not there: after `fit`, or from a model file, of CRFsuite too. Its objective
-        is then the mean loss of the new data plus the penalty of the change of the weights. For old
-        weights w_0 that is ``alpha_ / 2 ||w - w_0||^2``, and the gap is certified for it. With m
-        old and n new sequences, the penalty weighs (m + n) / n times as much as in a fit to all of
+        After `fit`, and from a model file, the data are not there, and the fit is one of the change
+        of the weights. Its objective is the mean loss of the new data plus the penalty of the
+        change, for old weights w_0 ``alpha_ / 2 ||w - w_0||^2``. The gap is certified for it. With
+        m old and n new examples, the penalty weighs (m + n) / n times as much as in a fit to all of
         them, as the old weights stand for their data, and 3 times that under the margins. m is
-        `n_seen_`, or 20 n if that is None.
+        `n_seen_`, or 20 n if that is None. Later calls add their data to the new ones.
 
-        A `GraphTagger` takes new labels and types in later calls, and data in memory only.
+        - `SequenceTagger`: in memory, later calls and changes may have new attributes and labels.
+          Files of CRFsuite are changed, too.
+        - `GraphTagger`: later calls may have new labels and types, and a change may not.
+        - `MultiLabelClassifier`: all calls have the same labels. A change keeps the edges.
+        - `LabelRanker`: all calls rank the same items.
+        - `Matcher`: examples may be of any size.
+        - `MulticlassClassifier` and `OrdinalClassifier`: they need their data, and refuse a change.
+
+        All but the tagger and the last two take data in memory only. Changes of weights other than
+        those of a `SequenceTagger` need ``kernel="linear"`` and a penalty without bounds.
 
         Parameters
         ----------
@@ -55,10 +63,10 @@ class PartialFit:
             All labels of all calls, if the parameter `classes` of the estimator does not declare
             them. By default the labels of the first call, or the levels of ordered categories, if
             the estimator takes levels. A `SequenceTagger` in memory and a `GraphTagger` take the
-            labels of all calls.
-            For label sets, the names of the columns of y.
+            labels of all calls. For label sets, the names of the columns of y. For rankings, the
+            items. Matchings have none.
         sample_weight : array-like, default=None
-            As in `fit`.
+            As in `fit`. Weights of parts of examples, such as `token_weight`, are for `fit` alone.
 
         Returns
         -------
@@ -67,8 +75,8 @@ class PartialFit:
         Raises
         ------
         ValueError
-            If the estimator was fitted by `fit`, or comes from a model file, and is no
-            `SequenceTagger`: the data of that fit are not there to go on with.
+            If the estimator was fitted by `fit`, or comes from a model file, and cannot change its
+            weights without the data of that fit.
         KeyboardInterrupt
             After Ctrl-C. The weights are from this call, but its data do not count: call again with
             the same data.

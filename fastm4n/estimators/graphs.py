@@ -199,14 +199,18 @@ OutOfCore, default="auto"
         Whether Ctrl-C ended the fit. The weights are then the best certified ones.
     n_iter_ : int
         Number of passes.
-    certified_for_ : {"data", "completions"}
-        The objective that the gap is for. "completions" is the convex problem of the best round,
+    certified_for_ : {"data", "completions", "change"}
+        The objective that the gap is for. "change" is that of `partial_fit` for weights whose data
+        are not there. "completions" is the convex problem of the best round,
         with the labels and states that it filled in. ``history_["objective"]`` then has the
         objective of hidden labels after each round.
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_seen_ : float or None
+        Sum of the weights of the graphs that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
 

@@ -190,6 +190,12 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "change"}
+        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
+        whose data are not there.
+    n_seen_ : float or None
+        Sum of the weights of the samples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

@@ -136,6 +136,12 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "change"}
+        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
+        whose data are not there.
+    n_seen_ : float or None
+        Sum of the weights of the examples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features of a pair.
 
@@ -247,7 +253,7 @@ OutOfCore, default="auto"
 
     def fit(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
-        sample_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None, row_weight: Sequence[ArrayLike] | None = None,
     ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -260,6 +266,10 @@ OutOfCore, default="auto"
             y[b][i] is the column that belongs to row i: a permutation of 0 ... M_i - 1.
         sample_weight : array-like of shape (n_examples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
+        row_weight : list of array-like of shape (M_i,), default=None
+            Factors of the costs of mistakes at each row of each example, on top of `cost`. Finite
+            and not negative. Not for "log", which has no costs in the fit unless it is
+            cost-augmented. Predictions do not use them, with ``decode="min_risk"`` neither.
 
         Returns
         -------
@@ -277,7 +287,7 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, None, None, row_weight)
 
     # ---------------------------------------------------------------------- predict
 

@@ -159,6 +159,8 @@ class InteriorPoint(Solver):
         M = int(counts.max(initial=1))
         if not 1 < M <= MOST_ITEMS:
             return self.refused(f"is for 2 to {MOST_ITEMS} items, and y has {M}")
+        if outputs.part_weights is not None:
+            return self.refused("needs the same costs for all items, and there is an item_weight")
         if not np.ptp(outputs.cost_matrix) > 0.0:
             return self.refused(f"needs costs that differ, got {said('cost')}")
         if (features.n_features + 1) * M * M > MOST_WEIGHTS:

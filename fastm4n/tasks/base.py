@@ -226,7 +226,7 @@ class Memory:
     X, y, sample_weight, lengths, allowed
         As of `fit`.
     part_weight
-        The `token_weight` or `label_weight` of `fit`.
+        The `token_weight`, `label_weight`, `item_weight` or `row_weight` of `fit`.
     road : str
         Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
     is_whole : bool

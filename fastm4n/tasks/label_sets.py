@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
 
-from fastm4n.base.checks import check_choice, refuse_where
+from fastm4n.base.checks import check_choice
 from fastm4n.base.label_costs import as_kept, named_costs
 from fastm4n.data._graph_factors import contents
 from fastm4n.data._sequences import check_compressed
@@ -26,6 +26,7 @@ from fastm4n.tasks.parameters import (
     DECODINGS,
     RISK_TOL,
     check_lengths,
+    cost_factors,
     cost_matrix,
     strongest,
     summable,
@@ -612,22 +613,13 @@ class LabelSetTask(VectorTask):
         """Factors of the costs of all labels in Y, or None."""
         if given is None:
             return None
-        if self.surrogate.name == "log" and not self.surrogate.cost_augmented:
-            raise ValueError(
-                "label_weight multiplies costs, and surrogate='log' has none in the fit: use "
-                "'max_margin', 'max_min' or Log(cost_augmented=True). To weigh the loss of a "
-                "label, give the sample again with its other labels unknown (-1).")
-        try:
-            factors = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"label_weight must be an array of numbers: {error}") from error
+        factors = cost_factors(
+            "label_weight", given, self.surrogate, " To weigh the loss of a label, give the "
+            "sample again with its other labels unknown (-1).")
         if factors.shape != Y.shape:
             raise ValueError(
                 f"label_weight must have a number for each label of each sample, of shape "
                 f"{Y.shape}, got {factors.shape}.")
-        refuse_where(
-            ~(np.isfinite(factors) & (factors >= 0.0)), "label_weight", factors,
-            "weights must be finite and >= 0.")
         return np.where(Y == UNKNOWN, 0.0, factors)
 
     def classes_of_call(self, y, classes):

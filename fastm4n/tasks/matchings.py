@@ -19,7 +19,13 @@ from fastm4n.tasks.kernels import (
     named_kernel,
 )
 from fastm4n.tasks.merge import merge_sequences
-from fastm4n.tasks.parameters import as_weights, check_norms, cost_matrix, summable
+from fastm4n.tasks.parameters import (
+    as_weights,
+    check_norms,
+    cost_factors,
+    cost_matrix,
+    summable,
+)
 from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask
 
 
@@ -90,7 +96,28 @@ class MatchingTask(PermutationTask):
         weights = as_weights(pieces.sample_weight, sizes.size, "example")
         kept = np.flatnonzero(weights)
         return SimpleNamespace(
-            values=values, sizes=sizes, places=places, weights=weights[kept], kept=kept)
+            values=values, sizes=sizes, places=places, weights=weights[kept], kept=kept,
+            row_weight=self._row_weight(pieces.part_weight, sizes))
+
+    def _row_weight(self, given, sizes):
+        """Factors of the costs of the rows of each example, None for ones."""
+        if given is None:
+            return None
+        if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+            raise ValueError("row_weight must be a list with an array for each example.")
+        if hasattr(given, "__array__"):
+            given = np.asarray(given)  # data frames are iterated over by their columns
+        if len(given) != sizes.size:
+            raise ValueError(
+                f"row_weight has {len(given)} examples, but X has {sizes.size} examples.")
+        factors = [
+            cost_factors(f"row_weight[{b}]", part, self.surrogate) for b, part in enumerate(given)]
+        for b, (part, size) in enumerate(zip(factors, sizes.tolist(), strict=True)):
+            if part.shape != (size,):
+                raise ValueError(
+                    f"row_weight[{b}] has shape {part.shape}, but X[{b}] has {size} rows: give a "
+                    "number for each.")
+        return None if all((part == 1.0).all() for part in factors) else factors
 
     def classes_of_call(self, y, classes):
         if classes is not None:
@@ -129,6 +156,11 @@ class MatchingTask(PermutationTask):
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         columns = np.concatenate([np.repeat(places[b], sizes[b]) for b in kept])
+        row_weight = piece.row_weight
+        if row_weight is not None:
+            factors = np.concatenate([np.repeat(row_weight[b], sizes[b]) for b in kept])
+            columns = np.unique(
+                np.column_stack([columns, factors]), axis=0, return_inverse=True)[1].ravel()
         weights = summable(piece.weights)
         blocks = Blocks.of(
             sizes.size, kept, weights, *merge_sequences(pairs, columns, weights, kept))
@@ -140,7 +172,8 @@ class MatchingTask(PermutationTask):
         block_sizes = sizes[blocks.examples]
         cost = cost_matrix(self.cost, int(block_sizes.max()), "columns")
         loss = self._loss_of(
-            np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost)
+            np.concatenate([places[b] for b in blocks.examples]), block_sizes, cost,
+            row_weight and np.concatenate([row_weight[b] for b in blocks.examples]))
         size = self.census_of_all(census, piece).size
         if size > len(cost):
             cost = cost_matrix(self.cost, size, "columns")
