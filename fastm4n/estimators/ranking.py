@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fastm4n.base.checks import check_choice
 from fastm4n.data._rankings import FORMS, as_places
 from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.metrics import hamming_ranking_loss
 from fastm4n.tasks.rankings import RankingTask
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 
-class LabelRanker(VectorEstimator):
+class LabelRanker(PartialFitOfWeights, VectorEstimator):
     """Label ranking by M4N, structural SVM or CRF on permutations, with a certified gap.
 
     Learns to rank M items for each x. The score of a ranking with item i at position p_i is
@@ -149,6 +150,12 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "change"}
+        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
+        whose data are not there.
+    n_seen_ : float or None
+        Sum of the weights of the samples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -250,7 +257,10 @@ OutOfCore, default="auto"
         if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
             raise ValueError("the lowest rank does not fit form_")
 
-    def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None,
+        item_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -263,6 +273,10 @@ OutOfCore, default="auto"
             Complete rankings of the same items, without ties. See `form`.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
+        item_weight : array-like of shape (n_items,) or (n_samples, n_items), default=None
+            Factors of the costs of mistakes at each item, on top of `cost`, in the order of
+            `items_`. Finite and not negative. Not for "log", which has no costs in the fit unless
+            it is cost-augmented. Predictions do not use them, with ``decode="min_risk"`` neither.
 
         Returns
         -------
@@ -280,7 +294,7 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, None, None, item_weight)
 
     # ---------------------------------------------------------------------- predict
 

@@ -60,11 +60,9 @@ cdef class PairFeatures(WeightMap):
         for e in range(size):
             v[e] = self.loops.dot(
                 &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
-        if self.has_offset:
-            for e in range(size):
-                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
+        self.add_base(b, &v[0])
         return 0
 
     cdef int add_rows_of(
@@ -150,11 +148,9 @@ cdef class PairKernelFeatures(FeatureMap):
         cdef Py_ssize_t e, start = self.layout.offset(b), size = self.layout.size(b)
         for e in range(size):
             v[e] = self.F[start + e]
-        if self.has_offset:
-            for e in range(size):
-                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
+        self.add_base(b, &v[0])
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
@@ -341,6 +337,7 @@ cdef class LabelSetFeatures(FeatureMap):
         for j in range(self.n * self.row, self.size):
             v[j] = 0.0
         self.pairs.spread(&v[0] + self.first, self.step)
+        self.add_base(b, &v[0])
         return 0
 
     cdef void gather(self, const double* numbers) noexcept nogil:

@@ -63,8 +63,8 @@ class PermutationTask(Task):
 
     of_what = "permutations"
 
-    def _loss_of(self, places, sizes, cost):
-        """The surrogate over these permutations."""
+    def _loss_of(self, places, sizes, cost, part_weights=None):
+        """The surrogate over these permutations. Weights of the parts multiply their costs."""
         if self.surrogate.name == "log":
             most = int(sizes.max(initial=0))
             if most > MAX_SUBSET_ITEMS:
@@ -73,7 +73,7 @@ class PermutationTask(Task):
                     f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
                     "'max_margin', which take time O(M^3)."
                 )
-        return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale))
+        return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale, part_weights))
 
 
 def best_permutations(scores):

@@ -161,6 +161,12 @@ class VectorTask(Task):
         X = validated(self.bare, X)
         return X, self._outputs_of(y, X)
 
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        X, y = (
+            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
+        return X, y
+
     def census(self, piece):
         same = rows_in_common(piece.X)
         same["feature names"] = getattr(self.bare, "feature_names_in_", None)
@@ -180,11 +186,22 @@ class VectorTask(Task):
             coef = problem.features.coef()
             if problem.centre is not None:
                 intercepts = intercepts - coef @ problem.centre
+            if problem.prior is not None:
+                before = problem.prior.weights
+                coef = coef + before["coef_"].reshape(coef.shape)
+                intercepts = intercepts + before["intercept_"].ravel()
             return {"intercept_": intercepts, "coef_": coef}
         blocks = problem.blocks
         beta = self._scored(problem, problem.loss.outputs.truth() - mu)
         beta = beta * (blocks.weights / alpha)[:, np.newaxis]
         return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def put_weights(self, problem, rows, weights):
+        packed, d = rows["weights"], problem.common["n_features_in_"]
+        coef = weights["coef_"].reshape(-1, d)
+        packed[:d, : len(coef)] = coef.T
+        if self.fit_intercept:
+            packed[d, : len(coef)] = weights["intercept_"].ravel() / self._constant()
 
     def _scored(self, problem, numbers):
         """The numbers whose scores depend on x, a row for each block."""
