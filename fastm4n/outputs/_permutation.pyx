@@ -12,6 +12,8 @@ from scipy.optimize import linear_sum_assignment
 from fastm4n.inference.permutation cimport PermutationMaxMin, PermutationScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
+from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
+
 
 cdef class PermutationWorkspace(Workspace):
     """Scratch of one thread for the solver and assignments."""
@@ -44,7 +46,8 @@ cdef class PermutationOutputs(Outputs):
     def __init__(self, places, sizes, cost, cost_scale="sum"):
         super().__init__(Layout.of_squares(sizes), places, cost, cost_scale)
         # exact, by a recursion over subsets: O(2^M M)
-        self.has_marginals = self.has_mirror_prox = True
+        self.has_marginals = self.layout.max_parts <= MAX_SUBSET_ITEMS
+        self.has_mirror_prox = True
 
     def arguments(self):
         return (
