@@ -245,12 +245,27 @@ class RankingTask(PermutationTask, VectorTask):
             "_cost_held": as_kept(cost)}
         if Z is not None:
             common["item_features_"] = Z
-        return self._made(
+        problem = self._made(
             piece.X, blocks, loss, common,
             {"items": piece.items, "cost_scale": self.cost_scale, "positions": n_positions,
              "features of items": Z},
             census,
         )
+        if Z is not None:
+            self._check_products(problem.features, Z, problem.alpha)
+        return problem
+
+    def _check_products(self, features, Z, alpha):
+        """Refuse products of features of x and of items that overflow over alpha."""
+        inner = features.arguments()[0].arguments()
+        norms = inner[2 if self.kernel == "linear" else 0]
+        with np.errstate(over="ignore"):
+            largest = np.max(norms) * np.max(np.einsum("if,if->i", Z, Z)) / alpha
+        if not np.isfinite(largest):
+            raise ValueError(
+                "X and item_features have values too large for float64: the product of their "
+                f"largest squared norms divided by alpha={alpha:g} overflows. Scale both, for "
+                "example with StandardScaler.")
 
     def _loss_of_first(self, places, n_positions, cost):
         """The surrogate over rankings of which the first positions count."""
