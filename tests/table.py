@@ -512,14 +512,24 @@ class LabelSets(Vectors):
 
 
 class Rankings(Vectors):
+    """Items below the positions that are scored are at one more, where all score zero."""
+
+    def placed(self, ranking):
+        return np.minimum(ranking, self.model.intercept_.shape[1])
+
     def listed(self, i):
-        return [np.array(p) for p in itertools.permutations(range(self.model.items_.size))]
+        permutations = itertools.permutations(range(self.model.items_.size))
+        return [np.array(p) for p in dict.fromkeys(
+            tuple(self.placed(p).tolist()) for p in permutations)]
 
     def true(self, i):
-        return self.y[i]
+        return self.placed(self.y[i])
 
     def scores(self, i, outputs, w):
         table = w["coef_"] @ self.Z[i] + w["intercept_"]
+        if hasattr(self.model, "item_features_"):
+            table = self.model.item_features_ @ table
+        table = np.pad(table, ((0, 0), (0, 1)))
         rows = np.arange(len(table))
         return np.array([table[rows, p].sum() for p in outputs])
 

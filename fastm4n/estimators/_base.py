@@ -85,6 +85,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
     _coef_dims : tuple of str
         Dimensions of the weights of one feature. `coef_` has those of features behind them; for a
         kernel `dual_coef_` has those of examples in front.
+    _optional_arrays : dict of str to (tuple of str, str)
+        The same of fitted arrays that it may have.
     _fitted_values : tuple of str
         Further fitted attributes, each a string, an integer or None.
     _absent_in_files : dict
@@ -111,6 +113,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
     _share = 0.0
     _fitted_arrays = {}
     _coef_dims = ("k",)
+    _optional_arrays = {}
     _fitted_values = ()
     _absent_in_files = {}
     _fitted_marker = "classes_"

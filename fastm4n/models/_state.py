@@ -284,6 +284,7 @@ def _arrays(estimator):
         return {}, {}
     if not isinstance(estimator, CertifiedEstimator):
         return {}, {**optional, **_SCALER_ARRAYS}
+    optional.update(estimator._optional_arrays)
     wanted, dims = estimator._arrays_of_fit(), estimator._coef_dims
     kernel = getattr(estimator, "kernel", "linear")
     if kernel == "linear":

@@ -14,6 +14,7 @@ from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
 from fastm4n.base.label_costs import name_of
 from fastm4n.inference.assignment import linear_assignment
+from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 
 
 cdef class PermutationWorkspace(Workspace):
@@ -49,7 +50,8 @@ cdef class PermutationOutputs(Outputs):
     def __init__(self, places, sizes, cost, cost_scale="sum", part_weights=None):
         super().__init__(Layout.of_squares(sizes), places, cost, cost_scale, part_weights)
         # exact, by a recursion over subsets: O(2^M M)
-        self.has_marginals = self.has_mirror_prox = True
+        self.has_marginals = self.layout.max_parts <= MAX_SUBSET_ITEMS
+        self.has_mirror_prox = True
 
     def arguments(self):
         return (

@@ -237,16 +237,20 @@ class Memory:
         Earlier weights that the fit goes on from, without their data.
     may_be_partial : bool
         Whether y may have labels that are not known, which `complete` fills in.
+    item_features
+        As of `fit`.
     """
 
     road = "memory"
     is_whole = True
     solver = prior = None
     may_be_partial = False
+    item_features = None
 
     def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None,
-                 part_weight=None):
+                 part_weight=None, item_features=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
+        self.item_features = item_features
         self.lengths, self.allowed, self.part_weight = lengths, allowed, part_weight
 
     def start(self, problem, alpha, state):

@@ -756,7 +756,7 @@ class LabelSetTask(VectorTask):
                     "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
         return graph_outputs(self.inference, self.surrogate, attractive, **graphs)
 
-    def _n_scores(self, layout):
+    def _n_scores(self, layout, common):
         return layout.max_parts
 
     def _arranged(self, features, layout, common, constant):

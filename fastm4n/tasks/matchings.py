@@ -12,12 +12,10 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data._matchings import as_columns
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.inference import best_matching, matching_marginals
+from fastm4n.inference import best_matching
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates._base import MaxMinLoss
-from fastm4n.surrogates._batches import losses_of
 from fastm4n.tasks.base import MISSING, Blocks, Census, Memory, Problem, quarters
 from fastm4n.tasks.kernels import (
     add_expansion,
@@ -35,7 +33,12 @@ from fastm4n.tasks.parameters import (
     cost_matrix,
     summable,
 )
-from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask, best_permutations
+from fastm4n.tasks.permutations import (
+    PermutationDecoder,
+    PermutationTask,
+    best_permutations,
+    matching_shares,
+)
 
 # more than any number of columns: labels have 16 bits
 MANY = 1 << 16
@@ -141,22 +144,10 @@ class MatchingDecoder(PermutationDecoder):
 
     def _shares(self, tables):
         """Marginals of the CRF, or those of the max-min game."""
-        task, (k, n, row) = self.task, tables.shape
-        if task.surrogate.name == "log":
-            return matching_marginals(
-                tables / task.surrogate.temperature, complete=task.unmatched is None)[0]
-        allowed = np.isfinite(tables)
-        columns = self._best(tables).ravel()
-        outputs = MatchingOutputs(
-            np.where(columns < 0, row - 1, columns), np.full(k, n), np.full(k, row - 1),
-            self._costs_of_table(n, row - 1), task.cost_scale, allowed.ravel(),
-            task.unmatched is None)
-        value, upper, slopes = np.zeros(k), np.zeros(k), np.zeros(tables.size)
-        # the distribution does not depend on the true matching
-        losses_of(
-            MaxMinLoss(outputs), 0, k, np.where(allowed, tables, 0.0).ravel(), RISK_TOL, value,
-            upper, slopes)
-        return (slopes + outputs.truth()).reshape(tables.shape)
+        task, (_, n, row) = self.task, tables.shape
+        costs = None if task.surrogate.name == "log" else self._costs_of_table(n, row - 1)
+        return matching_shares(
+            tables, task.surrogate, costs, task.cost_scale, task.unmatched is None)
 
     def _costs_of_table(self, n, m):
         """Costs of columns, and of being unmatched, (m + 1, m + 1)."""
@@ -393,8 +384,8 @@ class MatchingTask(PermutationTask):
             masks = None if allowed is None else [
                 allowed[starts[b] : starts[b + 1]] for b in blocks.examples]
             loss = self._loss_of_matchings(columns, *shapes, cost, masks, row_weight)
-            task.update(
-                allowed=allowed, unmatched=self.unmatched if self.unmatched in (None, "learn") else "given")
+            kind = self.unmatched if self.unmatched in (None, "learn") else "given"
+            task.update(allowed=allowed, unmatched=kind)
         size = self.census_of_all(census, piece).size
         if size > len(cost):
             cost = cost_matrix(self.cost, size, "columns")

@@ -4,41 +4,167 @@ import math
 
 import numpy as np
 
+from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import as_kept
+from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
-from fastm4n.tasks.parameters import cost_factors, cost_matrix, summable
-from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask
+from fastm4n.features._items import ItemFeatures
+from fastm4n.inference import best_matching
+from fastm4n.inference.matching import too_large_for_sums
+from fastm4n.outputs import MatchingOutputs
+from fastm4n.tasks.items import features_of_items, new_items
+from fastm4n.tasks.parameters import RISK_TOL, cost_factors, cost_matrix, summable
+from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask, matching_shares
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 
 class RankingDecoder(PermutationDecoder, VectorDecoder):
-    """A fitted ranker at new data."""
+    """A fitted ranker at new data.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_samples, n_items, n_positions)
+    items : ndarray of shape (n_items,)
+        Names of the items: those of the fit, or new ones.
+    has_below : bool
+        Whether items that are not at the positions are below them, where all score zero.
+    """
+
+    def __init__(self, task, X, item_features=None):
+        super().__init__(task, X)
+        fitted = self.fitted
+        self.items, Z = fitted.items_, vars(fitted).get("item_features_")
+        n_positions = fitted.intercept_.shape[1]
+        self.has_below = n_positions < self.items.size
+        if item_features is not None:
+            if Z is None:
+                raise ValueError(
+                    "item_features is for rankers that were fitted with features of the items, as "
+                    "in fit(X, y, item_features=Z).")
+            Z, self.items = new_items(item_features, Z.shape[1])
+            self._check_size(n_positions)
+        numbers = self.scores.reshape(len(self.scores), -1, n_positions)
+        if Z is not None:
+            n_scores = len(numbers) * self.items.size * n_positions
+            refuse_beyond_memory(
+                f"the scores of {len(numbers)} samples and {self.items.size} items at "
+                f"{n_positions} positions", 8 * n_scores, "predict fewer samples at a time")
+            numbers = Z @ numbers
+        self.scores = numbers
+
+    def _check_size(self, n_positions):
+        """Refuse numbers of new items that the positions do not fit."""
+        n_items = self.items.size
+        if not self.has_below and n_items != n_positions:
+            raise ValueError(
+                f"item_features has {n_items} items, and this ranker has the {n_positions} "
+                "positions of all items of its fit. Fit with a smaller n_positions to rank other "
+                "numbers of items.")
+        if n_items < n_positions:
+            raise ValueError(
+                f"item_features has {n_items} items, fewer than the n_positions={n_positions} that "
+                "this ranker fills.")
 
     def each(self, function):
-        return function(self.decision())
+        return function(self.scores)
 
     def decision(self):
-        M = self.fitted.items_.size
-        return self.scores.reshape(-1, M, M)
+        return self.scores
 
     def named(self, codes):
-        form, items = self.fitted.form_, self.fitted.items_
+        form = self.fitted.form_
         if form == "ranks":
             return codes + self.fitted._base
-        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, items)
+        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, self.items)
+
+    def top(self, codes, k):
+        """The items of the first k positions of rankings, best first."""
+        return self.items[np.argsort(codes, axis=1)[:, :k]]
+
+    def expected(self):
+        """Expected position of each item, from 0. Items below have the mean of those positions."""
+        M, shares = self.items.size, self.marginals()
+        positions = np.arange(shares.shape[2], dtype=np.float64)
+        if self.has_below:
+            n_positions = self.scores.shape[2]
+            positions[n_positions] = 0.5 * (n_positions + M - 1)
+        return shares @ positions
+
+    # ----------------------------------------------------- the first positions, and all below
+
+    def best(self):
+        return (self._completed(self._best(self.tables())), None) if self.has_below else (
+            super().best())
+
+    def marginals(self):
+        return self._shares(self.tables()) if self.has_below else super().marginals()
+
+    def least_risk(self):
+        """Rankings of least expected cost. Ties go to the highest score."""
+        if not self.has_below:
+            return super().least_risk()
+        tables = self.tables()
+        risks = self._shares(tables) @ self.fitted._cost_table / max(1, self.items.size)
+        found, first = self._best(-risks), self._best(tables)
+        totals = [
+            np.take_along_axis(risks, columns[:, :, np.newaxis], 2).sum(axis=(1, 2))
+            for columns in (first, found)]
+        # the adversary makes rankings equally risky, up to the oracle's tolerance
+        is_first = totals[0] <= totals[1] + RISK_TOL
+        return self._completed(np.where(is_first[:, np.newaxis], first, found))
+
+    def tables(self):
+        """Scores with those of items below as the last column."""
+        return np.pad(self.scores, ((0, 0), (0, 0), (0, 1)))
+
+    def _best(self, tables):
+        """The position of each item, all that are below having the last one."""
+        columns = best_matching(tables, complete=True)[0]
+        return np.where(columns < 0, tables.shape[2] - 1, columns)
+
+    def _shares(self, tables):
+        return matching_shares(
+            tables, self.task.surrogate, self.fitted._cost_table, self.task.cost_scale)
+
+    def _completed(self, columns):
+        """Whole rankings: items below by their largest score at a position, ties in order."""
+        largest = np.where(
+            columns < self.scores.shape[2], 0.0, -self.scores.max(axis=2, initial=-np.inf))
+        order = np.lexsort((largest, columns), axis=1)
+        places = np.empty_like(order)
+        np.put_along_axis(places, order, np.arange(order.shape[1])[np.newaxis], axis=1)
+        return places
 
 
 class RankingTask(PermutationTask, VectorTask):
-    """Rankings of the same items."""
+    """Rankings of the same items, of which all positions are scored, or the first ones."""
 
     goes_on, own_weights, own_fixed = True, ("coef_", "intercept_"), ("items_",)
 
-    def decoder(self, X):
-        return RankingDecoder(self, X)
+    def decoder(self, X, item_features=None):
+        return RankingDecoder(self, X, item_features)
 
-    def _coef_shape(self, n_scores, n_features):
-        M = math.isqrt(n_scores)
-        return M, M, n_features
+    def n_scored(self, n_items):
+        """The number of positions that are scored, of so many items."""
+        return n_items if self.n_positions is None else min(n_items, self.n_positions)
+
+    def decoded_top(self, X, k, decode, item_features):
+        """The items of the first k positions, best first."""
+        check_number("k", k, low=0, integer=True)
+        decoder, codes, _ = self.decoded(X, decode, item_features=item_features)
+        most = decoder.scores.shape[2]
+        if k > most:
+            raise ValueError(f"k={k} is more than the {most} positions of this ranker.")
+        return decoder.top(codes, k)
+
+    def expected_ranks(self, X, item_features):
+        """Expected ranks, from that of the best item in y on, or from 1."""
+        if not self.surrogate.has_distribution:
+            raise ValueError(
+                "expected_ranks needs a distribution over rankings, and "
+                f"surrogate={self.estimator.surrogate!r} has none; use 'log' or 'max_min'.")
+        base = self.estimator._base
+        return self.decoder(X, item_features).expected() + (1 if base is None else base)
 
     def example(self, rng, csr=False):
         X = self._example_rows(rng, 5, csr)
@@ -79,8 +205,20 @@ class RankingTask(PermutationTask, VectorTask):
             f"y {what}: partial_fit goes on with the same items, {known.tolist()!s:.200}. Fit to "
             "all rankings together, or leave these out.")
 
+    def unchangeable(self, prior):
+        """As in `Task`."""
+        n_positions = prior.weights["intercept_"].shape[1]
+        if self.n_scored(len(prior.fixed["items_"])) != n_positions:
+            return (
+                f"n_positions={self.n_positions}, as those weights are of {n_positions} positions")
+        return super().unchangeable(prior)
+
     def piece(self, pieces):
-        found = super().piece(pieces)
+        found, given = super().piece(pieces), pieces.item_features
+        if pieces.prior is not None:
+            # those of the weights that the fit goes on from
+            given = vars(self.estimator).get("item_features_")
+        found.item_features = None if given is None else features_of_items(given, found.items)
         found.item_weight = self._item_weight(pieces.part_weight, found.places.shape)
         return found
 
@@ -103,30 +241,98 @@ class RankingTask(PermutationTask, VectorTask):
 
     def fitted(self, problem, *args, **options):
         """As in `Task`: scores are matrices, row after row."""
-        M = problem.common["items_"].size
+        n_positions = self.n_scored(problem.common["items_"].size)
         return {
-            name: rows.reshape((-1, M, M) if name == "dual_coef_" else (M, M, *rows.shape[1:]))
+            name: rows.reshape(
+                (len(rows), -1, n_positions) if name == "dual_coef_" else
+                (-1, n_positions, *rows.shape[1:]))
             for name, rows in super().fitted(problem, *args, **options).items()
         }
 
+    def _scored(self, problem, numbers):
+        rows, common = super()._scored(problem, numbers), problem.common
+        M = common["items_"].size
+        numbers = rows.reshape(len(rows), M, -1)[:, :, : self.n_scored(M)]
+        Z = common.get("item_features_")
+        return (numbers if Z is None else Z.T @ numbers).reshape(len(rows), -1)
+
+    def _n_scores(self, layout, common):
+        M, Z = layout.max_parts, common.get("item_features_")
+        return self.n_scored(M) * (M if Z is None else Z.shape[1])
+
+    def _arranged(self, features, layout, common, constant):
+        M, Z = layout.max_parts, common.get("item_features_")
+        n_positions = self.n_scored(M)
+        if Z is None and n_positions == M:
+            return features
+        return ItemFeatures(features, layout, n_positions, Z)
+
+    def _penalise(self, features):
+        inner, n_positions = features, math.isqrt(features.n_labels)
+        if isinstance(features, ItemFeatures):
+            inner, _, n_positions, _ = features.arguments()
+        R, d = inner.n_labels, inner.n_features
+        self._penalise_rows(inner, self.penalty_of({
+            "coef": (R // n_positions, n_positions, d), "intercept": self._intercept_shape(R)}))
+
     def in_memory(self, piece, census, one_alpha):
-        kept, M = piece.kept, piece.items.size
+        kept, M, Z = piece.kept, piece.items.size, piece.item_features
         if M < 2:
             raise ValueError("y ranks one item only; a ranker needs at least two.")
-        cost = cost_matrix(self.cost, M, "items")
-        keys, weights = piece.places[kept], piece.item_weight
+        n_positions = self.n_scored(M)
+        has_below = n_positions < M
+        noun = f"positions, with one for all below the first {n_positions}" if has_below else (
+            "items")
+        cost = cost_matrix(self.cost, n_positions + has_below, noun)
+        # items below the positions share one
+        places = np.minimum(piece.places, n_positions) if has_below else piece.places
+        keys, weights = places[kept], piece.item_weight
         if weights is not None:
             keys = np.column_stack([keys, weights[kept]])
         outputs = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
         blocks = self._blocks(piece.X, kept, outputs, summable(piece.weights))
-        rankings = piece.places[blocks.examples]
+        rankings = places[blocks.examples]
         if weights is not None:
             weights = weights[blocks.examples].ravel()
-        loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost, weights)
-        return self._made(
-            piece.X, blocks, loss,
-            {"items_": piece.items, "form_": piece.form, "_base": piece.base,
-             "_cost_held": as_kept(cost)},
-            {"items": piece.items, "cost_scale": self.cost_scale},
+        if has_below:
+            loss = self._loss_of_first(rankings, n_positions, cost, weights)
+        else:
+            loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost, weights)
+        common = {
+            "items_": piece.items, "form_": piece.form, "_base": piece.base,
+            "_cost_held": as_kept(cost)}
+        if Z is not None:
+            common["item_features_"] = Z
+        problem = self._made(
+            piece.X, blocks, loss, common,
+            {"items": piece.items, "cost_scale": self.cost_scale, "positions": n_positions,
+             "features of items": Z},
             census,
         )
+        if Z is not None:
+            self._check_products(problem.features, Z, problem.alpha)
+        return problem
+
+    def _check_products(self, features, Z, alpha):
+        """Refuse products of features of x and of items that overflow over alpha."""
+        inner = features.arguments()[0].arguments()
+        norms = inner[2 if self.kernel == "linear" else 0]
+        with np.errstate(over="ignore"):
+            largest = np.max(norms) * np.max(np.einsum("if,if->i", Z, Z)) / alpha
+        if not np.isfinite(largest):
+            raise ValueError(
+                "X and item_features have values too large for float64: the product of their "
+                f"largest squared norms divided by alpha={alpha:g} overflows. Scale both, for "
+                "example with StandardScaler.")
+
+    def _loss_of_first(self, places, n_positions, cost, item_weight):
+        """The surrogate over rankings of which the first positions count."""
+        n, M = places.shape
+        why = too_large_for_sums(M, n_positions) if self.surrogate.name == "log" else None
+        if why is not None:
+            raise ValueError(
+                f"surrogate='log' at n_positions={n_positions} is of {why}; use 'max_min' or "
+                "'max_margin', or a smaller n_positions.")
+        return self.loss(MatchingOutputs(
+            places.ravel(), np.full(n, M), np.full(n, n_positions), cost, self.cost_scale,
+            is_complete=True, part_weights=item_weight))

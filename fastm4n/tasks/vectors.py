@@ -215,15 +215,11 @@ class VectorTask(Task):
         """Value of the constant feature, whose weight is the intercept. 0 without one."""
         return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
 
-    def _coef_shape(self, n_scores, n_features):
-        """Shape of coef_."""
-        return n_scores, n_features
-
     def _penalise(self, features):
         """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
         self._penalise_rows(features, self.penalty_of({
-            "coef": self._coef_shape(R, d), "intercept": self._intercept_shape(R)}))
+            "coef": (R, d), "intercept": self._intercept_shape(R)}))
 
     def _intercept_shape(self, R):
         """Shape of intercept_, or why the penalty leaves it out."""
@@ -239,8 +235,8 @@ class VectorTask(Task):
                 (d + 1, rows.stride), d,
                 lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
-    def _n_scores(self, layout):
-        """Scores of a block that depend on x."""
+    def _n_scores(self, layout, common):
+        """Scores of a block that depend on x. `common` as in `Problem`."""
         return layout.max_size
 
     def _arranged(self, features, layout, common, constant):
@@ -331,7 +327,8 @@ class VectorTask(Task):
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
         features, parameters, intercept, alpha = self._features(
-            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout),
+            X if centre is None else X - centre, samples, p,
+            self._n_scores(loss.outputs.layout, common),
             partial(self._alpha, blocks, census, as_costs(common["_cost_held"])))
         features = self._arranged(features, loss.outputs.layout, common, intercept)
         if self.kernel == "linear":
