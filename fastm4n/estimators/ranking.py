@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fastm4n.base.checks import check_choice
-from fastm4n.data._rankings import FORMS, as_places
+from fastm4n.data._preferences import FORMS, read_preferences
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.metrics import hamming_ranking_loss
+from fastm4n.metrics import hamming_ranking_loss, share_of_pairs
 from fastm4n.tasks.rankings import RankingTask
 
 if TYPE_CHECKING:
@@ -75,9 +77,11 @@ default="squared"
         Whether to add a constant feature. Its weight is the intercept, which is penalised like
         other weights. A number is the value of the constant feature instead of 1: the larger it is,
         the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How rankings are written, see `fastm4n.data.as_places`: the ranks of the items, the
-        items best first, or strings such as "b>a>c". Predictions are of the same form.
+    form : {"auto", "ranks", "ordering", "string", "top", "pairs"}, default="auto"
+        How rankings are written, see `fastm4n.data.as_preferences`: the ranks of the items, the
+        items best first, strings such as "b>a>c", the best items of each ranking, or pairs of
+        items. Predictions are complete rankings of the same form, and orderings for "top" and
+        "pairs".
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -127,7 +131,7 @@ OutOfCore, default="auto"
     items_ : ndarray of shape (n_items,)
         The items: the sorted names in y, or 0 ... n_items - 1 if y has ranks.
     form_ : str
-        The form of y: "ranks", "ordering" or "string".
+        The form of y: "ranks", "ordering", "string", "top" or "pairs".
     cost_matrix_ : ndarray of shape (n_items, n_items)
         Matrix of the costs.
     alpha_ : float
@@ -145,10 +149,15 @@ OutOfCore, default="auto"
         Whether Ctrl-C ended the fit. The weights are then the best certified ones.
     n_iter_ : int
         Number of passes.
+    certified_for_ : {"data", "completions"}
+        The objective that the gap is for. "completions" is the convex problem of the best round of
+        a fit to partial rankings.
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache). For
+        partial rankings a row for each round: "objective", "primal", "dual", "gap", "n_iter",
+        "pass" and "seconds".
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -165,6 +174,12 @@ OutOfCore, default="auto"
     are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
+
+    A partial ranking stands for all rankings that keep its order of items. Its loss is that of the
+    best of them for the margins, and for "log" that of all of them together: minus the log of
+    their probability. This is not convex. The fit goes in rounds, each of which completes the
+    rankings and fits the weights to them with a certified gap, and the objective falls from round
+    to round. With complete rankings alone the fit is convex, as ever.
 
     For linear models a pass takes O(n_samples (n_features n_items^2 + n_items^3)) time, and memory
     is O(n_samples n_items^2 + n_features n_items^2). For kernels a pass takes O(n_samples^2
@@ -194,6 +209,10 @@ OutOfCore, default="auto"
     items_: Array
     form_: str
 
+    @property
+    def certified_for_(self) -> str:
+        return "completions" if "objective" in self.history_ else "data"
+
     _task = "rankings"
     _part = "item"
     _fitted_arrays = {
@@ -211,7 +230,8 @@ OutOfCore, default="auto"
         cost: Cost = "squared", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
-        form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",
+        form: Literal["auto", "ranks", "ordering", "string", "top", "pairs"] = "auto",
+        penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
@@ -260,7 +280,8 @@ OutOfCore, default="auto"
             ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
             and CSR matrices.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            Complete rankings of the same items, without ties. See `form`.
+            Rankings, see `form`. They may be partial: with ties or missing items, the first items
+            only, or pairs. Samples of which no two items are ordered are left out.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
 
@@ -334,29 +355,29 @@ OutOfCore, default="auto"
         return self._decoder(X).marginals()
 
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Mean share of the items that `predict` puts where they are in y.
+        """Mean share of the items that `predict` puts where they are in y, or of ordered pairs.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            True rankings of the same items, in the form of `fit`.
+            True rankings of the same items, in the form of `fit`, complete or partial.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
         Returns
         -------
         share : float
-            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho.
+            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho. If any
+            ranking of y is partial, `fastm4n.metrics.pairwise_order_score`.
         """
         task = self._fitted_task()
-        truth, _ = as_places(y, self.form_, items=self.items_)
-        predicted = task.decoded(X)[1]
-        if truth.shape[0] != predicted.shape[0]:
-            raise ValueError(
-                f"y has {truth.shape[0]} rankings, but X has {predicted.shape[0]} samples."
-            )
-        return 1.0 - hamming_ranking_loss(
-            truth, predicted, form="ranks", sample_weight=sample_weight
-        )
+        truth = read_preferences(y, self.form_, self.items_)
+        places = task.decoded(X)[1]
+        task.check_length(truth, places)
+        if truth.is_complete().all():
+            return 1.0 - hamming_ranking_loss(
+                truth.places(), places, form="ranks", sample_weight=sample_weight)
+        orders = places[:, :, np.newaxis] < places[:, np.newaxis, :]
+        return share_of_pairs(truth.orders(), orders, sample_weight, "y")
