@@ -252,8 +252,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             else:
                 if checkpoint is not None:
                     raise ValueError(
-                        "checkpointing keeps no state of rounds of completions, and y has labels "
-                        "that are not all known: leave checkpointing out.")
+                        "checkpointing keeps no state of rounds of completions, and y leaves some "
+                        "of it open: leave checkpointing out.")
                 solution = completions.complete(
                     problem, problem.known, options, targets=problem.first, start=start)
                 options = replace(options, scale=problem.scale())
@@ -282,8 +282,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                 self.relative_gap_ <= options.tol):
             warnings.warn(
                 f"After {len(self.history_['objective'])} rounds of completions the objective "
-                "still falls by more than 1e-3 of the objective at zero weights: the labels that "
-                "are not known may be filled in better.", ConvergenceWarning, stacklevel=4)
+                "still falls by more than 1e-3 of the objective at zero weights: what y leaves "
+                "open may be filled in better.", ConvergenceWarning, stacklevel=4)
         elif not solution.converged:
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "

@@ -190,9 +190,9 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
-    certified_for_ : {"data", "change"}
-        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
-        whose data are not there.
+    certified_for_ : {"data", "change", "completions"}
+        The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
+        data are not there, or that of the best round for labels that are not known.
     n_seen_ : float or None
         Sum of the weights of the samples that the weights were fitted to, None for files of older
         releases. `partial_fit` goes by it, and it may be set.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.checks import check_choice, check_number
-from fastm4n.data._rankings import FORMS, as_places
+from fastm4n.data._preferences import FORMS, read_preferences
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.metrics import _average, hamming_ranking_loss
+from fastm4n.metrics import _average, hamming_ranking_loss, share_of_pairs
 from fastm4n.tasks.rankings import RankingTask
 
 if TYPE_CHECKING:
@@ -80,14 +80,16 @@ default="squared"
         Whether to add a constant feature. Its weight is the intercept, which is penalised like
         other weights. A number is the value of the constant feature instead of 1: the larger it is,
         the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How rankings are written, see `fastm4n.data.as_places`: the ranks of the items, the
-        items best first, or strings such as "b>a>c". Predictions are of the same form.
+    form : {"auto", "ranks", "ordering", "string", "top", "pairs"}, default="auto"
+        How rankings are written, see `fastm4n.data.as_preferences`: the ranks of the items, the
+        items best first, strings such as "b>a>c", the best items of each ranking, or pairs of
+        items. Predictions are complete rankings of the same form, and orderings for "top" and
+        "pairs".
     n_positions : int, default=None
         Score only so many first positions. All items below share one more, where they score zero,
         and are not told apart. Time and memory are then linear in n_items x n_positions. None, or a
         number of n_items or more, scores all positions. `cost` is for n_positions + 1 positions,
-        the last one being below.
+        the last one being below. Rankings may have ties, and no items that may be anywhere.
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -141,7 +143,7 @@ OutOfCore, default="auto"
     item_features_ : ndarray of shape (n_items, n_item_features)
         Features of the items, if `fit` was given any.
     form_ : str
-        The form of y: "ranks", "ordering" or "string".
+        The form of y: "ranks", "ordering", "string", "top" or "pairs".
     cost_matrix_ : ndarray of shape (n_items, n_items)
         Matrix of the costs. With fewer positions, (n_positions + 1, n_positions + 1).
     alpha_ : float
@@ -162,10 +164,12 @@ OutOfCore, default="auto"
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
-    certified_for_ : {"data", "change"}
-        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
-        whose data are not there.
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache). For
+        partial rankings a row for each round: "objective", "primal", "dual", "gap", "n_iter",
+        "pass" and "seconds".
+    certified_for_ : {"data", "change", "completions"}
+        The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
+        data are not there, or that of the best round for partial rankings.
     n_seen_ : float or None
         Sum of the weights of the samples that the weights were fitted to, None for files of older
         releases. `partial_fit` goes by it, and it may be set.
@@ -185,6 +189,12 @@ OutOfCore, default="auto"
     are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
+
+    A partial ranking stands for all rankings that keep its order of items. Its loss is that of the
+    best of them for the margins, and for "log" that of all of them together: minus the log of
+    their probability. This is not convex. The fit goes in rounds, each of which completes the
+    rankings and fits the weights to them with a certified gap, and the objective falls from round
+    to round. With complete rankings alone the fit is convex, as ever.
 
     For linear models a pass takes O(n_samples (n_features n_items^2 + n_items^3)) time, and memory
     is O(n_samples n_items^2 + n_features n_items^2). For kernels a pass takes O(n_samples^2
@@ -247,7 +257,7 @@ OutOfCore, default="auto"
         cost: Cost = "squared", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
-        form: Literal["auto", "ranks", "ordering", "string"] = "auto",
+        form: Literal["auto", "ranks", "ordering", "string", "top", "pairs"] = "auto",
         n_positions: int | None = None, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
@@ -311,7 +321,8 @@ OutOfCore, default="auto"
             ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
             and CSR matrices.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            Complete rankings of the same items, without ties. See `form`.
+            Rankings, see `form`. They may be partial: with ties or missing items, the first items
+            only, or pairs. Samples of which no two items are ordered are left out.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
         item_weight : array-like of shape (n_items,) or (n_samples, n_items), default=None
@@ -473,14 +484,14 @@ OutOfCore, default="auto"
         return self._decoder(X, item_features=item_features).marginals()
 
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Mean share of the items that `predict` puts where they are in y.
+        """Mean share of the items that `predict` puts where they are in y, or of ordered pairs.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            True rankings of the same items, in the form of `fit`.
+            True rankings of the same items, in the form of `fit`, complete or partial.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
@@ -488,20 +499,21 @@ OutOfCore, default="auto"
         -------
         share : float
             1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho. With
-            `n_positions` all items below are at one position.
+            `n_positions` all items below are at one position. If any ranking of y is partial,
+            `fastm4n.metrics.pairwise_order_score`.
         """
         task = self._fitted_task()
-        truth, _ = as_places(y, self.form_, items=self.items_)
+        truth = read_preferences(y, self.form_, self.items_)
         predicted = task.decoded(X)[1]
-        if truth.shape[0] != predicted.shape[0]:
-            raise ValueError(
-                f"y has {truth.shape[0]} rankings, but X has {predicted.shape[0]} samples."
-            )
+        task.check_length(truth, predicted)
         n_positions = self.intercept_.shape[1]
+        if not truth.is_complete().all():
+            orders = predicted[:, :, np.newaxis] < predicted[:, np.newaxis, :]
+            return share_of_pairs(truth.orders(), orders, sample_weight, "y")
         if n_positions < self.items_.size:
             # of the positions that are scored, and the one of all items below
-            are_right = np.minimum(truth, n_positions) == np.minimum(predicted, n_positions)
+            are_right = np.minimum(truth.places(), n_positions) == np.minimum(
+                predicted, n_positions)
             return _average(are_right.mean(axis=1), sample_weight)
         return 1.0 - hamming_ranking_loss(
-            truth, predicted, form="ranks", sample_weight=sample_weight
-        )
+            truth.places(), predicted, form="ranks", sample_weight=sample_weight)

@@ -236,7 +236,7 @@ class Memory:
     prior : Prior or None
         Earlier weights that the fit goes on from, without their data.
     may_be_partial : bool
-        Whether y may have labels that are not known, which `complete` fills in.
+        Whether y may leave something open, which `complete` fills in.
     item_features
         As of `fit`.
     """
@@ -346,8 +346,9 @@ class Problem:
         The share of the quadratic term in the penalty, and whether there are norms of groups.
     prior : Prior or None
         The weights that those of `features` are added to.
-    known : Sequences or None
-        The labels that may be at each part of each example, for `complete`.
+    known : Sequences, callable or None
+        For `complete`, the labels that may be at each part of each example, or what makes a `Clamp`
+        of the outputs.
     first : ndarray or None
         The first completions for it.
     """

@@ -1,17 +1,21 @@
 """Task of rankings of the same items."""
 
 import math
+from functools import partial
 
 import numpy as np
+from scipy.stats import rankdata
 
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import as_kept
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.data._rankings import places_to_orderings, places_to_strings, read_rankings
+from fastm4n.data._preferences import read_preferences
+from fastm4n.data._rankings import places_to_orderings, places_to_strings
 from fastm4n.features._items import ItemFeatures
 from fastm4n.inference import best_matching
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import MatchingOutputs
+from fastm4n.tasks.completions import Clamp, Extensions
 from fastm4n.tasks.items import features_of_items, new_items
 from fastm4n.tasks.parameters import RISK_TOL, cost_factors, cost_matrix, summable
 from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask, matching_shares
@@ -75,7 +79,7 @@ class RankingDecoder(PermutationDecoder, VectorDecoder):
         form = self.fitted.form_
         if form == "ranks":
             return codes + self.fitted._base
-        return (places_to_orderings if form == "ordering" else places_to_strings)(codes, self.items)
+        return (places_to_strings if form == "string" else places_to_orderings)(codes, self.items)
 
     def top(self, codes, k):
         """The items of the first k positions of rankings, best first."""
@@ -166,21 +170,37 @@ class RankingTask(PermutationTask, VectorTask):
         base = self.estimator._base
         return self.decoder(X, item_features).expected() + (1 if base is None else base)
 
-    def example(self, rng, csr=False):
+    def example(self, rng, csr=False, is_partial=False):
         X = self._example_rows(rng, 5, csr)
-        return X, np.array([rng.permutation(3) for _ in range(5)])
+        y = np.array([rng.permutation(3) for _ in range(5)])
+        if is_partial:
+            y = np.where(y[:, :1] == 0, np.minimum(y, 1), y).astype(np.float64)
+            y[0, 0], y[1] = np.nan, [2.0, 1.0, np.nan]
+        return X, y
 
     def _outputs_of(self, y, X):
         """What a piece has of the outputs, by name."""
-        places, items, form, base = read_rankings(y, self.form)
-        if places.shape[0] != X.shape[0]:
-            raise ValueError(f"y has {places.shape[0]} rankings, but X has {X.shape[0]} samples.")
-        return dict(places=places, items=items, form=form, base=base)
+        rankings = read_preferences(y, self.form)
+        self.check_length(rankings, X)
+        if rankings.levels is not None:
+            nowhere = np.flatnonzero(np.isnan(rankings.levels).all(axis=0))
+            if nowhere.size:
+                raise ValueError(
+                    f"y ranks item {nowhere[0]} nowhere: column {nowhere[0]} is NaN in all "
+                    "rankings. Leave the column out.")
+        return dict(
+            rankings=rankings, items=rankings.items, form=rankings.form, base=rankings.base)
+
+    @staticmethod
+    def check_length(rankings, X):
+        """Refuse another number of rankings than samples."""
+        if len(rankings) != X.shape[0]:
+            raise ValueError(f"y has {len(rankings)} rankings, but X has {X.shape[0]} samples.")
 
     def classes_of_call(self, y, classes):
         """The items of y, which all calls must have in common."""
-        found = read_rankings(y, self.form)
-        ranker, items, form = self.estimator, found[1], found[2:]
+        found = read_preferences(y, self.form)
+        ranker, items, form = self.estimator, found.items, (found.form, found.base)
         if classes is not None:
             self.check_classes(items, np.sort(classes))
         if vars(ranker).get("_seen") is not None and form != (ranker.form_, ranker._base):
@@ -214,13 +234,70 @@ class RankingTask(PermutationTask, VectorTask):
         return super().unchangeable(prior)
 
     def piece(self, pieces):
+        """The piece, with the labels of items, or what is known of those of partial rankings.
+
+        Labels are positions, and n_positions for all items below. `places` has them if they are all
+        known. Otherwise `bounds` has the least and the largest one of each item, if only the first
+        positions are scored, and `orders` the items that are above others, if all are.
+        """
         found, given = super().piece(pieces), pieces.item_features
         if pieces.prior is not None:
             # those of the weights that the fit goes on from
             given = vars(self.estimator).get("item_features_")
         found.item_features = None if given is None else features_of_items(given, found.items)
-        found.item_weight = self._item_weight(pieces.part_weight, found.places.shape)
+        rankings, M = found.rankings, found.items.size
+        found.item_weight = self._item_weight(pieces.part_weight, (len(rankings), M))
+        found.places = found.bounds = found.orders = None
+        read = self._read_first if self.n_scored(M) < M else self._read_all
+        is_known = read(found, rankings)
+        if found.places is None and not pieces.may_be_partial:
+            raise ValueError(
+                f"y[{found.kept[np.argmin(is_known[found.kept])]}] is a partial ranking, which "
+                "needs rounds of fits that `fit` makes in memory. Paths over alpha, partial_fit "
+                "and partitions are of one fit: complete the rankings.")
         return found
+
+    def _read_all(self, found, rankings):
+        """Set places, or orders, and return which rankings are complete."""
+        is_known = rankings.is_complete()
+        if not is_known[found.kept].all():
+            found.orders = rankings.orders()
+            self._leave_out(found, found.orders.any(axis=(1, 2)))
+        if is_known[found.kept].all():
+            found.places, found.orders = rankings.places(), None
+        return is_known
+
+    def _read_first(self, found, rankings):
+        """Set places, or bounds, and return which rankings tell all labels."""
+        n_positions = self.n_scored(found.items.size)
+        if rankings.levels is None or np.isnan(rankings.levels[found.kept]).any():
+            b = 0 if rankings.levels is None else found.kept[np.argmax(
+                np.isnan(rankings.levels[found.kept]).any(axis=1))]
+            raise ValueError(
+                f"n_positions={n_positions} is fewer than the {found.items.size} items, and then "
+                f"each item must be ranked, with ties or below others: y[{b}] has items that may "
+                "be anywhere. Write them last, as in 'a>b>*' or with form='top', or leave "
+                "n_positions out.")
+        levels = np.nan_to_num(rankings.levels)  # some of samples without weight
+        bounds = np.stack([rankdata(levels, method, axis=1) for method in ("min", "max")])
+        low, high = bounds = np.minimum(bounds.astype(np.intp) - 1, n_positions)
+        is_known = (low == high).all(axis=1)
+        if not is_known[found.kept].all():
+            self._leave_out(found, (levels != levels[:, :1]).any(axis=1))
+        if is_known[found.kept].all():
+            found.places = low
+        else:
+            found.bounds = bounds
+        return is_known
+
+    @staticmethod
+    def _leave_out(found, is_told):
+        """Leave out samples of which no two items are ordered."""
+        found.weights_of_all = np.where(is_told, found.weights_of_all, 0.0)
+        found.kept = np.flatnonzero(found.weights_of_all)
+        found.weights = found.weights_of_all[found.kept]
+        if not found.kept.size:
+            raise ValueError("y has no item above another one in samples of non-zero weight.")
 
     def _item_weight(self, given, shape):
         """Factors of the costs of all items of all samples, None for ones."""
@@ -284,20 +361,24 @@ class RankingTask(PermutationTask, VectorTask):
         noun = f"positions, with one for all below the first {n_positions}" if has_below else (
             "items")
         cost = cost_matrix(self.cost, n_positions + has_below, noun)
-        # items below the positions share one
-        places = np.minimum(piece.places, n_positions) if has_below else piece.places
-        keys, weights = places[kept], piece.item_weight
+        if piece.places is not None:
+            keys = piece.places
+        elif has_below:
+            keys = np.concatenate(piece.bounds, axis=1)
+        else:
+            keys = np.packbits(piece.orders.reshape(len(piece.orders), -1), axis=1)
+        keys, weights = keys[kept], piece.item_weight
         if weights is not None:
             keys = np.column_stack([keys, weights[kept]])
         outputs = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
         blocks = self._blocks(piece.X, kept, outputs, summable(piece.weights))
-        rankings = places[blocks.examples]
+        places, known = self._places_of(piece, blocks.examples, n_positions)
         if weights is not None:
             weights = weights[blocks.examples].ravel()
         if has_below:
-            loss = self._loss_of_first(rankings, n_positions, cost, weights)
+            loss = self._loss_of_first(places, n_positions, cost, weights)
         else:
-            loss = self._loss_of(rankings.ravel(), np.full(len(rankings), M), cost, weights)
+            loss = self._loss_of(places.ravel(), np.full(len(places), M), cost, weights)
         common = {
             "items_": piece.items, "form_": piece.form, "_base": piece.base,
             "_cost_held": as_kept(cost)}
@@ -309,9 +390,28 @@ class RankingTask(PermutationTask, VectorTask):
              "features of items": Z},
             census,
         )
+        problem.known = known
         if Z is not None:
             self._check_products(problem.features, Z, problem.alpha)
         return problem
+
+    def _places_of(self, piece, examples, n_positions):
+        """Labels of the items of examples, and what makes the `Clamp` of those that are possible.
+
+        Where several are possible, the labels are those of one ranking. None where all are known.
+        """
+        if piece.places is not None:
+            return piece.places[examples], None
+        if piece.bounds is None:
+            orders = piece.orders[examples]
+            # by the number of items above
+            places = _by_place(orders.sum(axis=1))
+            return places, partial(Extensions, before=orders)
+        low, high = piece.bounds[:, examples]
+        labels = np.arange(n_positions + 1)
+        allowed = (low[:, :, np.newaxis] <= labels) & (labels <= high[:, :, np.newaxis])
+        places = np.minimum(_by_place(low), n_positions)
+        return places, partial(Clamp, allowed=allowed.reshape(-1, labels.size))
 
     def _check_products(self, features, Z, alpha):
         """Refuse products of features of x and of items that overflow over alpha."""
@@ -336,3 +436,8 @@ class RankingTask(PermutationTask, VectorTask):
         return self.loss(MatchingOutputs(
             places.ravel(), np.full(n, M), np.full(n, n_positions), cost, self.cost_scale,
             is_complete=True, part_weights=item_weight))
+
+
+def _by_place(numbers):
+    """Positions of items in the order of their numbers, (n, M), ties in order of the items."""
+    return np.argsort(np.argsort(numbers, axis=1, kind="stable"), axis=1)
