@@ -24,6 +24,9 @@ cdef enum:
     LANES = 8
     # rows of a tall problem that are transposed at a time: a vector of 64 bytes
     BLOCK = 8
+    # results: every matching is forbidden, or differences of scores overflow
+    NO_MATCHING = 2
+    TOO_LARGE = 3
 
 # reduced scores above this are rounding: MAX_SUBSET_ITEMS slots of such weights do not overflow
 cdef double MOST_REDUCED = 20.0
@@ -133,10 +136,11 @@ cdef class MatchingScratch:
 
     cdef int call(self, Py_ssize_t M, Py_ssize_t N, Py_ssize_t stride) noexcept nogil:
         """The assignment of least costs, (M, N) with rows of `stride`, what lies behind is inf."""
-        return assign_for(N)(
+        cdef int failed = assign_for(N)(
             &self.costs[0], M, N, stride, stride, True, 0, &self.u[0], &self.v[0],
             &self.col_of[0], &self.row_of[0], &self.distance[0], &self.reached[0],
             &self.parents[0], &self.scanned[0], &self.free_rows[0])
+        return 0 if failed == 0 else NO_MATCHING if failed == 1 else TOO_LARGE
 
     cdef int solve(
         self, const double* scores, Py_ssize_t n, Py_ssize_t m, Py_ssize_t step, double sign,
@@ -160,7 +164,7 @@ cdef class MatchingScratch:
                 self.has_places = True
         if self.has_places:
             if not self.with_places:
-                return 2
+                return TOO_LARGE
             return self.solve_with_places(scores, n, m, step, sign, allowed)
         if M == 0:
             return 0
@@ -219,7 +223,7 @@ cdef class MatchingScratch:
                     scores + i * step, m, sign,
                     NULL if allowed == NULL else allowed + i * (m + 1))
             if m + n_places <= n:
-                return 1
+                return NO_MATCHING
         N = m + n_places
         stride = padded(N, loops_for(N))
         for i in range(n):
@@ -248,8 +252,8 @@ cdef class MatchingScratch:
         This is the largest score for a sign of -1, where -inf forbids, and the least for a sign of
         1, where inf does. Rows of scores, (n, m + 1), begin every `step` numbers. `allowed`, (n, m
         + 1) without gaps, has zeros for what is forbidden, NULL for nothing. value is summed in the
-        order of rows. Of pairs that add nothing none is chosen. 1 where every matching is
-        forbidden, 2 where differences of scores overflow; no row is matched then, and value is NaN.
+        order of rows. Of pairs that add nothing none is chosen. 2 where every matching is
+        forbidden, 3 where differences of scores overflow; no row is matched then, and value is NaN.
         O(min(n, m)^2 max(n, m)) at worst, or O(n^2 (n + m)) where rows must not stay unmatched.
         """
         cdef Py_ssize_t i
@@ -276,7 +280,7 @@ cdef class MatchingScratch:
         exception set where a signal ended it. O(2^min(n, m) n m).
         """
         cdef Py_ssize_t i, j, width = max(min(n, m), LOW), row = m + 1
-        cdef bint by_rows = n >= m
+        cdef bint by_rows = n > m
         cdef double total = 1.0
         cdef int failed
         log_z[0] = 0.0
@@ -312,7 +316,7 @@ cdef class MatchingScratch:
                 if allowed != NULL and not allowed[i * row + j]:
                     S[i * n + j] = -INFINITY
         if self.permutations.sum_product(S, n, of_square, log_z):
-            return 1
+            return NO_MATCHING
         for i in range(n):
             for j in range(n):
                 mu[i * row + j] = of_square[i * n + j]
@@ -341,7 +345,7 @@ cdef class MatchingScratch:
             least = -self.v[0]
             for k in range(1, L):
                 least = min(least, -self.v[k])
-        if n >= m:
+        if n > m:
             for i in range(n):
                 if self.label[i] == m:
                     self.potential[i] = scores[i * row + m]
@@ -366,7 +370,7 @@ cdef class MatchingScratch:
         const unsigned char* allowed) noexcept nogil:
         """Weights of pairs, and of what stays free, under the potentials."""
         cdef Py_ssize_t i, j, item, slot, K = min(n, m), width = max(K, LOW), row = m + 1
-        cdef bint by_rows = n >= m, stays
+        cdef bint by_rows = n > m, stays
         cdef const unsigned char* mask = NULL
         for i in range(n):
             if allowed != NULL:
@@ -568,7 +572,7 @@ cdef object _as_problems(scores, allowed, complete):
 cdef object _refused(scores, mask, bint single, Py_ssize_t b, bint complete, int failed):
     """The error for a problem without a matching of finite score."""
     which = "" if single else f"[{b}]"
-    if failed == 2:
+    if failed == TOO_LARGE:
         return ValueError(
             f"scores{which} are too large: differences and sums of them overflow float64. Divide "
             "them by a temperature.")
@@ -661,7 +665,7 @@ def best_matching(scores, allowed=None, complete=False):
             if failed:
                 break
     if not failed and not np.isfinite(values).all():
-        failed, b = 2, np.flatnonzero(~np.isfinite(values))[0]
+        failed, b = TOO_LARGE, np.flatnonzero(~np.isfinite(values))[0]
     if failed:
         raise _refused(array, mask, single, b, complete, failed)
     columns[columns == m] = -1
@@ -712,10 +716,10 @@ def matching_marginals(scores, allowed=None, complete=False):
     >>> from fastm4n.inference import matching_marginals
     >>> marginals, log_partition = matching_marginals([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     >>> marginals.round(3)
-    array([[0.388, 0.224, 0.388],
-           [0.388, 0.224, 0.388]])
+    array([[0.392, 0.268, 0.34 ],
+           [0.392, 0.268, 0.34 ]])
     >>> round(log_partition, 3)
-    2.636
+    2.63
     """
     array, mask, single = _as_problems(scores, allowed, complete)
     B, n, row = array.shape
@@ -742,7 +746,7 @@ def matching_marginals(scores, allowed=None, complete=False):
     if failed < 0:
         raise_set()
     if not failed and not np.isfinite(values).all():
-        failed, b = 2, np.flatnonzero(~np.isfinite(values))[0]
+        failed, b = TOO_LARGE, np.flatnonzero(~np.isfinite(values))[0]
     if failed:
         raise _refused(array, mask, single, b, complete, failed)
     return (marginals[0], float(values[0])) if single else (marginals, values)
