@@ -216,12 +216,12 @@ class MatchingTask(PermutationTask):
     def census(self, piece):
         (values, n_rows, n_columns), kept = piece.pairs, piece.kept
         same = {"columns": values.shape[1]}
+        stays = may_stay(self.unmatched, n_rows[kept], n_columns[kept])
         if not isinstance(self.cost, str):
-            same["sizes"] = np.unique(n_columns[kept])
-        sizes = n_columns + may_stay(self.unmatched, n_rows, n_columns)
+            same["sizes"] = np.unique(n_columns[kept] + stays.any())
         return Census(
             kept.size, None, same, {"weight": piece.weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
+            size=int((n_columns[kept] + stays).max(initial=0)))
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         learns = self.learns_unmatched
@@ -295,7 +295,7 @@ class MatchingTask(PermutationTask):
             raise ValueError(
                 "cost is a matrix, which needs examples of one size, but X has examples of "
                 f"{n_columns.min()} to {m} columns; use a name.")
-        if stays.any() or np.shape(self.cost) == (m + 1, m + 1):
+        if stays.any():
             return cost_matrix(self.cost, m + 1, "columns, with that of unmatched rows")
         return cost_matrix(self.cost, m, "columns")
 
@@ -325,8 +325,7 @@ class MatchingTask(PermutationTask):
         shapes = n_rows[blocks.examples], n_columns[blocks.examples]
         task = {"surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": n_rows}
         if are_permutations:
-            M = shapes[0].max()
-            loss = self._loss_of(columns, shapes[0], cost if len(cost) == M else cost[:M, :M])
+            loss = self._loss_of(columns, shapes[0], cost)
         else:
             masks = None if allowed is None else [
                 allowed[starts[b] : starts[b + 1]] for b in blocks.examples]
