@@ -10,15 +10,24 @@ import pytest
 from comparisons import assert_same_fit
 from covering import covering
 from estimator_cases import CASES, SURROGATES
+from killed_fits import Killed
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from sklearn.base import clone
 from table import Explicit, matchings
 
-from fastm4n import CuttingPlanes, Matcher, load_model, regularization_path, save_model
+from fastm4n import (
+    CuttingPlanes,
+    Matcher,
+    checkpointing,
+    load_model,
+    regularization_path,
+    save_model,
+)
 from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers.monitor import FitCheckpoint
 
 SHAPES = ((2, 3), (3, 2), (1, 2), (2, 2), (3, 3), (2, 1))
 # `unmatched`, and whether pairs are forbidden
@@ -150,7 +159,10 @@ def test_squares_stay_permutations():
     assert_array_equal(plain.predict(X[3:4], allowed=every[3:4])[0], plain.predict(X[3:4])[0])
     # an example of weight zero does not count, whatever its shape
     wide = [*X, X[3][:2]]
-    assert_same_fit(clone(matcher).fit(wide, [*y, [0, 1]], [*np.ones(20), 0.0]), plain)
+    forbidden = np.ones((2, 4), dtype=bool)
+    forbidden[0, 3] = False
+    assert_same_fit(clone(matcher).fit(
+        wide, [*y, [0, 1]], [*np.ones(20), 0.0], allowed=[*every, forbidden]), plain)
     assert type(matcher._problem(wide, [*y, [0, 1]]).loss.outputs) is MatchingOutputs
 
 
@@ -163,6 +175,21 @@ def test_both_roads_agree(surrogate):
     other = Matcher(surrogate, alpha=0.1 * 4 / 5, tol=1e-4, random_state=0).fit(
         [*X, np.zeros((1, 2, 2))], [*y, [0]])
     assert_allclose(other.coef_, square.coef_, atol=0.02 * np.abs(square.coef_).max())
+
+
+@pytest.mark.parametrize("cost", ["absolute", "squared"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_costs_by_the_order_of_columns(surrogate, cost):
+    matcher, data = fit(
+        "rectangular", surrogate, shapes=((2, 3), (1, 2), (2, 2), (3, 3), (1, 4)), cost=cost)
+    explicit = Explicit(None, matcher, data)
+    value = explicit.value(explicit.weights_of(matcher))
+    assert -1e-8 <= matcher.primal_objective_ - value <= 0.05 * matcher.duality_gap_ + 1e-8
+    assert value - explicit.minimum() <= matcher.duality_gap_ + 1e-8
+    assert_array_equal(matcher.cost_matrix_.shape, (4, 4))
+    if surrogate != "max_margin":
+        careful = matcher.predict(data.X, decode="min_risk")
+        assert all(np.unique(part).size == len(part) and part.min() >= 0 for part in careful)
 
 
 # predictions
@@ -329,6 +356,30 @@ def test_warm_starts(form):
         matcher.set_params(unmatched=unmatched)
         matcher.fit(data.X, data.y, data.weights, allowed=data.allowed)
         assert matcher.relative_gap_ <= 1e-4
+
+
+@pytest.mark.parametrize(("form", "surrogate"), [
+    ("learnt, forbidden", "max_margin"), ("given", "max_min"), ("given", "log")])
+def test_checkpoints(form, surrogate, always, tmp_path, monkeypatch):
+    """A killed fit goes on from where it was. Other masks are another fit."""
+    matcher, data = fit(form, surrogate)
+    file, keep = tmp_path / "fit.fm4n", FitCheckpoint.keep
+
+    def killed(self, driver, history):
+        keep(self, driver, history)
+        raise Killed
+
+    def again(allowed):
+        with checkpointing(file):
+            return clone(matcher).fit(data.X, data.y, data.weights, allowed=allowed)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(FitCheckpoint, "keep", killed)
+        again(data.allowed)
+    assert file.exists()
+    with pytest.raises(ValueError, match="is of another fit: allowed"):
+        again([np.ones(x.shape[:2], dtype=bool) for x in data.X])
+    assert_same_fit(again(data.allowed), matcher)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

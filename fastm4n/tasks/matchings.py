@@ -311,14 +311,16 @@ class MatchingTask(PermutationTask):
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         labels = np.concatenate([np.repeat(piece.places[b], n_columns[b]) for b in kept])
+        if allowed is not None:
+            of_kept = np.concatenate([allowed[starts[b] : starts[b + 1]] for b in kept])
+            allowed = None if of_kept.all() else allowed
         are_permutations = self.has_permutations(n_rows[kept], n_columns[kept], allowed)
         if not are_permutations:
             # and by what else tells examples apart
             counts = (n_rows * n_columns)[kept]
             labels = (labels + 1) * MANY + np.repeat(n_columns[kept], counts)
             if allowed is not None:
-                labels = 2 * labels + np.concatenate(
-                    [allowed[starts[b] : starts[b + 1]] for b in kept])
+                labels = 2 * labels + of_kept
         blocks = Blocks.of(
             n_rows.size, kept, weights, *merge_sequences(pairs, labels, weights, kept))
         columns = np.concatenate([piece.places[b] for b in blocks.examples])
