@@ -19,6 +19,7 @@ from table import Explicit, matchings
 from fastm4n import (
     CuttingPlanes,
     Matcher,
+    RegularizationPath,
     checkpointing,
     load_model,
     regularization_path,
@@ -64,6 +65,11 @@ def fit(form, surrogate="max_margin", seed=0, shapes=SHAPES, **parameters):
     matcher = Matcher(surrogate, unmatched=unmatched, **parameters)
     matcher.fit(X, y, weights, allowed=allowed)
     return matcher, SimpleNamespace(X=X, y=y, weights=weights, allowed=allowed)
+
+
+def assert_same_parts(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
 
 
 def listed(matcher, x, mask=None):
@@ -119,7 +125,7 @@ def test_penalties(form, penalty):
 @pytest.mark.parametrize(("form", "kernel"), [
     ("learnt", "linear"), ("given", "linear"), ("given", "rbf"), ("learnt", "rbf"),
     ("rectangular", "linear")])
-def test_paths(form, kernel, surrogate):
+def test_paths(form, kernel, surrogate, tmp_path):
     """Each breakpoint, and the objective at zero weights, with scores of unmatched rows."""
     unmatched, _ = FORMS[form]
     X, y, _ = examples(unmatched)
@@ -133,7 +139,15 @@ def test_paths(form, kernel, surrogate):
         assert value - explicit.minimum() <= path.gap(alpha) + 1e-7
         assert path.relative_gap(alpha) <= 0.05 + 1e-9
     assert_allclose(path.objective_at_zero, explicit.at_rest(), rtol=1e-6)
-    assert all(path.estimator(alpha).predict(X[:1])[0].shape == (2,) for alpha in path.alphas)
+    path.save(tmp_path / "path")
+    again = RegularizationPath.load(tmp_path / "path")
+    for alpha in (path.alphas[-1], 2 * path.alphas[0]):
+        one, other = path.estimator(alpha), again.estimator(alpha)
+        assert_same_parts(one.decision_function(X), other.decision_function(X))
+        assert_same_parts(one.predict(X), other.predict(X))
+        if form == "learnt":
+            assert isinstance(other.unmatched_coef_, float)
+            assert one.unmatched_coef_ == other.unmatched_coef_
 
 
 def test_heuristic_paths():
@@ -389,9 +403,8 @@ def test_pickles_and_files(form, kernel, tmp_path):
     save_model(matcher, tmp_path / "model")
     for other in (pickle.loads(pickle.dumps(matcher)), load_model(tmp_path / "model")):
         assert_same_fit(other, matcher)
-        for one, two in zip(
-                matcher.predict_marginals(data.X), other.predict_marginals(data.X), strict=True):
-            assert_array_equal(one, two)
+        assert_same_parts(
+            matcher.predict_marginals(data.X), other.predict_marginals(data.X))
         if form == "learnt":
             assert isinstance(other.unmatched_coef_, float)
             assert other.unmatched_coef_ == matcher.unmatched_coef_

@@ -57,12 +57,14 @@ cdef class PairFeatures(WeightMap):
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t e, size = self.layout.size(b)
+        cdef const double* base
         for e in range(size):
             v[e] = self.loops.dot(
                 &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
         if self.has_offset:
+            base = self.offset_of(b)
             for e in range(size):
-                v[e] += self.offset_of(b)[e]
+                v[e] += base[e]
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0
@@ -148,11 +150,13 @@ cdef class PairKernelFeatures(FeatureMap):
 
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t e, start = self.layout.offset(b), size = self.layout.size(b)
+        cdef const double* base
         for e in range(size):
             v[e] = self.F[start + e]
         if self.has_offset:
+            base = self.offset_of(b)
             for e in range(size):
-                v[e] += self.offset_of(b)[e]
+                v[e] += base[e]
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0

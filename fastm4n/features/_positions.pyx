@@ -582,6 +582,7 @@ cdef class ChainFeatures(EdgedMap):
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t j, stride = self.stride, nodes = self.layout.behind(b)
         cdef Py_ssize_t constant = self.behind
+        cdef const double* base
         self.position_scores(b, &v[0])
         if self.ends:
             for j in range(stride):
@@ -598,8 +599,9 @@ cdef class ChainFeatures(EdgedMap):
             memcpy(
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
         if self.has_offset:
+            base = self.offset_of(b)
             for j in range(self.layout.size(b)):
-                v[j] += self.offset_of(b)[j]
+                v[j] += base[j]
         return 0
 
     def make_room(self, Py_ssize_t n_threads):
