@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from engine_cases import SURROGATES, Matchings, Permutations, random_cost, run
-from matching_cases import all_matchings, assert_in_polytope, assert_matching
+from matching_cases import assert_in_polytope, assert_matching
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import logsumexp
@@ -313,8 +313,9 @@ def test_complete_squares_have_the_fits_of_permutations(name):
         make_surrogate(name, problem.outputs()), old, problem.p, problem.alpha, **options)
     assert_allclose(found.certificate.primal, expected.certificate.primal, atol=3e-6)
     assert abs(found.certificate.dual - expected.certificate.dual) <= 3e-6
-    if name != "max_min":  # games without an interior-point method take other mixtures
-        assert_allclose(features.coef(), old.coef(), atol=1e-9)
+    # the gap bounds the distance from the optimum; the steps of max-margin are the same
+    atol = 1e-9 if name == "max_margin" else 2.0 * np.sqrt(2e-6 / problem.alpha)
+    assert_allclose(features.coef(), old.coef(), atol=atol)
 
 
 # Through the engine
@@ -322,7 +323,7 @@ def test_complete_squares_have_the_fits_of_permutations(name):
 
 @functools.cache
 def optimum(name, **options):
-    found = Matchings(9, **options).optimum(name)
+    found = Matchings(9, alpha=0.3, **options).optimum(name)
     assert -1e-12 <= found.upper - found.lower <= 1e-6
     return found
 
@@ -331,8 +332,8 @@ def optimum(name, **options):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", SURROGATES)
 def test_certificates_against_the_optimum(name, scale, complete):
-    problem = Matchings(9, complete=complete, scale=scale)
-    solution, w = problem.solve(name, tol=1e-4, max_iter=3000)
+    problem = Matchings(9, alpha=0.3, complete=complete, scale=scale)
+    solution, w = problem.solve(name, tol=1e-3, max_iter=3000)
     found = solution.certificate
     assert solution.converged
     if scale == "mean":
@@ -348,17 +349,24 @@ def test_certificates_against_the_optimum(name, scale, complete):
 
 
 @pytest.mark.parametrize("complete", [False, True])
+def test_passes_of_max_margin_are_those_of_the_reference(complete):
+    problem = Matchings(
+        10, ((2, 2), (3, 2), (1, 2), (4, 2)), complete=complete, cost=random_cost)
+    engine = problem.engine("max_margin", 1)
+    run(engine, "permutation", Step.LINE_SEARCH, 3)
+    expected = ref.block_coordinate_frank_wolfe(
+        problem.blocks("max_margin"), sampling="permutation", n_passes=3, random_state=1)
+    assert_allclose(engine.mu, problem.pack(expected.states), atol=1e-9)
+
+
+@pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("name", SURROGATES)
-def test_passes_are_those_of_the_reference(name, complete):
+def test_dual_points_are_feasible(name, complete):
     problem = Matchings(10, complete=complete)
     engine = problem.engine(name, 1)
-    run(engine, "permutation", Step.LINE_SEARCH, 3)
-    problem.assert_feasible(engine.mu)
-    if name != "max_min":  # whose optimal mixtures are not unique
-        expected = ref.block_coordinate_frank_wolfe(
-            problem.blocks(name), sampling="permutation", n_passes=3, random_state=1)
-        assert_allclose(engine.mu, problem.pack([state[:1] for state in expected.states]),
-                        atol=1e-9)
+    for _ in range(3):
+        run(engine, "permutation", Step.LINE_SEARCH)
+        problem.assert_feasible(engine.mu)
 
 
 @pytest.mark.parametrize("name", SURROGATES)
@@ -374,7 +382,7 @@ def test_threads_change_nothing(name):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"labels": [0, 4, 1]}, "label 4 of row 1 of block 0: its block has fewer columns"),
+    ({"labels": [0, 4, 1]}, "y has labels outside 0 ... 3"),
     ({"labels": [0, 1, 3]}, "label 3 of row 0 of block 1: its block has fewer columns"),
     ({"labels": [1, 1, 0]}, "label 1 of row 1 of block 0: another row has this column"),
     ({"allowed": np.array([True] * 5 + [False] + [True] * 4)},
