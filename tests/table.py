@@ -143,6 +143,10 @@ class Explicit:
         for name, there in self.task.there.items():
             where = np.arange(*self.places[name])[~np.ravel(there)]
             self.low[where] = self.high[where] = 0.0
+        for name, value in self.task.given.items():
+            where = slice(*self.places[name])
+            self.low[where] = self.high[where] = value
+            self.modulus[where] = self.thresholds[where] = 0.0
 
     def omega(self, w):
         value = 0.5 * np.sum(self.modulus * w * w) + np.sum(self.thresholds * np.abs(w))
@@ -303,10 +307,12 @@ class Explicit:
             np.flatnonzero(self.low == self.high),
             n + np.flatnonzero(self.thresholds == 0.0)]).astype(int)
         free = np.setdiff1d(np.arange(size), fixed)
-        G, h = np.concatenate(rows)[:, free], np.concatenate(sides)
+        x = np.zeros(size)
+        x[:n] = np.where(self.low == self.high, self.low, 0.0)
+        G, h = np.concatenate(rows), np.concatenate(sides)
+        G, h = G[:, free], h - G @ x
         told = np.any(G != 0.0, axis=1)
         A = np.array(equal).reshape(-1, size)[:, free]
-        x = np.zeros(size)
         x[free] = quadratic_program(
             np.concatenate([moduli, np.zeros(size - n)])[free],
             np.concatenate([np.zeros(n), self.alpha * self.thresholds, self.p,
@@ -384,8 +390,8 @@ class Task:
 
     def __init__(self, model, example):
         self.model, self.X, self.y = model, example.X, example.y
-        # by attribute, which of its weights there are
-        self.there = {}
+        # by attribute, which of its weights there are, and those that are given without a penalty
+        self.there, self.given = {}, {}
         constant = getattr(model, "fit_intercept", True)
         # an intercept is the weight of a constant feature of this value; free ones have no penalty
         self.scale_of_intercept = np.inf if isinstance(constant, str) else float(constant)
@@ -600,13 +606,17 @@ class Matchings(Task):
         self.Z = [
             rows[a:b].reshape(*np.shape(x)[:2], -1)
             for a, b, x in zip(sizes, sizes[1:], example.X)]
-        self.rows = rows
+        self.rows, self.allowed = rows, getattr(example, "allowed", None)
         super().__init__(model, example)
+        if "unmatched" in self.families:
+            self.given = {"unmatched": model.unmatched}
 
     def fitted(self, model):
         more = {}
         if model.unmatched == "learn":
             more["unmatched_coef_"] = np.atleast_1d(model.unmatched_coef_)
+        elif model.unmatched is not None:
+            more["unmatched"] = np.atleast_1d(model.unmatched)
         if hasattr(model, "coef_"):
             return {"coef_": model.coef_, **more}
         # rows may come in another order in X_fit_, and examples be merged
@@ -615,14 +625,19 @@ class Matchings(Task):
         return {"coef_": np.linalg.lstsq(self.rows, K @ model.dual_coef_, rcond=None)[0], **more}
 
     def listed(self, i):
-        return matchings(*np.shape(self.Z[i])[:2], self.model.unmatched is None)
+        found = matchings(*np.shape(self.Z[i])[:2], self.model.unmatched is None)
+        if self.allowed is None:
+            return found
+        return [
+            columns for columns in found
+            if all(self.allowed[i][row, c] for row, c in enumerate(columns) if c >= 0)]
 
     def true(self, i):
         return np.asarray(self.y[i])
 
     def scores(self, i, outputs, w):
-        alone = w["unmatched_coef_"][0] if "unmatched_coef_" in w else self.model.unmatched or 0.0
         table = self.Z[i] @ w["coef_"]
+        alone = w.get("unmatched_coef_", w.get("unmatched", np.zeros(1)))
         table = np.concatenate([table, np.full((len(table), 1), alone)], axis=1)
         rows = np.arange(len(table))
         return np.array([table[rows, columns].sum() for columns in outputs])
@@ -1012,7 +1027,7 @@ def check_path(cell, path, example, seed, unconverged):
         model.alpha_ = alpha
         explicit = explicit or Explicit(cell, model, example)
         explicit.alpha = alpha
-        value, zero = explicit.value(explicit.weights_of(model)), explicit.at_zero
+        value, zero = explicit.value(explicit.weights_of(model)), explicit.at_rest()
         slack = ROUNDING * (zero + abs(value))
         if is_relaxed(model):
             continue

@@ -1,4 +1,4 @@
-"""Containers of sequences and graphs, forms of rankings and matchings, features of attributes."""
+"""Containers of sequences and graphs, rankings and matchings, and features from attributes."""
 
 from __future__ import annotations
 

@@ -427,7 +427,7 @@ def keeping(estimator, data):
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
     given = {name: getattr(data, name) for name in names}
-    for name in ("part_weight", "item_features"):
+    for name in ("allowed", "part_weight", "item_features"):
         if getattr(data, name) is not None:
             given[name] = getattr(data, name)
     wanted = fingerprint(estimator, given)

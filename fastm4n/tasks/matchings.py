@@ -254,12 +254,12 @@ class MatchingTask(PermutationTask):
     def census(self, piece):
         (values, n_rows, n_columns), kept = piece.pairs, piece.kept
         same = {"columns": values.shape[1]}
+        stays = may_stay(self.unmatched, n_rows[kept], n_columns[kept])
         if not isinstance(self.cost, str):
-            same["sizes"] = np.unique(n_columns[kept])
-        sizes = n_columns + may_stay(self.unmatched, n_rows, n_columns)
+            same["sizes"] = np.unique(n_columns[kept] + stays.any())
         return Census(
             kept.size, None, same, {"weight": piece.weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
+            size=int((n_columns[kept] + stays).max(initial=0)))
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         learns = self.learns_unmatched
@@ -338,7 +338,7 @@ class MatchingTask(PermutationTask):
             raise ValueError(
                 "cost is a matrix, which needs examples of one size, but X has examples of "
                 f"{n_columns.min()} to {m} columns; use a name.")
-        if stays.any() or np.shape(self.cost) == (m + 1, m + 1):
+        if stays.any():
             return cost_matrix(self.cost, m + 1, "columns, with that of unmatched rows")
         return cost_matrix(self.cost, m, "columns")
 
@@ -354,14 +354,16 @@ class MatchingTask(PermutationTask):
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         labels = np.concatenate([np.repeat(piece.places[b], n_columns[b]) for b in kept])
+        if allowed is not None:
+            of_kept = np.concatenate([allowed[starts[b] : starts[b + 1]] for b in kept])
+            allowed = None if of_kept.all() else allowed
         are_permutations = self.has_permutations(n_rows[kept], n_columns[kept], allowed)
         if not are_permutations:
             # and by what else tells examples apart
             counts = (n_rows * n_columns)[kept]
             labels = (labels + 1) * MANY + np.repeat(n_columns[kept], counts)
             if allowed is not None:
-                labels = 2 * labels + np.concatenate(
-                    [allowed[starts[b] : starts[b + 1]] for b in kept])
+                labels = 2 * labels + of_kept
         row_weight = piece.row_weight
         if row_weight is not None:
             factors = np.concatenate([np.repeat(row_weight[b], n_columns[b]) for b in kept])
@@ -377,9 +379,7 @@ class MatchingTask(PermutationTask):
             "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": n_rows,
             "n_columns": n_columns}
         if are_permutations:
-            M = shapes[0].max()
-            loss = self._loss_of(
-                columns, shapes[0], cost if len(cost) == M else cost[:M, :M], row_weight)
+            loss = self._loss_of(columns, shapes[0], cost, row_weight)
         else:
             masks = None if allowed is None else [
                 allowed[starts[b] : starts[b + 1]] for b in blocks.examples]
