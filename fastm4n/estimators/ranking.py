@@ -151,13 +151,12 @@ OutOfCore, default="auto"
         Number of passes.
     certified_for_ : {"data", "completions"}
         The objective that the gap is for. "completions" is the convex problem of the best round of
-        a fit to partial rankings.
+        a fit to partial rankings. ``history_`` then has a row for each round, "objective" among
+        its values.
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache). For
-        partial rankings a row for each round: "objective", "primal", "dual", "gap", "n_iter",
-        "pass" and "seconds".
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

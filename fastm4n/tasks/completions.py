@@ -302,6 +302,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
             features.set_modulus(m)
 
     costs, scores = within.costs(), np.zeros(outputs.layout.n_numbers)
+    # a solver that refuses does so before the first rounds
+    outputs.set_target(within.rows, costs)
+    choose(problem, options)
 
     def completed(scores, before=None):
         """Completions at scores, and m_b."""
