@@ -531,6 +531,20 @@ def test_partial_rankings_teach():
         assert kendall_tau_score(places_new, predicted) >= expected - 0.1
 
 
+@pytest.mark.parametrize("surrogate", ["max_margin", "max_min"])
+@pytest.mark.parametrize("M", [6, 10])
+def test_first_items_rank_the_others(surrogate, M):
+    """The first completions put items in order that no ranking tells apart."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 4))
+    places = np.argsort(np.argsort(X @ rng.normal(size=(4, M)), axis=1), axis=1)
+    tops = np.argsort(places[:200], axis=1)[:, : M // 3]
+    ranker = LabelRanker(surrogate, form="top", random_state=0).fit(X[:200], tops)
+    predicted = as_places(ranker.predict(X[200:]), "ordering")[0]
+    # 0.4 if ties are completed by the numbers of the items
+    assert kendall_tau_score(places[200:], predicted) > 0.55
+
+
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_weights_and_order_of_samples(surrogate):
     X, _, y = data(12)

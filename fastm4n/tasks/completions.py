@@ -84,6 +84,9 @@ class Clamp:
         Number of threads. Results do not depend on it.
     """
 
+    # whether the log surrogate may find the weights of the first completions
+    may_begin_with_log = True
+
     def __init__(self, outputs, allowed, n_jobs=1):
         layout, n_labels = outputs.layout, outputs.layout.n_labels
         self.outputs, self.layout, self.n_jobs = outputs, layout, n_jobs
@@ -119,6 +122,10 @@ class Clamp:
         """Scores so low where labels are not allowed that nothing else makes up for it."""
         scores = scores.copy()
         self._in_threads(clamp, self.allowed.view(np.uint8), scores)
+        return scores
+
+    def first(self, scores):
+        """Scores whose best allowed outputs are the first completions, from scores at weights."""
         return scores
 
     def best(self, scores):
@@ -180,9 +187,22 @@ class Extensions(Clamp):
         As of `Clamp`.
     """
 
+    may_begin_with_log = False
+
     def __init__(self, outputs, before, n_jobs=1):
         super().__init__(outputs, allowed_places(before).reshape(-1, before.shape[1]), n_jobs)
         self.before = before.view(np.uint8)
+
+    def first(self, scores):
+        """Items in the order of their mean positions at x.
+
+        Scores at simple weights are linear in x, and add up to zero for an item. Their mean position
+        is that of the item, centred. The scores themselves are equal at positions that no ranking
+        tells apart, as all below the first k are, and ties are broken by the numbers of the items.
+        """
+        positions = np.arange(self.before.shape[1])
+        means = scores.reshape(*self.before.shape) @ positions
+        return np.multiply.outer(means, positions).ravel().astype(np.float64)
 
     def _best_labels(self, scores):
         labels, values = super()._best_labels(scores)
@@ -245,7 +265,8 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
     by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs after
     a few coarse rounds of the log surrogate. Where marginals do not exist or are expensive, simple
-    weights take their place: mean inputs of each label where it is allowed.
+    weights take their place: mean inputs of each label where it is allowed. So they do for partial
+    rankings, whose items are first put in the order of their mean positions.
 
     Parameters
     ----------
@@ -302,6 +323,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
             features.set_modulus(m)
 
     costs, scores = within.costs(), np.zeros(outputs.layout.n_numbers)
+    # a solver that refuses does so before the first rounds
+    outputs.set_target(within.rows, costs)
+    choose(problem, options)
 
     def completed(scores, before=None):
         """Completions at scores, and m_b."""
@@ -319,8 +343,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     if targets is None:
         if not is_log:
             layout = outputs.layout
-            if outputs.has_marginals and not outputs.has_relaxation and (
-                    layout.stride or layout.max_parts <= MOST_ITEMS):
+            if within.may_begin_with_log and outputs.has_marginals and (
+                    not outputs.has_relaxation) and (
+                        layout.stride or layout.max_parts <= MOST_ITEMS):
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
                 if complete(
@@ -332,7 +357,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
                 engine.rebuild_weights(within.even)
             scores_of(layout, features, scores)
-        targets = completed(scores)[0]
+        targets = completed(within.first(scores))[0]
     outputs.set_target(targets, costs)
     options, stops = replace(options, scale=problem.scale(), is_warm=start is not None), []
     single = choose(problem, options)
