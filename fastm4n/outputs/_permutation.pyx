@@ -12,7 +12,16 @@ from scipy.optimize import linear_sum_assignment
 from fastm4n.inference.permutation cimport PermutationMaxMin, PermutationScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
+from fastm4n.base.label_costs import name_of
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
+
+
+def largest_mean(cost):
+    """The largest mean cost of a permutation."""
+    if name_of(cost) in ("absolute", "squared"):
+        # convex in the difference of positions: the reversed permutation
+        return cost[:, ::-1].diagonal().mean()
+    return cost[linear_sum_assignment(cost, maximize=True)].mean()
 
 
 cdef class PermutationWorkspace(Workspace):
@@ -68,8 +77,7 @@ cdef class PermutationOutputs(Outputs):
 
     def largest_cost(self):
         """The permutation of largest cost: a linear assignment for each number of items."""
-        return self.scaled(self.by_size(
-            lambda cost: cost[linear_sum_assignment(cost, maximize=True)].mean()))
+        return self.scaled(self.by_size(largest_mean))
 
     def largest_entropy(self):
         return self.by_size(lambda cost: lgamma(len(cost) + 1.0))
