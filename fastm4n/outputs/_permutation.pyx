@@ -17,6 +17,14 @@ from fastm4n.inference.assignment import linear_assignment
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
 
 
+def largest_mean(cost):
+    """The largest mean cost of a permutation."""
+    if name_of(cost) in ("absolute", "squared"):
+        # convex in the difference of positions: the reversed permutation
+        return cost[:, ::-1].diagonal().mean()
+    return cost[linear_sum_assignment(cost, maximize=True)].mean()
+
+
 cdef class PermutationWorkspace(Workspace):
     """Scratch of one thread for the solver and assignments."""
 
@@ -77,8 +85,7 @@ cdef class PermutationOutputs(Outputs):
         """
         if self.part_weights is not None:
             return self.scaled(self.largest_means())
-        return self.scaled(self.by_size(
-            lambda cost: cost[linear_sum_assignment(cost, maximize=True)].mean()))
+        return self.scaled(self.by_size(largest_mean))
 
     def largest_means(self):
         """The largest mean of the costs that weights of the items multiply."""
