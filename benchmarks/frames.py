@@ -38,7 +38,7 @@ TOL, MAX_ITER = 1e-2, 200
 
 @dataclass
 class Detections:
-    """Those of one frame."""
+    """Detections of one frame."""
 
     boxes: np.ndarray  # (n, 4): centre, width, height
     looks: np.ndarray  # (n, LOOKS)
@@ -137,7 +137,7 @@ def f1(truth, found):
 
 
 def assign(scores, threshold):
-    """Columns of the best matching of pairs above a threshold: dummies are worth as much as it."""
+    """Columns of the best matching with dummy columns, each of which scores the threshold."""
     worth = np.maximum(scores - threshold, 0)
     rows, columns = linear_sum_assignment(worth, maximize=True)
     found = np.full(len(scores), -1)
@@ -161,7 +161,7 @@ def split(flat, X):
 
 
 class Overlaps:
-    """Intersection over union, not learned but for the threshold."""
+    """Intersection over union. Only the threshold is learned."""
 
     def fit(self, X, y):
         self.threshold = tuned([x[..., 0] for x in X], y)
@@ -172,7 +172,7 @@ class Overlaps:
 
 
 class Classifier:
-    """Scores of single pairs by a classifier; the threshold of out-of-fold scores."""
+    """Scores of single pairs by a classifier, and a threshold from scores of held-out folds."""
 
     def __init__(self, model):
         self.model = model

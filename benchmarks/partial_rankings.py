@@ -3,14 +3,14 @@
     FASTM4N_DATA=... python benchmarks/partial_rankings.py [--kinds items pairs top] [--sets wine]
 
 writes benchmarks/results/partial_rankings.json, docs/results/partial_rankings.md and
-docs/results/images/partial_rankings.png. --page makes the page of the results that are there, and
-runs of some kinds or sets keep the results of the others.
+docs/results/images/partial_rankings.png. --page makes the page of the results in the file. Runs of
+some kinds or sets keep the results of the others.
 
 Training rankings lose a share of their parts at random. "items": each item of each ranking is
-deleted with this probability. "pairs": each pair of items is no longer compared, with this
+deleted with this probability. "pairs": the order of each pair of items is deleted with this
 probability. "top": this share of the items, the last ones, becomes one tie. Test rankings are
-complete. All methods get the same deletions and folds. Each chooses its parameters by the Kendall's tau of the
-pairs that are left in a quarter of the training rankings, and is fitted anew to all of them.
+complete. All methods get the same deletions and folds. Each method chooses its parameters by
+Kendall's tau on a quarter of the training rankings. The final fit is to all of them.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def tau(better, predicted):
 
 
 class Regressions:
-    """Regressions of the places of items; the order of what they predict.
+    """Regressions of the places of items. Predictions are sorted.
 
     Missing places become the item's mean if `filled`, and otherwise each item has a model of the
     examples where its place is known.
@@ -137,7 +137,7 @@ class Regressions:
 
 
 class Pairs:
-    """Logistic regressions of all pairs of items; the order of the sums of probabilities."""
+    """Logistic regressions of all pairs of items. Items are sorted by sums of probabilities."""
 
     def __init__(self, C):
         self.C = C
@@ -197,7 +197,7 @@ METHODS = {
     "Ridge": (
         lambda penalty, filled: Regressions(lambda: Ridge(penalty), filled),
         (PENALTIES, (True, False)), True),
-    "pairs": (Pairs, ((1e-3, 1e-2, 1e-1, 1.0, 10.0),), True),
+    "pairs": (Pairs, ((1e-2, 1e-1, 1.0, 10.0, 100.0),), True),
     "forests": (
         lambda leaf, filled: Regressions(lambda: forest(leaf), filled),
         ((1, 5), (True, False)), False),
@@ -237,7 +237,7 @@ def fold(X, complete, train, test, kind, share, seed):
 
 
 def measured(name, kind, share):
-    """Mean results of a set over folds, as often as gives 600 test rankings if it is small."""
+    """Results of a set over folds, repeated while there are at most 600 test rankings."""
     X, y = load_ranking(name)
     complete = as_places(y)[0]
     complete = complete - complete.min()
