@@ -1,4 +1,4 @@
-"""Scores of predicted label sequences and rankings."""
+"""Scores of predicted label sequences, rankings and matchings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fastm4n.base.checks import check_choice
 from fastm4n.base.schemes import Tags
+from fastm4n.data._matchings import as_columns
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
 from fastm4n.tasks.parameters import as_weights
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.schemes import Reading
-    from fastm4n.data._types import Labellings
+    from fastm4n.data._types import Labellings, Matchings
 
 __all__ = [
-    "SpanReport", "SpanScores", "hamming_ranking_loss", "kendall_tau_score", "sequence_accuracy",
-    "span_f1_score", "span_precision_recall_f1", "span_report", "spans", "spearman_rho_score",
-    "token_accuracy",
+    "SpanReport", "SpanScores", "hamming_ranking_loss", "kendall_tau_score", "matching_f1_score",
+    "matching_precision_score", "matching_recall_score", "sequence_accuracy", "span_f1_score",
+    "span_precision_recall_f1", "span_report", "spans", "spearman_rho_score", "token_accuracy",
 ]
 
 AVERAGES = ("micro", "macro", "weighted", None)
@@ -155,8 +157,7 @@ def span_precision_recall_f1(
     """
     if average not in AVERAGES:
         raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
-    if not (0 <= zero_division <= 1 or zero_division != zero_division):
-        raise ValueError(f"zero_division must be in [0, 1] or NaN, got {zero_division!r}.")
+    _check_zero_division(zero_division)
     _, (true, found, right) = _counts(y_true, y_pred, scheme, labels)
     weights = true if average == "weighted" else None
     if average == "micro":
@@ -431,6 +432,142 @@ def spearman_rho_score(
     return _average(1 - 6 * squares / max(size * (size**2 - 1), 1), sample_weight)
 
 
+def matching_precision_score(
+    y_true: Matchings, y_pred: Matchings, *, average: Literal["micro", "macro"] = "micro",
+    zero_division: float = 0.0,
+) -> float:
+    """Share of the predicted pairs that are true.
+
+    Parameters
+    ----------
+    y_true : list of array-like of int of shape (n_i,), or array-like of shape (n_examples, n)
+        True matchings: the column of each row, and -1, None or NaN for an unmatched row.
+    y_pred : as y_true
+        Predicted matchings.
+    average : {"micro", "macro"}, default="micro"
+        "micro" counts the pairs of all examples together. "macro" is the mean of the scores of the
+        examples.
+    zero_division : float, default=0.0
+        Score if no pair is predicted. The mean of "macro" ignores NaN.
+
+    Returns
+    -------
+    score : float
+        In [0, 1].
+
+    See Also
+    --------
+    matching_recall_score : Share of the true pairs that are predicted.
+    matching_f1_score : Harmonic mean of both.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import matching_precision_score
+    >>> matching_precision_score([[1, 0, -1], [0, -1]], [[1, -1, -1], [0, -1]])
+    1.0
+    """
+    return _matching_score(y_true, y_pred, 0, average, zero_division)
+
+
+def matching_recall_score(
+    y_true: Matchings, y_pred: Matchings, *, average: Literal["micro", "macro"] = "micro",
+    zero_division: float = 0.0,
+) -> float:
+    """Share of the true pairs that are predicted.
+
+    Parameters
+    ----------
+    y_true : list of array-like of int of shape (n_i,), or array-like of shape (n_examples, n)
+        True matchings: the column of each row, and -1, None or NaN for an unmatched row.
+    y_pred : as y_true
+        Predicted matchings.
+    average : {"micro", "macro"}, default="micro"
+        "micro" counts the pairs of all examples together. "macro" is the mean of the scores of the
+        examples.
+    zero_division : float, default=0.0
+        Score if there is no true pair. The mean of "macro" ignores NaN.
+
+    Returns
+    -------
+    score : float
+        In [0, 1].
+
+    See Also
+    --------
+    matching_precision_score : Share of the predicted pairs that are true.
+    matching_f1_score : Harmonic mean of both.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import matching_recall_score
+    >>> matching_recall_score([[1, 0, -1], [0, -1]], [[1, -1, -1], [0, -1]])
+    0.6666666666666666
+    """
+    return _matching_score(y_true, y_pred, 1, average, zero_division)
+
+
+def matching_f1_score(
+    y_true: Matchings, y_pred: Matchings, *, average: Literal["micro", "macro"] = "micro",
+    zero_division: float = 0.0,
+) -> float:
+    """F1 score of the predicted pairs: the harmonic mean of precision and recall.
+
+    Parameters
+    ----------
+    y_true : list of array-like of int of shape (n_i,), or array-like of shape (n_examples, n)
+        True matchings: the column of each row, and -1, None or NaN for an unmatched row.
+    y_pred : as y_true
+        Predicted matchings.
+    average : {"micro", "macro"}, default="micro"
+        "micro" counts the pairs of all examples together. "macro" is the mean of the scores of the
+        examples.
+    zero_division : float, default=0.0
+        Score if there are neither true nor predicted pairs. The mean of "macro" ignores NaN.
+
+    Returns
+    -------
+    score : float
+        In [0, 1].
+
+    See Also
+    --------
+    matching_precision_score : Share of the predicted pairs that are true.
+    matching_recall_score : Share of the true pairs that are predicted.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import matching_f1_score
+    >>> matching_f1_score([[1, 0, -1], [0, -1]], [[1, -1, -1], [0, -1]])
+    0.8
+    """
+    return _matching_score(y_true, y_pred, 2, average, zero_division)
+
+
+def _matching_score(y_true, y_pred, number, average, zero_division):
+    """Precision, recall or F1 of pairs, by number."""
+    check_choice("average", average, ("micro", "macro"))
+    _check_zero_division(zero_division)
+    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
+            raise TypeError(f"{name} must be a list of matchings, not {type(y).__name__}.")
+    if len(y_true) != len(y_pred):
+        raise ValueError(f"y_true has {len(y_true)} matchings, y_pred has {len(y_pred)}.")
+    counts = np.zeros((3, len(y_true)))
+    for b, (true, found) in enumerate(zip(_rows_of(y_true), _rows_of(y_pred), strict=True)):
+        annotated = as_columns(true, f"y_true[{b}]")
+        predicted = as_columns(found, f"y_pred[{b}]", annotated.size, of_what=f"y_true[{b}]")
+        right = (annotated == predicted) & (annotated >= 0)
+        counts[:, b] = [np.count_nonzero(rows) for rows in (annotated >= 0, predicted >= 0, right)]
+    if average == "micro":
+        counts = counts.sum(axis=1, keepdims=True)
+    return _mean(_scores(*counts, zero_division)[number], None, zero_division)
+
+
+def _rows_of(y):
+    """The rows of an array or data frame, which would be iterated over by its columns."""
+    return np.asarray(y) if hasattr(y, "__array__") else y
+
+
 def _places(y_true, y_pred, form):
     """Places of the same items in annotated and predicted rankings."""
     true, items = as_places(y_true, form, input_name="y_true")
@@ -507,6 +644,11 @@ def _counts(y_true, y_pred, scheme, labels):
     kinds = sorted({*true, *found}) if labels is None else list(labels)
     return kinds, [
         np.array([counter[kind] for kind in kinds], dtype=float) for counter in counters]
+
+
+def _check_zero_division(zero_division):
+    if not (0 <= zero_division <= 1 or zero_division != zero_division):
+        raise ValueError(f"zero_division must be in [0, 1] or NaN, got {zero_division!r}.")
 
 
 def _scores(true, found, right, zero_division):

@@ -28,6 +28,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import fastm4n.research.boosting  # noqa: F401 (its surrogate is in the table)
 from fastm4n import regularization_path
+from fastm4n.base.label_costs import named_costs
 from fastm4n.estimators import _cells
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.penalties import Group
@@ -526,6 +527,14 @@ class Rankings(Vectors):
         return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
 
 
+def matchings(n, m, is_complete):
+    """The columns of n rows, -1 of unmatched ones, in all matchings."""
+    found = [
+        np.array(columns) for columns in itertools.product(range(-1, m), repeat=n)
+        if len({c for c in columns if c >= 0}) == sum(c >= 0 for c in columns)]
+    return [c for c in found if not is_complete or np.count_nonzero(c >= 0) == min(n, m)]
+
+
 class Matchings(Task):
     def __init__(self, model, example):
         pairs = [np.reshape(x, (-1, np.shape(x)[-1])) for x in example.X]
@@ -534,32 +543,44 @@ class Matchings(Task):
         if model.kernel != "linear":
             rows = roots(model, rows)
         self.Z = [
-            rows[a:b].reshape(len(x), len(x), -1)
+            rows[a:b].reshape(*np.shape(x)[:2], -1)
             for a, b, x in zip(sizes, sizes[1:], example.X)]
         self.rows = rows
         super().__init__(model, example)
 
     def fitted(self, model):
+        more = {}
+        if model.unmatched == "learn":
+            more["unmatched_coef_"] = np.atleast_1d(model.unmatched_coef_)
         if hasattr(model, "coef_"):
-            return {"coef_": model.coef_}
+            return {"coef_": model.coef_, **more}
         # rows may come in another order in X_fit_, and examples be merged
         K = rbf_kernel(np.concatenate([
             np.reshape(x, (-1, np.shape(x)[-1])) for x in self.X]), model.X_fit_, gamma=model.gamma)
-        return {"coef_": np.linalg.lstsq(self.rows, K @ model.dual_coef_, rcond=None)[0]}
+        return {"coef_": np.linalg.lstsq(self.rows, K @ model.dual_coef_, rcond=None)[0], **more}
 
     def listed(self, i):
-        return [np.array(p) for p in itertools.permutations(range(len(self.y[i])))]
+        return matchings(*np.shape(self.Z[i])[:2], self.model.unmatched is None)
 
     def true(self, i):
-        return self.y[i]
+        return np.asarray(self.y[i])
 
     def scores(self, i, outputs, w):
+        alone = w["unmatched_coef_"][0] if "unmatched_coef_" in w else self.model.unmatched or 0.0
         table = self.Z[i] @ w["coef_"]
+        table = np.concatenate([table, np.full((len(table), 1), alone)], axis=1)
         rows = np.arange(len(table))
-        return np.array([table[rows, p].sum() for p in outputs])
+        return np.array([table[rows, columns].sum() for columns in outputs])
 
     def costs(self, i, outputs, answers):
-        return self.part_costs(i, outputs, answers, self.model.cost_matrix_)
+        cost = self.model.cost_matrix_
+        if isinstance(self.model.cost, str):  # an example's last label is that of unmatched rows
+            m = self.Z[i].shape[1]
+            outputs, answers = (
+                [np.where(columns < 0, m, columns) for columns in some]
+                for some in (outputs, answers))
+            cost = named_costs(self.model.cost, m + 1)
+        return self.part_costs(i, outputs, answers, cost)
 
     def groups(self, explicit):
         return np.eye(explicit.n)

@@ -48,7 +48,7 @@ CASES = {
     "ragged pairs": (
         lambda: Matcher().fit([[[[1.0], [2.0]], [[3.0]]]], [[0, 1]]), "X[0] is not an array: "),
     "a ragged matching": (
-        lambda: Matcher().fit(PAIRS, [[[0], [1, 0]]]), "y[0] is not a permutation: "),
+        lambda: Matcher().fit(PAIRS, [[[0], [1, 0]]]), "y[0] is not a list of columns: "),
     "a ragged sequence": (
         lambda: Sequences.from_list([X, [[1.0, 2.0], [3.0]]]), "Sequence 1 is not an array: "),
     "no columns": (

@@ -187,7 +187,7 @@ def test_losses(data, equal):
     assert_array_equal(fit(*data, cost="absolute").cost_matrix_, np.abs(levels))
     assert_array_equal(fit(*data, "log", cost="squared").cost_matrix_, levels**2)
     with pytest.raises(ValueError, match="cost is a matrix, which needs examples of one size, but "
-                                         "X has examples of 1 to 4 rows; use a name"):
+                                         "X has examples of 1 to 4 columns; use a name"):
         fit(*data, cost=ASYMMETRIC)
 
 
@@ -225,8 +225,7 @@ def with_value(x, value):
 
 
 @pytest.mark.parametrize(("spoil", "message"), [
-    (lambda x: x[:2], r"X\[3\] has shape \(2, 4, 3\); .*as many rows as columns"),
-    (lambda x: x[0], r"X\[3\] has shape \(4, 3\); it must be \(M, M, n_features\)"),
+    (lambda x: x[0], r"X\[3\] has shape \(4, 3\); it must be \(n, m, n_features\)"),
     (lambda x: x[..., :2], r"X\[3\] has 2 features, but X\[0\] has 3"),
     (lambda x: x[:0, :0], r"X\[3\] has shape \(0, 0, 3\): it has no pairs or no features"),
     (lambda x: with_value(x, np.nan), r"X\[3\] has nan at pair \(2, 1\), feature 0"),
@@ -247,8 +246,7 @@ def test_bad_features_of_an_example(data, fitted, spoil, message):
 
 @pytest.mark.parametrize(("X", "message"), [
     ([], "X has no examples"), (np.zeros((0, 3, 3, 2)), "X has no examples"),
-    (np.zeros((4, 3, 3)), r"X must have shape \(n_examples, M, M, n_features\).*got shape \(4, 3"),
-    (np.zeros((4, 3, 2, 2)), r"X\[0\] has shape \(3, 2, 2\); .*as many rows as columns"),
+    (np.zeros((4, 3, 3)), r"X must have shape \(n_examples, n, m, n_features\).*got shape \(4, 3"),
     (None, "X must be an array, or a list"), ("abc", "X must be an array, or a list"),
     (sparse.csr_matrix((4, 3)), "X must be an array, or a list"),
     (np.full((4, 3, 3, 2), np.nan), r"X\[0\] has nan at pair \(0, 0\), feature 0"),
@@ -273,16 +271,16 @@ def test_infinities_are_found_without_warnings(equal):
 
 
 @pytest.mark.parametrize(("places", "message"), [
-    ([0, 1, 1, 2], r"y\[3\] is \[0, 1, 1, 2\], which is not a permutation of 0 \.\.\. 3"),
-    ([1, 2, 3, 4], r"y\[3\] is \[1, 2, 3, 4\], which is not a permutation"),
-    ([0, 1, 2, -1], r"y\[3\] is .*, which is not a permutation"),
-    ([0, 1, 2.5, 3], r"y\[3\] is .*, which is not a permutation"),
-    ([0, 1, np.nan, 3], r"y\[3\] is .*, which is not a permutation"),
-    (["a", "b", "c", "d"], r"y\[3\] is .*, which is not a permutation"),
-    ([True, False, True, True], r"y\[3\] is .*, which is not a permutation"),
+    ([0, 1, 1, 2], r"y\[3\] matches column 1 with row 1 and with row 2: a column may be used"),
+    ([1, 2, 3, 4], r"y\[3\]\[3\] is 4, which is no column \(0 \.\.\. 3\), nor -1"),
+    ([0, 1, 2, -1], r"y\[3\] leaves row 3 unmatched while column 3 is free. Match them, or set"),
+    ([0, 1, 2.5, 3], r"y\[3\]\[2\] is 2\.5, which is no column"),
+    ([0, 1, np.nan, 3], r"y\[3\] leaves row 2 unmatched while column 2 is free"),
+    (["a", "b", "c", "d"], r"y\[3\]\[0\] is 'a', which is no column"),
+    ([True, False, True, True], r"y\[3\]\[0\] is True, which is no column"),
     ([0, 1], r"y\[3\] has shape \(2,\), but X\[3\] has 4 rows: give the column of each"),
     (None, r"y\[3\] has shape \(\), but X\[3\] has 4 rows"),
-    ([[0], 1, 2, 3], r"y\[3\] is not a permutation"),
+    ([[0], 1, 2, 3], r"y\[3\] is not a list of columns"),
 ])
 def test_bad_matchings(data, fitted, places, message):
     X, y = data
@@ -300,5 +298,5 @@ def test_matchings_of_another_number(data, fitted):
             with pytest.raises(ValueError, match=f"y has {len(given)} matchings, but X has 20"):
                 call(X, given)
     for given in (None, "0123", {}):
-        with pytest.raises(ValueError, match="y must be a list with a permutation for each"):
+        with pytest.raises(ValueError, match="y must be a list with the columns of the rows"):
             fit(X, given)

@@ -12,6 +12,9 @@ from fastm4n.datasets import load_conll
 from fastm4n.metrics import (
     hamming_ranking_loss,
     kendall_tau_score,
+    matching_f1_score,
+    matching_precision_score,
+    matching_recall_score,
     sequence_accuracy,
     span_f1_score,
     span_precision_recall_f1,
@@ -450,3 +453,81 @@ def test_right_and_reversed_rankings():
 def test_rankings_that_cannot_be_scored(score, y_true, y_pred, arguments, message):
     with pytest.raises(ValueError, match=message):
         score(y_true, y_pred, **arguments)
+
+
+# matchings
+
+
+def random_matchings(rng, n):
+    found = []
+    for size in rng.integers(0, 5, n):
+        columns = rng.permutation(7)[:size]
+        columns[rng.random(size) < 0.4] = -1
+        found.append(columns)
+    return found
+
+
+def pairs_of(matchings):
+    return [{(i, c) for i, c in enumerate(columns) if c >= 0} for columns in matchings]
+
+
+@pytest.mark.parametrize("zero_division", [0.0, 1.0, np.nan])
+def test_matchings_by_sets_of_pairs(zero_division):
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 2, 6):
+        for _ in range(20):
+            true = random_matchings(rng, n)
+            # about half of the rows as they are
+            predicted = [np.where(rng.random(len(y)) < 0.5, y, -1) for y in true]
+            for y in predicted:
+                for i in np.flatnonzero(y < 0):
+                    y[i] = rng.choice(np.setdiff1d(np.arange(9), y)) if rng.random() < 0.5 else -1
+            sets = list(zip(pairs_of(true), pairs_of(predicted), strict=True))
+            every = [
+                {(b, *pair) for b, both in enumerate(sets) for pair in both[k]} for k in range(2)]
+            for score, part in (
+                (matching_precision_score, lambda t, p: (len(t & p), len(p))),
+                (matching_recall_score, lambda t, p: (len(t & p), len(t))),
+                (matching_f1_score, lambda t, p: (2 * len(t & p), len(t) + len(p))),
+            ):
+                def share(t, p, part=part):
+                    right, whole = part(t, p)
+                    return right / whole if whole else zero_division
+
+                assert_allclose(
+                    score(true, predicted, zero_division=zero_division), share(*every))
+                known = [value for value in (share(*both) for both in sets) if value == value]
+                expected = np.mean(known) if known else zero_division
+                assert_allclose(
+                    score(true, predicted, average="macro", zero_division=zero_division), expected)
+
+
+def test_forms_of_matchings():
+    true = [[1, None, 0], [2, 0, -1]]
+    for y in (true, np.array([[1, np.nan, 0], [2, 0, -1]]), [np.array([1.0, -1, 0]), (2, 0, None)]):
+        assert matching_f1_score(true, y) == matching_f1_score(y, true) == 1.0
+
+
+@pytest.mark.parametrize("score", [
+    matching_precision_score, matching_recall_score, matching_f1_score])
+@pytest.mark.parametrize(("y_true", "y_pred", "arguments", "message"), [
+    ([[0]], [[0], [1]], {}, "y_true has 1 matchings, y_pred has 2"),
+    ([[0, 1]], [[0]], {}, r"y_pred\[0\] has shape \(1,\), but y_true\[0\] has 2 rows"),
+    ([[0, 1]], [[1, 1]], {}, r"y_pred\[0\] matches column 1 with row 0 and with row 1"),
+    ([[0, 0.5]], [[0, 1]], {}, r"y_true\[0\]\[1\] is 0\.5, which is no column \(0, 1, \.\.\.\)"),
+    ([[0, -2]], [[0, 1]], {}, r"y_true\[0\]\[1\] is -2, which is no column"),
+    ([[[0]]], [[[0]]], {}, r"y_true\[0\] has shape \(1, 1\): give the column of each row"),
+    ([0, 1], [0, 1], {}, r"y_true\[0\] has shape \(\): give the column"),
+    ([[0]], [[0]], {"average": "weighted"}, "average must be one of"),
+    ([[0]], [[0]], {"average": None}, "average must be one of"),
+    ([[0]], [[0]], {"zero_division": 2.0}, "zero_division must be in"),
+])
+def test_matchings_that_cannot_be_scored(score, y_true, y_pred, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score(y_true, y_pred, **arguments)
+
+
+def test_matchings_that_are_none():
+    for given in ("01", None, {}, 3):
+        with pytest.raises(TypeError, match="y_pred must be a list of matchings, not"):
+            matching_f1_score([[0]], given)

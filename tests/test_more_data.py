@@ -176,7 +176,8 @@ def test_threads_and_pickles():
     second.set_params(n_jobs=2).partial_fit(*more)
     assert_array_equal(first.coef_, second.coef_)
     problem = third._problem(*more)
-    problem.features.set_base(np.arange(problem.loss.outputs.layout.n_numbers, dtype=float))
+    layout = problem.loss.outputs.layout
+    problem.features.set_base(np.arange(layout.n_numbers, dtype=float), layout)
     again = pickle.loads(pickle.dumps(problem.features))
     assert again.has_offset
     # a call after a pickle of one without data

@@ -48,7 +48,7 @@ from fastm4n.inference import (
     viterbi,
 )
 from fastm4n.losses import Losses, chain_losses
-from fastm4n.metrics import span_f1_score, spans, token_accuracy
+from fastm4n.metrics import matching_f1_score, span_f1_score, spans, token_accuracy
 from fastm4n.penalties import L2, ElasticNet, Group
 from fastm4n.plotting import DualityGapDisplay, TransitionDisplay
 from fastm4n.research.theory import ComplexityReport, complexity_report
@@ -146,6 +146,11 @@ def permutations() -> None:
     matcher = Matcher().fit(pairs, [[0, 1], [1, 0], [0, 1]])
     assert_type(matcher.predict(pairs), NDArray[np.integer[Any]])
     assert_type(matcher.predict([pairs[0], pairs[1]]), list[NDArray[np.integer[Any]]])
+    masks = [np.ones((2, 2), dtype=bool)] * 3
+    partial = Matcher(unmatched="learn").fit(pairs, [[0, -1], [1, 0], [0, 1]], allowed=masks)
+    assert_type(partial.unmatched_coef_, float)
+    assert_type(partial.predict(pairs, allowed=masks), NDArray[np.integer[Any]])
+    assert_type(matching_f1_score([[0, 1]], matcher.predict(pairs[:1])), float)
 
 
 def paths(folder: str) -> None:

@@ -13,7 +13,7 @@ from fastm4n.data._graphs import Graphs, StoredGraphs
 from fastm4n.data._sequences import Sequences, StoredSequences
 from fastm4n.data.disk._rows import Rows
 
-__all__ = ["GraphData", "Labellings", "Masks", "Matrix", "SequenceData"]
+__all__ = ["GraphData", "Labellings", "Masks", "Matchings", "Matrix", "SequenceData"]
 
 # rows of features: arrays, lists of rows, data frames, sparse matrices, rows on disk
 Matrix: TypeAlias = Union[ArrayLike, Buffer, spmatrix, sparray, Rows]
@@ -24,6 +24,8 @@ SequenceData: TypeAlias = Union[
 ]
 # labels of sequences or of the nodes of graphs: one array or list each, or those of all
 Labellings: TypeAlias = Union[Sequences, StoredSequences, ArrayLike, Sequence[ArrayLike]]
+# columns of the rows of each example
+Matchings: TypeAlias = Union[ArrayLike, Sequence[ArrayLike]]
 GraphData: TypeAlias = Union[Graphs, StoredGraphs, Sequence[tuple[Any, ...]]]
 
 # labels that are allowed: a bool array for each sequence or graph

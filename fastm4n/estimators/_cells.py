@@ -113,7 +113,13 @@ KINDS = {
          "matrix": {"cost": _MATRIX}}, _VECTORS),
     "matchings": Kind(
         {"equal": {}, "sizes differ": {"_sizes_differ": True},
-         "absolute": {"cost": "absolute", "cost_scale": "mean"}},
+         "absolute": {"cost": "absolute", "cost_scale": "mean"},
+         "rectangular": {"_shapes": ((2, 3), (3, 2), (1, 2), (2, 2))},
+         "unmatched learnt": {"unmatched": "learn", "_shapes": ((2, 3), (3, 2), (1, 1), (2, 2))},
+         "unmatched given": {
+             "unmatched": -0.5, "cost_scale": "mean", "_shapes": ((2, 3), (3, 2), (2, 2))},
+         "unmatched, matrix": {
+             "unmatched": "learn", "cost": _MATRIX, "_shapes": ((2, 2), (3, 2), (1, 2))}},
         {"dense": {}, "rbf": {"kernel": "rbf", "gamma": 0.5}}),
     "sequences": Kind(
         {"chain": {}, "squared": {"cost": "squared", "cost_scale": "mean"},

@@ -25,6 +25,7 @@ SolverLike: TypeAlias = Union[
 PenaltyLike: TypeAlias = Union[Literal["l2", "elasticnet", "l1"], L2, ElasticNet, Group]
 CostScale: TypeAlias = Literal["sum", "mean"]
 Alpha: TypeAlias = float | Literal["auto"]
+Unmatched: TypeAlias = float | Literal["learn"] | None
 Tol: TypeAlias = float | Literal["auto"]
 Decoding: TypeAlias = Literal["auto", "map", "min_risk"]
 Kernel: TypeAlias = Union[str, Callable[..., Any]]

@@ -1,4 +1,4 @@
-"""Matching: outputs that are permutations, with scores from features of pairs."""
+"""Matching of rows and columns, with scores from features of pairs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from fastm4n.base.checks import is_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import check_kernel
@@ -29,16 +30,19 @@ if TYPE_CHECKING:
         SolverLike,
         SurrogateLike,
         Tol,
+        Unmatched,
     )
 
 
 class Matcher(CertifiedEstimator):
-    """Matching of two sets by M4N, structural SVM or CRF on permutations, with a certified gap.
+    """Matching of two sets by M4N, structural SVM or CRF, with a certified gap.
 
-    Learns to match M things with M others from features x_ij of each pair, for example the nodes of
-    two graphs, or points in two frames. The score of a matching p is sum_i ``coef_ @ x[i, p_i]``,
-    or a kernel expansion. Minimises mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2 by
-    block-coordinate Frank-Wolfe on the dual. S is the surrogate of the costs of the rows.
+    Learns to match n rows with m columns from features x_ij of each pair, for example the nodes of
+    two graphs, or detections in two frames. Each row and each column is in one pair at most. The
+    score of a pair is ``coef_ @ x[i, j]``, or a kernel expansion. The score of a matching is the
+    sum over its pairs, and over the rows that are left unmatched if these have a score. Minimises
+    mean_i S(scores of X_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on the dual. S
+    is the surrogate of the costs of the rows.
 
     Parameters
     ----------
@@ -51,16 +55,24 @@ class Matcher(CertifiedEstimator):
         Regularisation: alpha / 2 times the squared norm of the weights is added to the mean loss.
         "auto" is 10 / n, n being the sum of the sample weights. The margins divide it by the mean
         cost of different columns.
-    cost : {"zero_one", "absolute", "squared"} or array of shape (M, M), default="zero_one"
-        Costs of mistakes: cost[j, k] for matching a row with column k instead of j.
-        "absolute" and "squared" use the order of the columns. A matrix needs examples of one size.
-        "log" uses costs for ``decode="min_risk"``, and in the fit if it is cost-augmented.
+    cost : {"zero_one", "absolute", "squared"} or array of shape (m, m) or (m + 1, m + 1), \
+default="zero_one"
+        Costs of mistakes: cost[j, k] for matching a row with column k instead of j. "zero_one"
+        counts an unmatched row as a column of its own. "absolute" and "squared" use the order of
+        the columns, and no row may be unmatched. A matrix needs examples of m columns each. If rows
+        may be unmatched, its last row and column are for those. "log" uses costs for
+        ``decode="min_risk"``, and in the fit if it is cost-augmented.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the M parts of an example are added or averaged. With "mean", as in the
         papers, mistakes in large examples need small margins only. If all examples have M parts,
         "sum" with alpha is "mean" with M alpha, and the weights are M times as large. "log" uses
         costs only if it is cost-augmented. ``decode="min_risk"`` under "max_min" has the same
         scale.
+    unmatched : None, "learn" or float, default=None
+        The score of a row that is left unmatched. With "learn" it is a weight, `unmatched_coef_`,
+        penalised like the others. A number is a given score: a price p for each unmatched row is
+        the score -p. An unmatched column scores nothing, so a price of columns is to be added to
+        that of rows. None makes as many pairs as possible: min(n, m), at whatever scores.
     kernel : str or callable, default="linear"
         "linear" fits weights. Other kernels of `sklearn.metrics.pairwise.pairwise_kernels` and
         callables, between the features of pairs, fit dual coefficients, and take ``penalty="l2"``
@@ -109,12 +121,15 @@ OutOfCore, default="auto"
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights, for ``kernel="linear"``.
+    unmatched_coef_ : float
+        Score of an unmatched row, for ``unmatched="learn"``.
     dual_coef_ : ndarray of shape (n_pairs,)
         Coefficients of the pairs of the training examples, for other kernels.
     X_fit_ : ndarray of shape (n_pairs, n_features)
         Features of those pairs, example after example and row after row.
-    cost_matrix_ : ndarray of shape (M, M)
-        Matrix of the costs, M being the largest size. Smaller examples use the first rows and
+    cost_matrix_ : ndarray of shape (m, m) or (m + 1, m + 1)
+        Matrix of the costs, m being the largest number of columns, with a last row and column for
+        unmatched rows if there may be some. Examples of fewer columns use the first rows and
         columns.
     alpha_ : float
         The alpha of the fit.
@@ -145,18 +160,26 @@ OutOfCore, default="auto"
 
     Notes
     -----
-    There is no intercept: a feature that is equal for all pairs of a row, or of a column, adds the
-    same number to the score of every matching.
+    There is no intercept. If all rows and columns are matched, a feature that is equal for all
+    pairs of a row, or of a column, adds the same number to the score of every matching. If rows may
+    be unmatched, `unmatched` has the place of an intercept.
 
-    Exact marginals of "log" take 2^M steps for each example, for M of at most 20.
+    With a kernel, the score of unmatched rows has a kernel of its own: 1 between two unmatched
+    rows, and 0 between an unmatched row and a pair.
+
+    Exact marginals of "log" take 2^min(n, m) steps for each example, for min(n, m) of at most 20.
+
+    If `unmatched` is a number, `relative_gap_` is relative to the objective with all scores zero,
+    including those of unmatched rows.
 
     The duality gap is a certified bound. It is computed at the end of the fit, for the weights that
     are returned, from feasible dual points and upper bounds of the oracles. Equal examples are
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
 
-    A pass takes O(n_pairs n_features + n_examples M^3) time. Memory is that of the features plus
-    O(n_pairs + n_features). For kernels both are O(n_pairs^2).
+    A pass takes O(n_pairs (n_features + min(n, m))) time. Memory is that of the features plus
+    O(n_pairs + n_features). If rows may be unmatched, or n and m differ, the features are copied.
+    For kernels both are O(n_pairs^2).
 
     References
     ----------
@@ -180,9 +203,25 @@ OutOfCore, default="auto"
     >>> matcher = Matcher(alpha=1e-3, random_state=0).fit(X[:20], y[:20])
     >>> float(matcher.score(X[20:], y[20:]))
     1.0
+
+    Three points before and four after. The last point before has vanished:
+
+    >>> pairs, columns = [], []
+    >>> for number in range(30):
+    ...     before, new = rng.normal(size=(3, 2)), rng.normal(size=(2, 2))
+    ...     after = np.concatenate([before[:2] + 0.01 * rng.normal(size=(2, 2)), new])
+    ...     pairs.append((before[:, None] - after) ** 2)
+    ...     columns.append([0, 1, -1])
+    >>> matcher = Matcher(alpha=1e-3, unmatched="learn", random_state=0)
+    >>> matcher = matcher.fit(pairs[:20], columns[:20])
+    >>> matcher.predict(pairs[20:21])[0].tolist()
+    [0, 1, -1]
+    >>> bool(np.all(matcher.coef_ < matcher.unmatched_coef_))
+    True
     """
 
     coef_: FloatArray
+    unmatched_coef_: float
     dual_coef_: FloatArray
     X_fit_: FloatArray
 
@@ -191,14 +230,14 @@ OutOfCore, default="auto"
     _fitted_arrays = {"cost_matrix_": (("k", "k"), "f")}
     _coef_dims = ()
     _fitted_marker = "n_features_in_"
-    _replaced = ("coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
+    _replaced = ("coef_", "unmatched_coef_", "dual_coef_", "X_fit_", "_kernel_parameters")
     _has_auto_tol = True
     _task_class = MatchingTask
 
     def __init__(
         self, surrogate: SurrogateLike = "max_min", *, alpha: Alpha = "auto",
-        cost: Cost = "zero_one", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
-        gamma: Gamma = "scale",
+        cost: Cost = "zero_one", cost_scale: CostScale = "sum", unmatched: Unmatched = None,
+        kernel: Kernel = "linear", gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
@@ -209,6 +248,7 @@ OutOfCore, default="auto"
         self.alpha = alpha
         self.cost = cost
         self.cost_scale = cost_scale
+        self.unmatched = unmatched
         self.kernel = kernel
         self.gamma = gamma
         self.kernel_params = kernel_params
@@ -229,10 +269,27 @@ OutOfCore, default="auto"
         tags.input_tags.three_d_array = False
         return tags
 
+    def _arrays_of_fit(self):
+        arrays = super()._arrays_of_fit()
+        if isinstance(self.unmatched, str):
+            arrays["unmatched_coef_"] = ((), "f")
+        return arrays
+
+    def _check_fitted(self, attributes):
+        if "unmatched_coef_" in attributes:  # of a file, where it is an array of one number
+            attributes["unmatched_coef_"] = np.float64(attributes["unmatched_coef_"])
+
     # -------------------------------------------------------------------------- fit
 
     def _check_parameters(self):
         self._check_solver_parameters()
+        unmatched = self.unmatched
+        if unmatched is not None and not (
+                unmatched == "learn" if isinstance(unmatched, str)
+                else is_number(unmatched, low=-np.inf)):
+            raise ValueError(
+                "unmatched must be None, 'learn' or a finite number, the score of an unmatched "
+                f"row, got {unmatched!r}. None makes as many pairs as possible.")
         check_kernel(self)
         if isinstance(self.kernel, str) and self.kernel == "precomputed":
             raise ValueError(
@@ -246,19 +303,24 @@ OutOfCore, default="auto"
 
     def fit(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
-        sample_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None, allowed: Sequence[ArrayLike] | None = None,
     ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
         ----------
-        X : array-like of shape (n_examples, M, M, n_features), or list of array-like of shape \
-                (M_i, M_i, n_features)
-            Features of each pair.
-        y : array-like of int of shape (n_examples, M), or list of array-like of shape (M_i,)
-            y[b][i] is the column that belongs to row i: a permutation of 0 ... M_i - 1.
+        X : array-like of shape (n_examples, n, m, n_features), or list of array-like of shape \
+                (n_i, m_i, n_features)
+            Features of each pair of a row and a column. Examples without rows or columns have no
+            pairs, need `unmatched`, and do not count.
+        y : array-like of int of shape (n_examples, n), or list of array-like of shape (n_i,)
+            y[b][i] is the column that belongs to row i, or -1 if the row is unmatched. None and NaN
+            are taken as -1. No column occurs twice. With ``unmatched=None`` there are min(n_i, m_i)
+            pairs: in a square, a permutation.
         sample_weight : array-like of shape (n_examples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
+        allowed : list of bool array-like of shape (n_i, m_i), default=None
+            False forbids a pair, which no matching then has. True matchings must be allowed.
 
         Returns
         -------
@@ -276,7 +338,7 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, None, allowed)
 
     # ---------------------------------------------------------------------- predict
 
@@ -294,16 +356,25 @@ OutOfCore, default="auto"
 
         Returns
         -------
-        scores : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
+        scores : ndarray of shape (n_examples, n, m), or list of ndarray of shape (n_i, m_i)
             A list if X is a list.
         """
         return self._decoder(X).decision()
 
     @overload
-    def predict(self, X: Array, decode: Decoding | None = None) -> IntArray: ...
+    def predict(
+        self, X: Array, decode: Decoding | None = None, *,
+        allowed: Sequence[ArrayLike] | None = None,
+    ) -> IntArray: ...
     @overload
-    def predict(self, X: Sequence[ArrayLike], decode: Decoding | None = None) -> list[IntArray]: ...
-    def predict(self, X: ArrayLike | Sequence[ArrayLike], decode: Decoding | None = None) -> Any:
+    def predict(
+        self, X: Sequence[ArrayLike], decode: Decoding | None = None, *,
+        allowed: Sequence[ArrayLike] | None = None,
+    ) -> list[IntArray]: ...
+    def predict(
+        self, X: ArrayLike | Sequence[ArrayLike], decode: Decoding | None = None, *,
+        allowed: Sequence[ArrayLike] | None = None,
+    ) -> Any:
         """Predict matchings.
 
         Parameters
@@ -312,35 +383,42 @@ OutOfCore, default="auto"
             Features of each pair.
         decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
+        allowed : list of bool array-like of shape (n_i, m_i), default=None
+            False forbids a pair.
 
         Returns
         -------
-        y : ndarray of shape (n_examples, M), or list of ndarray of shape (M_i,)
-            The column matched to each row. A list if X is a list.
+        y : ndarray of shape (n_examples, n), or list of ndarray of shape (n_i,)
+            The column matched to each row, -1 if it is unmatched. A list if X is a list.
         """
-        return self._fitted_task().predict(X, decode)
+        return self._fitted_task().predict(X, decode, allowed=allowed)
 
     @needs_log
-    def predict_marginals(self, X: ArrayLike | Sequence[ArrayLike]) -> Any:
+    def predict_marginals(
+        self, X: ArrayLike | Sequence[ArrayLike], *, allowed: Sequence[ArrayLike] | None = None,
+    ) -> Any:
         """Probabilities of each pair being matched, for ``surrogate="log"`` only.
 
         Parameters
         ----------
         X : as in `fit`
             Features of each pair.
+        allowed : list of bool array-like of shape (n_i, m_i), default=None
+            False forbids a pair.
 
         Returns
         -------
-        marginals : ndarray of shape (n_examples, M, M), or list of ndarray of shape (M_i, M_i)
-            Exact doubly stochastic matrices. A list if X is a list.
+        marginals : ndarray of shape (n_examples, n, m), or list of ndarray of shape (n_i, m_i)
+            Exact. Rows and columns sum to at most one, and 1 minus the sum of a row is the
+            probability that it is unmatched. A list if X is a list.
         """
-        return self._decoder(X).marginals()
+        return self._decoder(X, allowed=allowed).marginals()
 
     def score(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
-        sample_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None, *, allowed: Sequence[ArrayLike] | None = None,
     ) -> float:
-        """Mean share of the rows that `predict` matches as in y.
+        """Mean share of the rows that `predict` matches, or leaves unmatched, as in y.
 
         Parameters
         ----------
@@ -348,15 +426,18 @@ OutOfCore, default="auto"
             Features of each pair, and true matchings.
         sample_weight : array-like of shape (n_examples,), default=None
             Weights.
+        allowed : list of bool array-like of shape (n_i, m_i), default=None
+            False forbids a pair in predictions.
 
         Returns
         -------
         share : float
-            1 minus the mean Hamming loss.
+            1 minus the mean Hamming loss. An example without rows counts as right.
         """
-        predicted = self.predict(X)
-        truth = as_matchings(y, np.array([len(columns) for columns in predicted], dtype=np.intp))
-        right = [np.mean(a == b) for a, b in zip(truth, predicted, strict=True)]
+        decoder, predicted, _ = self._fitted_task().decoded(X, allowed=allowed)
+        truth = as_matchings(y, decoder.pairs.n_rows, decoder.pairs.n_columns, self.unmatched)
+        right = [
+            np.mean(a == b) if a.size else 1.0 for a, b in zip(truth, predicted, strict=True)]
         weights = None
         if sample_weight is not None:
             weights = summable(as_weights(sample_weight, len(right), "example"))

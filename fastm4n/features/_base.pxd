@@ -1,6 +1,7 @@
 """Feature maps and penalties: what all of them share."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
+from fastm4n.outputs._base cimport Layout
 
 ctypedef fused index_t:
     int
@@ -46,6 +47,9 @@ cdef class FeatureMap:
     cdef readonly double visit_cost
     cdef const fastm4n_loops* loops
     cdef double[::1] offset
+    # fixed scores of all blocks, flat, where their layout is there
+    cdef double[::1] base
+    cdef Layout base_layout
     cdef readonly bint has_offset
 
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil

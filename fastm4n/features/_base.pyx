@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 from fastm4n._simd._loops cimport loops_for, padded
 from fastm4n.base.interrupts cimport look
 from fastm4n.inference.chain cimport real
+from fastm4n.outputs._base cimport Layout
 
 from fastm4n.features._rows import AT_ONCE, rows_of_zeros
 
@@ -432,10 +433,14 @@ cdef class FeatureMap:
         raise TypeError(f"{type(self).__name__} cannot be pickled: it has no method `arguments`.")
 
     def __getstate__(self):
-        return {"offset": np.asarray(self.offset), **self.state()}
+        return {
+            "offset": np.asarray(self.offset), "base": self.fixed_scores(),
+            "base_layout": self.base_layout, **self.state()}
 
     def __setstate__(self, state):
         self.set_offset(state["offset"][:self.n_labels])
+        if state["base"] is not None:
+            self.set_base(state["base"], state["base_layout"])
         self.restore(state)
 
     def set_offset(self, const double[::1] offset):
@@ -443,8 +448,29 @@ cdef class FeatureMap:
         self.offset[:self.n_labels] = offset
         self.has_offset = bool(np.any(np.asarray(offset)))
 
+    def set_base(self, base, Layout layout):
+        """Add fixed scores, of each block its own, to those of w. They are not part of w.
+
+        Parameters
+        ----------
+        base : ndarray of shape (layout.n_numbers,)
+            Scores of all blocks, flat.
+        layout : Layout
+        """
+        if base.shape != (layout.n_numbers,) or layout.n_blocks != self.n_blocks:
+            raise ValueError(
+                f"base has shape {base.shape} and the layout {layout.n_blocks} blocks of "
+                f"{layout.n_numbers} scores, for features of {self.n_blocks} blocks.")
+        self.base, self.base_layout, self.has_offset = base, layout, True
+
+    def fixed_scores(self):
+        """The scores that `set_base` has added, or None."""
+        return None if self.base_layout is None else np.asarray(self.base)
+
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil:
         """The fixed numbers in the scores of block b, where there are any."""
+        if self.base_layout is not None:
+            return &self.base[self.base_layout.offset(b)]
         return &self.offset[0]
 
     def constant_scores(self):

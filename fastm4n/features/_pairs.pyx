@@ -60,6 +60,9 @@ cdef class PairFeatures(WeightMap):
         for e in range(size):
             v[e] = self.loops.dot(
                 &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
+        if self.has_offset:
+            for e in range(size):
+                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0
@@ -147,6 +150,9 @@ cdef class PairKernelFeatures(FeatureMap):
         cdef Py_ssize_t e, start = self.layout.offset(b), size = self.layout.size(b)
         for e in range(size):
             v[e] = self.F[start + e]
+        if self.has_offset:
+            for e in range(size):
+                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
         return 0

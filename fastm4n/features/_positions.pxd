@@ -39,8 +39,6 @@ cdef class ChainFeatures(EdgedMap):
     cdef readonly bint ends, transitions
     cdef readonly Py_ssize_t n_ngrams
     cdef object given
-    # fixed scores of all blocks, flat
-    cdef double[::1] base
     # numbers behind the positions' scores, where they are weights that all blocks share
     cdef Py_ssize_t n_shared_scores
 

@@ -599,29 +599,8 @@ cdef class ChainFeatures(EdgedMap):
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
         if self.has_offset:
             for j in range(self.layout.size(b)):
-                v[j] += self.base[self.layout.offset(b) + j]
+                v[j] += self.offset_of(b)[j]
         return 0
-
-    def set_base(self, base):
-        """Add fixed scores to those of w.
-
-        Parameters
-        ----------
-        base : ndarray of shape (layout.n_numbers,), or None
-            Scores of all blocks, flat.
-        """
-        self.base, self.has_offset = base, base is not None
-
-    cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil:
-        return &self.base[self.layout.offset(b)]
-
-    def __getstate__(self):
-        base = np.asarray(self.base) if self.has_offset else None
-        return {**super().__getstate__(), "base": base}
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        self.set_base(state["base"])
 
     def make_room(self, Py_ssize_t n_threads):
         self.cut(n_threads)

@@ -12,11 +12,12 @@ from fastm4n.outputs._graph import (
     NodeOutputs,
     RoofOutputs,
 )
+from fastm4n.outputs._matching import MatchingOutputs
 from fastm4n.outputs._permutation import PermutationOutputs
 from fastm4n.outputs._simplex import SimplexOutputs
 
 __all__ = [
     "AutomatonOutputs", "ChainOutputs", "CutOutputs", "DecompositionOutputs", "ExactOutputs",
-    "ForestOutputs", "GraphOutputs", "Layout", "NodeOutputs",
-    "Outputs", "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
+    "ForestOutputs", "GraphOutputs", "Layout", "MatchingOutputs", "NodeOutputs", "Outputs",
+    "PermutationOutputs", "RoofOutputs", "SimplexOutputs", "row_stride",
 ]

@@ -270,7 +270,8 @@ class Solver(NamesParameters, BaseEstimator):
             return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
         if features.has_offset:
             return self.refused(
-                "needs scores of its own weights alone, and there are those of an earlier fit")
+                "needs scores of its own weights alone, and there are others, of an earlier fit or "
+                "given to `unmatched`")
         if not features.holds_weights():
             return self.refused(f"needs weights, and {said('kernel')} has none")
         if not features.has_plain_state():

@@ -51,6 +51,7 @@ class Breakpoint:
         A lower bound of the optimum.
     concave : float
         sum_b p_b h_b(mu_b), or a lower bound of it: the dual value of mu under an infinite alpha.
+        Fixed scores of the features count in it.
     passes, oracle_calls, cache_hits : int
         Counted from the start of the path.
     """
@@ -581,7 +582,7 @@ class PathFollower:
             else:
                 norm, conjugate = 2.0 * features.penalty_value(), features.conjugate_value()
                 l1 = max(0.0, 0.5 * (norm - features.modulus() * features.weight_norm()))
-            concave = float(np.sum(np.multiply(engine.weights, engine.concave)))
+            concave = self._height(engine.concave)
             dual = concave - engine.alpha * conjugate
             loss = engine.stale_gap() + dual - 0.5 * engine.alpha * norm
             point = self._new(loss, norm, l1, dual, concave)
@@ -590,11 +591,20 @@ class PathFollower:
         return point
 
     def _described(self, certificate):
-        p = self.engine.weights
         return self._new(
-            float(np.sum(np.multiply(p, certificate.block_losses))), certificate.norm,
-            certificate.l1, certificate.dual, float(np.sum(np.multiply(p, certificate.concave))),
-        )
+            float(np.sum(np.multiply(self.engine.weights, certificate.block_losses))),
+            certificate.norm, certificate.l1, certificate.dual, self._height(certificate.concave))
+
+    def _height(self, concave):
+        """sum_b p_b h_b(mu_b) for these h_b at the engine's dual point, and its fixed scores."""
+        engine = self.engine
+        total = float(np.sum(np.multiply(engine.weights, concave)))
+        fixed = engine.features.fixed_scores()
+        if fixed is not None:
+            outputs = engine.surrogate.outputs
+            p = np.repeat(engine.weights, outputs.layout.sizes())
+            total += float(np.sum(p * fixed * (engine.mu - outputs.truth())))
+        return total
 
     def _new(self, loss, norm, l1, dual, concave):
         return Breakpoint(

@@ -160,8 +160,8 @@ cdef class Surrogate:
         """Bring back what `state` gave."""
         self.outputs.restore(state)
 
-    def rest(self):
-        """Note that the dual points are the oracle's answers to scores of zero."""
+    def rest(self, const double[::1] scores=None):
+        """Note that the dual points are the oracle's answers to scores of zero, or these, flat."""
 
     cdef int concave(
         self, Py_ssize_t b, const double* mu, Workspace work, double* value) except -1 nogil:
@@ -741,7 +741,7 @@ cdef class LogLoss(Surrogate):
             np.asarray(self.is_first)[:] = state["is_first"]
             self.held()[:] = state["theta"]
 
-    def rest(self):
+    def rest(self, const double[::1] scores=None):
         cdef Workspace work
         cdef Py_ssize_t b
         if not self.has_natural_step:
@@ -751,7 +751,9 @@ cdef class LogLoss(Surrogate):
         work.scores[:] = 0.0
         for b in range(self.n_blocks):
             work.scratch[:] = 0.0
-            if self.cost_augmented:
+            if scores is not None:
+                memcpy(&work.scores[0], &scores[self.offset(b)], self.size(b) * sizeof(double))
+            if scores is not None or self.cost_augmented:
                 self.temper(b, work)
             self.keep(b, &work.scratch[0])
 

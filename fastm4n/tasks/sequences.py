@@ -666,7 +666,7 @@ class SequenceTask(Task):
             scores_of(outputs.layout, ChainFeatures(
                 every, X.offsets[blocks.examples], outputs.layout, 1.0, True, True, edge_values,
                 *rows), base)
-            features.set_base(base)
+            features.set_base(base, outputs.layout)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes,
             "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer,

@@ -909,12 +909,15 @@ cdef class EngineState:
     def set_largest_concave(self):
         """Move to the dual points of largest h_b, best for an infinite alpha. t and w follow.
 
-        Returns upper bounds of the largest h_b, which are the losses at w = 0.
+        Fixed scores of the features count in h_b. Returns upper bounds of the largest h_b, which
+        are the losses at w = 0.
         """
         cdef Surrogate surrogate = self.surrogate
+        cdef FeatureMap features = self.features
         cdef Workspace work = self.work
         cdef Py_ssize_t b, j, offset, attempt
         cdef double lower, upper
+        cdef bint is_fixed = features.base_layout is not None
         bounds = np.zeros(self.gaps.shape[0])
         cdef double[::1] bound = bounds
         with nogil:
@@ -925,6 +928,9 @@ cdef class EngineState:
                 for attempt in range(LARGEST_CALLS):
                     for j in range(work.scores.shape[0]):
                         work.scores[j] = 0.0
+                    if is_fixed:
+                        memcpy(&work.scores[0], features.offset_of(b),
+                               surrogate.size(b) * sizeof(double))
                     work.current = self.t[b]
                     surrogate.oracle(b, work, &lower, &upper)
                     if attempt == 0 or lower > self.t[b]:
@@ -935,7 +941,12 @@ cdef class EngineState:
                     if bound[b] - self.t[b] <= LARGEST_ERROR * fabs(bound[b]):
                         break
                 surrogate.concave(b, &self.mu_[offset], work, &self.t[b])
-        surrogate.rest()
+                if is_fixed:
+                    bound[b] -= surrogate.true_score(b, features.offset_of(b))
+        surrogate.rest(features.fixed_scores())
+        if is_fixed and surrogate.has_natural_step:
+            self.take_points()  # h_b without the fixed scores
+            return bounds
         if self.is_active:
             self.sets.start(surrogate, self.mu_, self.t)
         self.rebuild_weights(self.mu_)
