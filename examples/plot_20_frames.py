@@ -19,7 +19,11 @@ from matplotlib.patches import ConnectionPatch, Rectangle
 from scipy.optimize import linear_sum_assignment
 
 from fastm4n import Matcher
-from fastm4n.metrics import matching_f1_score, matching_precision_recall_f1
+from fastm4n.metrics import (
+    matching_f1_score,
+    matching_precision_score,
+    matching_recall_score,
+)
 
 rng = np.random.default_rng(0)
 noise = np.array([0.1, 0.1, 0.1, 0.1, 0.15, 0.15, 0.15])
@@ -116,7 +120,9 @@ def by_overlap(x):
 plain = [by_overlap(x) for x in pairs[test]]
 learned = matcher.predict(pairs[test])
 for name, found in {"overlap": plain, "learned": learned}.items():
-    precision, recall, f1 = matching_precision_recall_f1(columns[test], found)
+    precision, recall, f1 = (
+        score(columns[test], found)
+        for score in (matching_precision_score, matching_recall_score, matching_f1_score))
     print(f"{name}: precision {precision:.2f}, recall {recall:.2f}, F1 {f1:.2f}")
 
 # %%
@@ -154,13 +160,14 @@ for (left, right), (name, found) in zip(axes, {"overlap": plain, "learned": lear
 # %%
 # Forbidden pairs
 # ---------------
-# Pairs may be excluded beforehand, here those whose centres are more than three units
-# apart. ``allowed`` is an array of shape (n, m) for each example.
+# Pairs may be excluded, here those with centres more than three units apart. ``allowed``
+# has an array of shape (n, m) for each example. ``fit`` takes it as well, and then no true
+# pair may be forbidden.
 
-allowed = [x[..., 1] < 9 for x in pairs]
-matcher.fit(pairs[train], columns[train], allowed=allowed[train])
-near = matcher.predict(pairs[test], allowed=allowed[test])
-print(f"F1 among near pairs: {matching_f1_score(columns[test], near):.2f}")
+near = [x[..., 1] < 9 for x in pairs[test]]
+print(f"allowed pairs: {np.mean(np.concatenate([each.ravel() for each in near])):.2f}")
+found = matcher.predict(pairs[test], allowed=near)
+print(f"F1 among near pairs: {matching_f1_score(columns[test], found):.2f}")
 
 # %%
 # Where to go on: :doc:`/guide/matching` has given prices, examples of different sizes and
