@@ -70,7 +70,7 @@ NAMES = (*SURROGATES, "mirror_prox")
 def is_allowed(kind, name, way, penalty="l2"):
     """Whether there is such a fit."""
     step, limit, cache, ratio = WAYS[way]
-    if penalty == "groups" and kind == "pairs":
+    if penalty == "groups" and kind in ("pairs", "matchings"):
         return False
     if penalty != "l2" and ("kernel" in kind or kind in ("levels", "costs")):
         return False  # kernels have none, and costs do not meet the penalty
@@ -81,7 +81,7 @@ def is_allowed(kind, name, way, penalty="l2"):
         return False  # the driver alone accelerates them
     if name == "log" and (kind in ("levels", "costs") or limit is not None or step == "fixed"):
         return False  # it sees no cost, and has steps of its own
-    if name == "mirror_prox" and kind in ("forests", "ngrams", "accepted"):
+    if name == "mirror_prox" and kind in ("forests", "ngrams", "accepted", "matchings"):
         return False  # column generation alone
     if name == "mirror_prox" and (penalty != "l2" or step == "exact" or "kernel" in kind):
         return False

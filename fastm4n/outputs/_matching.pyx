@@ -234,9 +234,8 @@ def log_count(n, m, is_complete):
     is_complete : bool
         Whether those of min(n, m) pairs alone count.
     """
-    k = np.arange(min(n, m) + 1.0)
-    if is_complete:
-        k = k[-1:]
+    most = min(n, m)
+    k = np.arange(most if is_complete else 0.0, most + 1.0)
     return float(logsumexp(
         gammaln(n + 1.0) - gammaln(n - k + 1.0) + gammaln(m + 1.0) - gammaln(m - k + 1.0)
         - gammaln(k + 1.0)))
