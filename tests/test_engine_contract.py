@@ -129,6 +129,8 @@ SMALL = {
     "ngrams": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (7, 2)}],
     "accepted": [{"only": True}, {"lengths": (1,)}, {"lengths": (7, 2)}],
     "pairs": [{"sizes": (1, 1)}, {"sizes": (1,)}, {"sizes": (2,)}, {"sizes": (5,)}],
+    "matchings": [{"shapes": ((1, 0), (2, 0))}, {"shapes": ((1, 1),)}, {"shapes": ((4, 1),)},
+                  {"shapes": ((2, 3),)}, {"shapes": ((3, 3),), "complete": True}],
     "rankings": [{"M": 1}, {"n": 1}, {"M": 2}],
 }
 
