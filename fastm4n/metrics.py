@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fastm4n.base.schemes import Reading
+    from fastm4n.base.types import Array
     from fastm4n.data._types import Labellings, Matchings
 
 __all__ = [
@@ -493,7 +494,9 @@ def pairwise_order_score(
     return share_of_pairs(true.orders(), predicted.orders(), sample_weight, "y_true")
 
 
-def share_of_pairs(true, predicted, sample_weight, input_name):
+def share_of_pairs(
+    true: Array, predicted: Array, sample_weight: ArrayLike | None, input_name: str,
+) -> float:
     """`pairwise_order_score` of orders of the items, (n, M, M) each."""
     counts, weights = true.sum(axis=(1, 2)), as_weights(sample_weight, len(true), "ranking")
     kept = np.flatnonzero((counts > 0) & (weights > 0.0))

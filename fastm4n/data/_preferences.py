@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._rankings import NAMES, as_items, flatten, guess, listed, rank_array
 from fastm4n.inference.orders import close_orders
 
@@ -138,6 +139,7 @@ class Preferences:
         """What `as_preferences` returns."""
         if self.levels is None:
             return self.closed
+        _check_room(*self.levels.shape)
         # no comparison with NaN holds
         return self.levels[:, :, np.newaxis] < self.levels[:, np.newaxis, :]
 
@@ -154,6 +156,11 @@ class Preferences:
         if self.levels is None:
             return self.closed.sum(axis=1)
         return np.argsort(np.argsort(self.levels, axis=1), axis=1)
+
+
+def _check_room(n, M):
+    refuse_beyond_memory(
+        f"orders of {M} items in {n} rankings", float(n) * M * M, "read fewer rankings or items")
 
 
 def read_preferences(y, form="auto", items=None, input_name="y"):
@@ -264,6 +271,9 @@ def _without_end(row):
 
 def _leveled(codes, owners, levels, level_of_others, items, rows, input_name):
     """Levels (n, M) of items, of which ranking `owners` has `codes` at `levels`."""
+    refuse_beyond_memory(
+        f"places of {items.size} items in {len(level_of_others)} rankings",
+        8.0 * len(level_of_others) * items.size, "read fewer rankings or items")
     found = np.repeat(level_of_others[:, np.newaxis], items.size, axis=1)
     found[owners, codes] = levels
     places = owners * items.size + codes
@@ -290,6 +300,7 @@ def _from_pairs(y, items, input_name):
     owners = np.array(owners, dtype=np.intp)
     codes, items = _coded(names, np.repeat(owners, 2), items, input_name)
     better, worse = codes.reshape(-1, 2).T
+    _check_room(len(y), items.size)
     before = np.zeros((len(y), items.size, items.size), dtype=np.uint8)
     before[owners, better, worse] = 1
     b = close_orders(before)

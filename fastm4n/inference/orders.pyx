@@ -244,7 +244,7 @@ cdef class OrderScratch:
         the ideals. If there are too many, items are put in line by their places, as early as those
         before them allow, and moved one by one while this improves the score: O(M^2) a round.
         """
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, _round
         cdef bint is_best = self.is_kept(before, places, M)
         if not is_best:
             is_best = self.list_ideals(before, M) >= 0
@@ -253,7 +253,7 @@ cdef class OrderScratch:
                 self.trace(scores, M, places)
             else:
                 self.put_in_line(before, M, places)
-                for i in range(M):
+                for _round in range(M):
                     look()
                     if not self.move_items(before, scores, M):
                         break
@@ -293,7 +293,8 @@ cdef class OrderScratch:
             mask |= <unsigned long long>1 << pick
 
     cdef void put_in_line(
-        self, const unsigned char* before, Py_ssize_t M, const unsigned short* places) noexcept nogil:
+        self, const unsigned char* before, Py_ssize_t M,
+        const unsigned short* places) noexcept nogil:
         """item_at: of the items that may come next, always the one whose place is first. O(M^2)."""
         cdef Py_ssize_t i, j, k, pick
         for j in range(M):

@@ -196,9 +196,10 @@ class Extensions(Clamp):
     def first(self, scores):
         """Items in the order of their mean positions at x.
 
-        Scores at simple weights are linear in x, and add up to zero for an item. Their mean position
-        is that of the item, centred. The scores themselves are equal at positions that no ranking
-        tells apart, as all below the first k are, and ties are broken by the numbers of the items.
+        Scores of an item at simple weights are linear in x and add up to zero over the positions.
+        Weighted by positions they add up to its mean position, less that of all rankings. The
+        scores themselves are equal at positions that no ranking tells apart, such as all below the
+        first k. The numbers of the items would decide.
         """
         positions = np.arange(self.before.shape[1])
         means = scores.reshape(*self.before.shape) @ positions
