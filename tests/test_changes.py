@@ -250,6 +250,12 @@ def test_refusals():
         tagger.partial_fit(more.X, labels)
     with pytest.raises(ValueError, match="pairwise='attractive', whose bounds"):
         tagger.fit(*more).set_params(pairwise="attractive").partial_fit(*more[:2])
+    with pytest.raises(ValueError, match="make edge_coef_ of the shape .* pairwise='potts'"):
+        tagger.set_params(pairwise="potts").partial_fit(*more[:2])
+    X = Graphs.from_list([(np.ones((2, 2)), np.array([[0, 1]]))])
+    typed = Graphs(X.node_features, X.edges, X.node_offsets, X.edge_offsets, edge_types=[1])
+    with pytest.raises(ValueError, match="types, features of edges, pairwise='full'"):
+        tagger.set_params(pairwise="full").partial_fit(typed, [[0, 1]])
     X = Graphs.from_list([(np.ones((2, 3)), np.array([[0, 1]]))])
     with pytest.raises(ValueError, match="X has 3 features, but GraphTagger is expecting 2"):
-        tagger.set_params(pairwise="full").partial_fit(X, [[0, 1]])
+        tagger.partial_fit(X, [[0, 1]])

@@ -209,8 +209,8 @@ OutOfCore, default="auto"
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
     n_seen_ : float or None
-        Sum of the weights of the graphs that the weights were fitted to, None for files of older
-        releases. `partial_fit` goes by it, and it may be set.
+        Sum of the weights of the examples that the weights were fitted to, None if it is not known,
+        for files of CRFsuite and of older releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
 

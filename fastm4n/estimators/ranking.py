@@ -171,8 +171,8 @@ OutOfCore, default="auto"
         The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
         data are not there, or that of the best round for partial rankings.
     n_seen_ : float or None
-        Sum of the weights of the samples that the weights were fitted to, None for files of older
-        releases. `partial_fit` goes by it, and it may be set.
+        Sum of the weights of the examples that the weights were fitted to, None if it is not known,
+        for files of CRFsuite and of older releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

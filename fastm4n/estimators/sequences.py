@@ -313,8 +313,8 @@ OutOfCore, default="auto"
     n_features_in_ : int
         Number of features.
     n_seen_ : float or None
-        Sum of the weights of the sequences that the weights were fitted to, None if it is not
-        known, for a file of CRFsuite. `partial_fit` goes by it, and it may be set.
+        Sum of the weights of the examples that the weights were fitted to, None if it is not known,
+        for files of CRFsuite and of older releases. `partial_fit` goes by it, and it may be set.
 
     See Also
     --------

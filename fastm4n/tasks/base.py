@@ -567,7 +567,7 @@ class Task:
         before = 0.0
         if prior is not None:
             if problem.prior is None:
-                prior.check(self, problem.common)
+                prior.check(self, problem)
                 prior.give(self, problem)
             before = prior.n_seen
         problem.common.update(_n_seen=total + before, _n_before=before)
@@ -806,8 +806,8 @@ class Task:
             "forgotten. Fit to all data together, call partial_fit from the first data on, or "
             "begin anew with a clone.")
 
-    def unchangeable(self, prior):
-        """Why a fit under these parameters cannot change earlier weights, or None."""
+    def unchangeable(self, problem, prior):
+        """Why a fit of this problem cannot change earlier weights, or None."""
         if self.kernel != "linear":
             return f"kernel={self.kernel!r:.80}, which has no weights to change"
         if isinstance(self.fit_intercept, str):

@@ -177,10 +177,17 @@ class GraphTask(Task):
             for name, view in views.items():
                 view[...] = weights[f"{name}_"]
 
-    def unchangeable(self, prior):
+    def unchangeable(self, problem, prior):
         if self.pairwise in ("attractive", "displacement"):
             return f"pairwise={self.pairwise!r}, whose bounds would be those of the change"
-        return super().unchangeable(prior)
+        for name, shape in problem.shapes.families().items():
+            had = prior.weights[f"{name}_"].shape
+            if had != shape:
+                return (
+                    f"graphs and parameters that make {name}_ of the shape {shape}, as it has "
+                    f"{had}: types, features of edges, pairwise={self.pairwise!r} and "
+                    f"label_features={self.label_features!r} must stay")
+        return super().unchangeable(problem, prior)
 
     def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
@@ -368,10 +375,10 @@ class GraphTask(Task):
 
     def add_known(self, census, prior):
         """Add the labels and types that earlier weights have."""
-        classes, node_classes = prior.fixed["classes_"], prior.fixed["node_classes_"]
-        census.labels = {*census.labels, *classes.tolist()}
+        classes, node_classes = prior.fixed["classes_"].tolist(), prior.fixed["node_classes_"]
+        census.labels = {*census.labels, *classes}
         census.typed = census.typed | {
-            (of_type, classes[code].item())
+            (of_type, classes[code])
             for of_type, codes in enumerate(node_classes) for code in codes if code >= 0}
         census.n_types = max(census.n_types, len(node_classes))
         census.n_edge_types = max(census.n_edge_types, len(prior.weights["edge_intercept_"]))

@@ -47,18 +47,14 @@ class Prior:
         ratio = (self.n_seen + total) / total
         return alpha * (ratio if is_auto else ratio**2) * (1.0 if is_log else OF_MARGINS)
 
-    def check(self, task, common):
-        """Refuse a fit that cannot change these weights."""
-        taker, given = task.taker, common["n_features_in_"]
+    def check(self, task, problem):
+        """Refuse a problem that cannot be one of the change of these weights."""
+        taker, common = task.taker, problem.common
+        given = common["n_features_in_"]
         if given != self.n_features:
             raise ValueError(
                 f"X has {given} features, but {taker} is expecting {self.n_features} features as "
                 "input.")
-        what = task.unchangeable(self)
-        if what is not None:
-            raise ValueError(
-                f"partial_fit goes on from the weights of a {taker} whose data are not there, and "
-                f"does not support {what}: change the parameter, or fit to all data together.")
         for name, value in self.fixed.items():
             if not np.array_equal(value, common[name]):
                 now, then = (
@@ -66,6 +62,11 @@ class Prior:
                 raise ValueError(
                     f"partial_fit goes on from the weights of a {taker} whose data are not there: "
                     f"{name} must stay {then}, got {now}. Fit to all data together.")
+        what = task.unchangeable(problem, self)
+        if what is not None:
+            raise ValueError(
+                f"partial_fit goes on from the weights of a {taker} whose data are not there, and "
+                f"does not support {what}. Leave it as it was, or fit to all data together.")
 
     def give(self, task, problem):
         """Make a problem one of the change of these weights."""
