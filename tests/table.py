@@ -981,7 +981,7 @@ def check_fit(cell, model, example, seed, unconverged):
     # oracles that are inexact certify an upper bound
     loose = slack
     if cell.surrogate == "max_min":
-        loose += gap * INEXACT
+        loose += gap * (1.0 if "interior_point" in model.history_.get("policy", ()) else INEXACT)
     if not explicit.is_convex:
         return check_rounds(model, value, slack, loose)
     if not -slack <= primal - value <= loose:

@@ -45,13 +45,7 @@ from fastm4n.outputs import PermutationOutputs
 from fastm4n.solvers.base import PASSES, Solution, Solver, State, block_work, packed, unpack
 from fastm4n.solvers.blocks.block_coordinate import Driver
 from fastm4n.solvers.blocks.block_frank_wolfe import BlockFrankWolfe
-from fastm4n.solvers.certificates import (
-    ROUNDING,
-    Certificate,
-    checked_gap,
-    scaled_dual,
-    with_exact_primal,
-)
+from fastm4n.solvers.certificates import ROUNDING, Certificate, checked_gap, scaled_dual
 from fastm4n.solvers.monitor import Monitor
 from fastm4n.surrogates import MaxMinLoss
 
@@ -221,11 +215,9 @@ class InteriorPoint(Solver):
         found = np.zeros(state["weights"].shape)
         found[: run.best.shape[0], : run.best.shape[1]] = run.scale * run.best
         features.restore({"weights": found})
-        certificate = with_exact_primal(
-            run.certificate, problem.loss, features, run.p, options.alpha)
+        certificate = run.certificate
         return Solution(
-            State.of(
-                options.alpha, run.games.points().ravel(), concave=certificate.concave),
+            State.of(options.alpha, run.games.points().ravel(), concave=certificate.concave),
             certificate, run.n_steps, monitor.arrays(), converged=certificate.gap <= options.gap,
             interrupted=monitor.interrupted)
 
