@@ -10,6 +10,7 @@ import numpy as np
 from fastm4n.base.checks import check_choice
 from fastm4n.base.schemes import Tags
 from fastm4n.data._matchings import as_columns
+from fastm4n.data._preferences import read_preferences
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
 from fastm4n.tasks.parameters import as_weights
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SpanReport", "SpanScores", "hamming_ranking_loss", "kendall_tau_score", "matching_f1_score",
-    "matching_precision_score", "matching_recall_score", "sequence_accuracy", "span_f1_score",
-    "span_precision_recall_f1", "span_report", "spans", "spearman_rho_score", "token_accuracy",
+    "matching_precision_score", "matching_recall_score", "pairwise_order_score",
+    "sequence_accuracy", "span_f1_score", "span_precision_recall_f1", "span_report", "spans",
+    "spearman_rho_score", "token_accuracy",
 ]
 
 AVERAGES = ("micro", "macro", "weighted", None)
@@ -430,6 +432,75 @@ def spearman_rho_score(
     size = true.shape[1]
     squares = ((true - predicted) ** 2).sum(axis=1)
     return _average(1 - 6 * squares / max(size * (size**2 - 1), 1), sample_weight)
+
+
+def pairwise_order_score(
+    y_true: ArrayLike, y_pred: ArrayLike, *,
+    form: Literal["auto", "ranks", "ordering", "string", "top", "pairs"] = "auto",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Share of the ordered pairs of items that the prediction orders alike, a mean over rankings.
+
+    Parameters
+    ----------
+    y_true : array-like
+        Annotated rankings, which may be partial: see :func:`fastm4n.data.as_preferences`. Those
+        without an ordered pair do not count.
+    y_pred : array-like
+        Predicted rankings of all these items, as `LabelRanker` predicts them: orderings if the form
+        of `y_true` is ``"top"`` or ``"pairs"``, and otherwise in the same form. Pairs that they
+        leave open are in the wrong order.
+    form : {"auto", "ranks", "ordering", "string", "top", "pairs"}, default="auto"
+        Form of `y_true`, see :func:`fastm4n.data.as_preferences`.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each ranking, not negative. By default all weights are equal.
+
+    Returns
+    -------
+    score : float
+        In [0, 1]. Of complete rankings it is (1 + tau) / 2, tau being Kendall's.
+
+    Raises
+    ------
+    ValueError
+        If no ranking of positive weight in `y_true` has an item above another one.
+
+    See Also
+    --------
+    kendall_tau_score : Agreement of complete rankings.
+
+    Examples
+    --------
+    >>> from fastm4n.metrics import pairwise_order_score
+    >>> pairwise_order_score(["a>b=c", "c>*"], ["b>a>c", "c>a>b"])
+    0.75
+    >>> pairwise_order_score([[("a", "b"), ("c", "b")]], [["a", "b", "c"]])
+    0.5
+    """
+    predicted_form = {"top": "ordering", "pairs": "ordering"}
+    true = read_preferences(y_true, form, input_name="y_true")
+    predicted = read_preferences(
+        y_pred, predicted_form.get(true.form, true.form), input_name="y_pred")
+    if len(true) != len(predicted):
+        raise ValueError(f"y_true has {len(true)} rankings, y_pred has {len(predicted)}.")
+    missing = np.setdiff1d(true.items, predicted.items)
+    if missing.size:
+        raise ValueError(
+            f"y_true has {missing[0].item()!r}, but y_pred does not: predictions rank all items.")
+    if true.items.size < predicted.items.size:
+        # items that no ranking names, but a star or the end of a top may stand for
+        true = read_preferences(y_true, true.form, predicted.items, "y_true")
+    return share_of_pairs(true.orders(), predicted.orders(), sample_weight, "y_true")
+
+
+def share_of_pairs(true, predicted, sample_weight, input_name):
+    """`pairwise_order_score` of orders of the items, (n, M, M) each."""
+    counts, weights = true.sum(axis=(1, 2)), as_weights(sample_weight, len(true), "ranking")
+    kept = np.flatnonzero((counts > 0) & (weights > 0.0))
+    if not kept.size:
+        raise ValueError(
+            f"{input_name} has no item above another one in rankings of positive weight.")
+    return _average((true & predicted).sum(axis=(1, 2))[kept] / counts[kept], weights[kept])
 
 
 def matching_precision_score(

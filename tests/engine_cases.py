@@ -23,7 +23,7 @@ from fastm4n.features._base import Penalty
 from fastm4n.features._kernel import KernelFeatures
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
 from fastm4n.features._positions import ChainFeatures, GraphFeatures
-from fastm4n.outputs import ChainOutputs, PermutationOutputs, SimplexOutputs
+from fastm4n.outputs import ChainOutputs, MatchingOutputs, PermutationOutputs, SimplexOutputs
 from fastm4n.outputs._graph import ForestOutputs
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine, Sampling
 from fastm4n.solvers.blocks.block_coordinate import solve
@@ -737,6 +737,57 @@ class Permutations(Problem):
 
     def weights(self, state):
         return (state["weights"][0],)
+
+
+class Matchings(Permutations):
+    """Columns of rows that may stay unmatched, with features of each pair and of each row."""
+
+    def __init__(self, seed=0, shapes=((2, 3), (1, 1), (3, 2), (2, 2)), d=3, *, complete=False,
+                 scale="mean", **options):
+        self.shapes, self.complete, self.scale = np.array(shapes), complete, scale
+        options.setdefault("cost", zero_one)
+        super().__init__(seed, self.shapes[:, 1] + 1, d, **options)
+
+    def make(self, d, noise):
+        self.X = [self.rng.normal(size=(n, m + 1, d)) for n, m in self.shapes]
+        truth = self.rng.normal(size=d)
+        self.y = self.best_of([x @ truth for x in self.X], noise)
+
+    def best_of(self, scores, noise):
+        return [
+            ref.best_matching(v + noise * self.rng.normal(size=v.shape), self.complete)[0]
+            for v in scores]
+
+    def outputs(self, **options):
+        return MatchingOutputs(
+            np.concatenate(self.y), *self.shapes.T, self.cost, self.scale,
+            is_complete=self.complete, **options)
+
+    def features(self):
+        rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in self.X])
+        sizes = self.shapes[:, 0] * self.sizes
+        return PairFeatures(rows, np.cumsum(sizes) - sizes, self.outputs().layout)
+
+    def blocks(self, name):
+        return ref.MatchingBlocks(
+            self.X, self.y, self.complete, surrogate=name, alpha=self.alpha, weights=self.p,
+            cost=self.cost)
+
+    def listed(self, i):
+        return ref.list_matchings(*self.shapes[i], self.complete)
+
+    def drawn(self, i, rng):
+        return rng.permutation(self.listed(i))[0]
+
+    def indicator(self, i, labels):
+        return (ref.matching_indicator(labels, self.shapes[i, 1]),)
+
+    def parts(self, point, i):
+        return (point.reshape(self.shapes[i, 0], -1),)
+
+    def assert_consistent(self, i, mu):
+        assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
+        assert mu[:, :-1].sum(axis=0).max(initial=0.0) <= 1.0 + 1e-9
 
 
 class VectorBlocks(ref.PermutationBlocks):

@@ -285,6 +285,8 @@ CASES = {
     "Matcher": Case(
         Matcher, *pairs(), "predict_marginals", other_places, tol=0.01,
         cold=(lambda X, y: (X[::-1], y[::-1]), lambda X, y: pairs([3] * 20)),
-        equal=tuple(map(np.array, pairs([3] * 20))), bits=PERMUTATION_BITS,
+        equal=tuple(map(np.array, pairs([3] * 20))),
+        bits=[*PERMUTATION_BITS, {"unmatched": "learn", "surrogate": "max_margin"}],
+        bad={"unmatched": ["yes", np.nan, np.inf, True, [0.0]]},
     ),
 }

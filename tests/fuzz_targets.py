@@ -41,6 +41,7 @@ from fastm4n import (
 )
 from fastm4n.automata import Automaton
 from fastm4n.cli import main
+from fastm4n.data._preferences import as_preferences
 from fastm4n.data._rankings import as_places
 from fastm4n.factors import CountFactor
 from fastm4n.penalties import ElasticNet
@@ -90,7 +91,11 @@ class Texts(Target):
 
 
 def _rankings(stream):
-    as_places(stream.read().decode("utf-8", "ignore").splitlines())
+    lines = stream.read().decode("utf-8", "ignore").splitlines()
+    # strings of many names are orders of many pairs
+    if sum(line.count(">") + line.count("=") for line in lines) < 1000:
+        as_preferences(lines)
+    as_places(lines)
 
 
 def _expression(stream):

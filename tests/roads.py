@@ -50,7 +50,7 @@ def fit_by(road, model, X, y, weights=None, *, folder=None):
         return model.fit(*stored(model, X, y, folder), weights)
     if "calls" in road:
         classes = None
-        if model._task != "multilabel":
+        if model._task not in ("multilabel", "rankings", "matchings"):
             classes = np.unique(np.concatenate([np.ravel(labels) for labels in y]))
         for part, labels, of_part in cut(X, y, weights):
             model.partial_fit(part, labels, classes, of_part)

@@ -67,6 +67,8 @@ class Explicit:
     costs : list of ndarray of shape (n_outputs, n_outputs)
         Of predicting the column where the row is true.
     truth : list of int
+    inside : list of ndarray of bool, or None
+        Which outputs y allows, where it allows several: the objective is then not convex.
     p : ndarray
         Weights of the examples.
     """
@@ -82,7 +84,7 @@ class Explicit:
         kept = [i for i in range(len(example.weights)) if self.task.counts(i)]
         p = example.weights[kept] * [self.task.factor(i) for i in kept]
         self.p = p / p.sum()
-        self.phis, self.costs, self.truth, self.answers = [], [], [], []
+        self.phis, self.costs, self.truth, self.answers, self.inside = [], [], [], [], []
         units = np.eye(self.n)
         for i in kept:
             outputs, truth = self.task.listed(i), self.task.true(i)
@@ -91,6 +93,9 @@ class Explicit:
                 k for k, output in enumerate(outputs) if np.array_equal(output, truth)))
             self.phis.append(phi - phi[self.truth[-1]])
             self.costs.append(self.task.costs(i, outputs, outputs))
+            self.inside.append(self.task.inside(i, outputs))
+            if self.inside[-1] is not None:
+                self.costs[-1][self.truth[-1]] = self.task.least_costs(i, outputs)
             # of an answer in each column, which no constraint binds
             self.answers.append(self.task.costs(i, outputs, self.task.answers(i)))
         self.penalise()
@@ -138,6 +143,10 @@ class Explicit:
         for name, there in self.task.there.items():
             where = np.arange(*self.places[name])[~np.ravel(there)]
             self.low[where] = self.high[where] = 0.0
+        for name, value in self.task.given.items():
+            where = slice(*self.places[name])
+            self.low[where] = self.high[where] = value
+            self.modulus[where] = self.thresholds[where] = 0.0
 
     def omega(self, w):
         value = 0.5 * np.sum(self.modulus * w * w) + np.sum(self.thresholds * np.abs(w))
@@ -168,7 +177,20 @@ class Explicit:
         """The objective."""
         losses = [self.loss(*parts, w) for parts in zip(
             self.phis, self.costs, self.truth, self.answers, strict=True)]
-        return float(self.p @ losses + self.alpha * self.omega(w))
+        return float(self.p @ losses + self.alpha * self.omega(w) - self.inner(w))
+
+    def inner(self, w):
+        """Mean score of the outputs that y allows: the best one, or a soft maximum for "log"."""
+        tau = self.surrogate.temperature if self.surrogate.name == "log" else 0.0
+        scores = [0.0 if some is None else phi[some] @ w
+                  for phi, some in zip(self.phis, self.inside, strict=True)]
+        return float(self.p @ [
+            tau * np.logaddexp.reduce(of / tau) if tau and np.ndim(of) else np.max(of)
+            for of in scores])
+
+    @property
+    def is_convex(self):
+        return all(some is None for some in self.inside)
 
     def at_rest(self):
         """The objective at the weights nearest to zero."""
@@ -285,10 +307,12 @@ class Explicit:
             np.flatnonzero(self.low == self.high),
             n + np.flatnonzero(self.thresholds == 0.0)]).astype(int)
         free = np.setdiff1d(np.arange(size), fixed)
-        G, h = np.concatenate(rows)[:, free], np.concatenate(sides)
+        x = np.zeros(size)
+        x[:n] = np.where(self.low == self.high, self.low, 0.0)
+        G, h = np.concatenate(rows), np.concatenate(sides)
+        G, h = G[:, free], h - G @ x
         told = np.any(G != 0.0, axis=1)
         A = np.array(equal).reshape(-1, size)[:, free]
-        x = np.zeros(size)
         x[free] = quadratic_program(
             np.concatenate([moduli, np.zeros(size - n)])[free],
             np.concatenate([np.zeros(n), self.alpha * self.thresholds, self.p,
@@ -366,8 +390,8 @@ class Task:
 
     def __init__(self, model, example):
         self.model, self.X, self.y = model, example.X, example.y
-        # by attribute, which of its weights there are
-        self.there = {}
+        # by attribute, which of its weights there are, and those that are given without a penalty
+        self.there, self.given = {}, {}
         constant = getattr(model, "fit_intercept", True)
         # an intercept is the weight of a constant feature of this value; free ones have no penalty
         self.scale_of_intercept = np.inf if isinstance(constant, str) else float(constant)
@@ -384,6 +408,9 @@ class Task:
     def answers(self, i):
         """What the adversary of "max_min" is answered with."""
         return self.listed(i)
+
+    def inside(self, i, outputs):
+        """Which outputs y allows, or None if it is the true one alone."""
 
     def part_costs(self, i, outputs, answers, cost, weights=None):
         """Costs of answers that add up over parts, or their mean."""
@@ -512,14 +539,48 @@ class LabelSets(Vectors):
 
 
 class Rankings(Vectors):
+    """Items below the positions that are scored are at one more, where all score zero."""
+
+    def placed(self, ranking):
+        return np.minimum(ranking, self.model.intercept_.shape[1])
+
+    def counts(self, i):
+        return len(self.pairs(i)) > 0
+
+    def pairs(self, i):
+        return np.argwhere(self.y[i][:, np.newaxis] < self.y[i])
+
     def listed(self, i):
-        return [np.array(p) for p in itertools.permutations(range(self.model.items_.size))]
+        permutations = itertools.permutations(range(self.model.items_.size))
+        return [np.array(p) for p in dict.fromkeys(
+            tuple(self.placed(p).tolist()) for p in permutations)]
 
     def true(self, i):
-        return self.y[i]
+        if self.model.certified_for_ != "completions":
+            return self.placed(self.y[i])
+        return next(p for p in self.listed(i) if self.keeps(i, p))
+
+    def keeps(self, i, output):
+        return all(output[j] < output[k] for j, k in self.pairs(i))
+
+    def inside(self, i, outputs):
+        if self.model.certified_for_ != "completions":
+            return None
+        return np.array([self.keeps(i, output) for output in outputs])
+
+    def least_costs(self, i, outputs):
+        """The least cost of each item's position for one that y allows."""
+        allowed = np.array([output for output in outputs if self.keeps(i, output)])
+        table = np.stack([
+            self.model.cost_matrix_[np.unique(places)].min(axis=0) for places in allowed.T])
+        costs = table[np.arange(len(table)), np.array(outputs)]
+        return costs.mean(axis=1) if self.model.cost_scale == "mean" else costs.sum(axis=1)
 
     def scores(self, i, outputs, w):
         table = w["coef_"] @ self.Z[i] + w["intercept_"]
+        if hasattr(self.model, "item_features_"):
+            table = self.model.item_features_ @ table
+        table = np.pad(table, ((0, 0), (0, 1)))
         rows = np.arange(len(table))
         return np.array([table[rows, p].sum() for p in outputs])
 
@@ -545,13 +606,17 @@ class Matchings(Task):
         self.Z = [
             rows[a:b].reshape(*np.shape(x)[:2], -1)
             for a, b, x in zip(sizes, sizes[1:], example.X)]
-        self.rows = rows
+        self.rows, self.allowed = rows, getattr(example, "allowed", None)
         super().__init__(model, example)
+        if "unmatched" in self.families:
+            self.given = {"unmatched": model.unmatched}
 
     def fitted(self, model):
         more = {}
         if model.unmatched == "learn":
             more["unmatched_coef_"] = np.atleast_1d(model.unmatched_coef_)
+        elif model.unmatched is not None:
+            more["unmatched"] = np.atleast_1d(model.unmatched)
         if hasattr(model, "coef_"):
             return {"coef_": model.coef_, **more}
         # rows may come in another order in X_fit_, and examples be merged
@@ -560,14 +625,19 @@ class Matchings(Task):
         return {"coef_": np.linalg.lstsq(self.rows, K @ model.dual_coef_, rcond=None)[0], **more}
 
     def listed(self, i):
-        return matchings(*np.shape(self.Z[i])[:2], self.model.unmatched is None)
+        found = matchings(*np.shape(self.Z[i])[:2], self.model.unmatched is None)
+        if self.allowed is None:
+            return found
+        return [
+            columns for columns in found
+            if all(self.allowed[i][row, c] for row, c in enumerate(columns) if c >= 0)]
 
     def true(self, i):
         return np.asarray(self.y[i])
 
     def scores(self, i, outputs, w):
-        alone = w["unmatched_coef_"][0] if "unmatched_coef_" in w else self.model.unmatched or 0.0
         table = self.Z[i] @ w["coef_"]
+        alone = w.get("unmatched_coef_", w.get("unmatched", np.zeros(1)))
         table = np.concatenate([table, np.full((len(table), 1), alone)], axis=1)
         rows = np.arange(len(table))
         return np.array([table[rows, columns].sum() for columns in outputs])
@@ -912,6 +982,8 @@ def check_fit(cell, model, example, seed, unconverged):
     loose = slack
     if cell.surrogate == "max_min":
         loose += gap * INEXACT
+    if not explicit.is_convex:
+        return check_rounds(model, value, slack, loose)
     if not -slack <= primal - value <= loose:
         return f"primal {primal}, but the objective is {value}"
     if not np.isclose(model.relative_gap_ * zero, gap, rtol=1e-3, atol=slack):
@@ -924,6 +996,19 @@ def check_fit(cell, model, example, seed, unconverged):
         return f"dual {dual} above {best}, the objective at other weights"
     if value - best > gap + slack:
         return f"gap {gap}, but {value - best} is left to gain"
+    return None
+
+
+def check_rounds(model, value, slack, loose):
+    """What is wrong with rounds of completions, or None. Each solves a convex problem above F."""
+    history = model.history_
+    found = history["objective"].min()
+    if not -slack <= found - value <= loose:
+        return f"the objective of rounds is {found}, but it is {value}"
+    if value > model.primal_objective_ + slack:
+        return f"objective {value} above that of the completions, {model.primal_objective_}"
+    if not np.all(np.diff(history["objective"])[:-1] < 0.0):
+        return f"the objective does not fall: {history['objective']}"
     return None
 
 
@@ -942,7 +1027,7 @@ def check_path(cell, path, example, seed, unconverged):
         model.alpha_ = alpha
         explicit = explicit or Explicit(cell, model, example)
         explicit.alpha = alpha
-        value, zero = explicit.value(explicit.weights_of(model)), explicit.at_zero
+        value, zero = explicit.value(explicit.weights_of(model)), explicit.at_rest()
         slack = ROUNDING * (zero + abs(value))
         if is_relaxed(model):
             continue

@@ -85,7 +85,7 @@ OWN = {
 OF_ONE = {
     ("Matcher", "kernel"), ("SequenceTagger", "fit_intercept"), ("GraphTagger", "fit_intercept"),
     ("MultiLabelClassifier", "fit_intercept"), ("OrdinalClassifier", "form"),
-    ("GraphTagger", "classes"), ("GraphTagger", "certified_for_"), ("SequenceTagger", "class_weight"), ("SequenceTagger", "tol"), ("GraphTagger", "tol"),
+    ("GraphTagger", "classes"), ("GraphTagger", "certified_for_"), ("LabelRanker", "certified_for_"), ("SequenceTagger", "class_weight"), ("SequenceTagger", "tol"), ("GraphTagger", "tol"),
     ("LabelRanker", "tol"), ("Matcher", "tol")}
 FREE = "fit_intercept"
 

@@ -10,15 +10,25 @@ import pytest
 from comparisons import assert_same_fit
 from covering import covering
 from estimator_cases import CASES, SURROGATES
+from killed_fits import Killed
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from sklearn.base import clone
 from table import Explicit, matchings
 
-from fastm4n import CuttingPlanes, Matcher, load_model, regularization_path, save_model
+from fastm4n import (
+    CuttingPlanes,
+    Matcher,
+    RegularizationPath,
+    checkpointing,
+    load_model,
+    regularization_path,
+    save_model,
+)
 from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.penalties import ElasticNet
+from fastm4n.solvers.monitor import FitCheckpoint
 
 SHAPES = ((2, 3), (3, 2), (1, 2), (2, 2), (3, 3), (2, 1))
 # `unmatched`, and whether pairs are forbidden
@@ -55,6 +65,11 @@ def fit(form, surrogate="max_margin", seed=0, shapes=SHAPES, **parameters):
     matcher = Matcher(surrogate, unmatched=unmatched, **parameters)
     matcher.fit(X, y, weights, allowed=allowed)
     return matcher, SimpleNamespace(X=X, y=y, weights=weights, allowed=allowed)
+
+
+def assert_same_parts(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
 
 
 def listed(matcher, x, mask=None):
@@ -110,7 +125,7 @@ def test_penalties(form, penalty):
 @pytest.mark.parametrize(("form", "kernel"), [
     ("learnt", "linear"), ("given", "linear"), ("given", "rbf"), ("learnt", "rbf"),
     ("rectangular", "linear")])
-def test_paths(form, kernel, surrogate):
+def test_paths(form, kernel, surrogate, tmp_path):
     """Each breakpoint, and the objective at zero weights, with scores of unmatched rows."""
     unmatched, _ = FORMS[form]
     X, y, _ = examples(unmatched)
@@ -123,8 +138,16 @@ def test_paths(form, kernel, surrogate):
         value = explicit.value(explicit.weights_of(model))
         assert value - explicit.minimum() <= path.gap(alpha) + 1e-7
         assert path.relative_gap(alpha) <= 0.05 + 1e-9
-    assert_allclose(path.objective_at_zero, explicit.at_zero, rtol=1e-6)
-    assert all(path.estimator(alpha).predict(X[:1])[0].shape == (2,) for alpha in path.alphas)
+    assert_allclose(path.objective_at_zero, explicit.at_rest(), rtol=1e-6)
+    path.save(tmp_path / "path")
+    again = RegularizationPath.load(tmp_path / "path")
+    for alpha in (path.alphas[-1], 2 * path.alphas[0]):
+        one, other = path.estimator(alpha), again.estimator(alpha)
+        assert_same_parts(one.decision_function(X), other.decision_function(X))
+        assert_same_parts(one.predict(X), other.predict(X))
+        if form == "learnt":
+            assert isinstance(other.unmatched_coef_, float)
+            assert one.unmatched_coef_ == other.unmatched_coef_
 
 
 def test_heuristic_paths():
@@ -150,7 +173,10 @@ def test_squares_stay_permutations():
     assert_array_equal(plain.predict(X[3:4], allowed=every[3:4])[0], plain.predict(X[3:4])[0])
     # an example of weight zero does not count, whatever its shape
     wide = [*X, X[3][:2]]
-    assert_same_fit(clone(matcher).fit(wide, [*y, [0, 1]], [*np.ones(20), 0.0]), plain)
+    forbidden = np.ones((2, 4), dtype=bool)
+    forbidden[0, 3] = False
+    assert_same_fit(clone(matcher).fit(
+        wide, [*y, [0, 1]], [*np.ones(20), 0.0], allowed=[*every, forbidden]), plain)
     assert type(matcher._problem(wide, [*y, [0, 1]]).loss.outputs) is MatchingOutputs
 
 
@@ -163,6 +189,21 @@ def test_both_roads_agree(surrogate):
     other = Matcher(surrogate, alpha=0.1 * 4 / 5, tol=1e-4, random_state=0).fit(
         [*X, np.zeros((1, 2, 2))], [*y, [0]])
     assert_allclose(other.coef_, square.coef_, atol=0.02 * np.abs(square.coef_).max())
+
+
+@pytest.mark.parametrize("cost", ["absolute", "squared"])
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_costs_by_the_order_of_columns(surrogate, cost):
+    matcher, data = fit(
+        "rectangular", surrogate, shapes=((2, 3), (1, 2), (2, 2), (3, 3), (1, 4)), cost=cost)
+    explicit = Explicit(None, matcher, data)
+    value = explicit.value(explicit.weights_of(matcher))
+    assert -1e-8 <= matcher.primal_objective_ - value <= 0.05 * matcher.duality_gap_ + 1e-8
+    assert value - explicit.minimum() <= matcher.duality_gap_ + 1e-8
+    assert_array_equal(matcher.cost_matrix_.shape, (4, 4))
+    if surrogate != "max_margin":
+        careful = matcher.predict(data.X, decode="min_risk")
+        assert all(np.unique(part).size == len(part) and part.min() >= 0 for part in careful)
 
 
 # predictions
@@ -209,7 +250,7 @@ COSTS = np.array([[0.0, 1.0, 0.5], [2.0, 0.0, 1.0], [0.25, 3.0, 0.0]])
 @pytest.mark.parametrize("form", FORMS)
 def test_least_risk(form, cost):
     """No allowed matching has a smaller expected cost under the CRF's marginals."""
-    shapes = ((2, 2), (3, 2), (1, 2)) * 2
+    shapes = ((2, 2), (3, 2), (1, 2)) * 2  # of which the second leaves a row unmatched
     matcher, data = fit(form, "log", shapes=shapes, cost=cost, tol=0.01)
     found = matcher.predict(data.X, decode="min_risk", allowed=data.allowed)
     for b, (x, columns) in enumerate(zip(data.X, found, strict=True)):
@@ -242,7 +283,7 @@ def test_examples_the_other_way_round(unmatched):
         rows = np.full(x.shape[1], -1)
         rows[columns[columns >= 0]] = np.flatnonzero(columns >= 0)
         inverse.append(rows)
-    matcher = Matcher("log", alpha=0.1, unmatched=unmatched, random_state=0, tol=1e-6)
+    matcher = Matcher("log", alpha=0.1, unmatched=unmatched, random_state=0, tol=1e-9)
     one, other = clone(matcher).fit(X, y), clone(matcher).fit(flipped, inverse)
     # the log surrogate has no costs: what is unmatched on either side differs by a constant
     assert_allclose(one.coef_, other.coef_, atol=1e-3)
@@ -331,6 +372,30 @@ def test_warm_starts(form):
         assert matcher.relative_gap_ <= 1e-4
 
 
+@pytest.mark.parametrize(("form", "surrogate"), [
+    ("learnt, forbidden", "max_margin"), ("given", "max_min"), ("given", "log")])
+def test_checkpoints(form, surrogate, always, tmp_path, monkeypatch):
+    """A killed fit goes on from where it was. Other masks are another fit."""
+    matcher, data = fit(form, surrogate)
+    file, keep = tmp_path / "fit.fm4n", FitCheckpoint.keep
+
+    def killed(self, driver, history):
+        keep(self, driver, history)
+        raise Killed
+
+    def again(allowed):
+        with checkpointing(file):
+            return clone(matcher).fit(data.X, data.y, data.weights, allowed=allowed)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(FitCheckpoint, "keep", killed)
+        again(data.allowed)
+    assert file.exists()
+    with pytest.raises(ValueError, match="is of another fit: allowed"):
+        again([np.ones(x.shape[:2], dtype=bool) for x in data.X])
+    assert_same_fit(again(data.allowed), matcher)
+
+
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("form", ["rectangular", "learnt", "given"])
 def test_pickles_and_files(form, kernel, tmp_path):
@@ -338,9 +403,8 @@ def test_pickles_and_files(form, kernel, tmp_path):
     save_model(matcher, tmp_path / "model")
     for other in (pickle.loads(pickle.dumps(matcher)), load_model(tmp_path / "model")):
         assert_same_fit(other, matcher)
-        for one, two in zip(
-                matcher.predict_marginals(data.X), other.predict_marginals(data.X), strict=True):
-            assert_array_equal(one, two)
+        assert_same_parts(
+            matcher.predict_marginals(data.X), other.predict_marginals(data.X))
         if form == "learnt":
             assert isinstance(other.unmatched_coef_, float)
             assert other.unmatched_coef_ == matcher.unmatched_coef_
@@ -467,13 +531,13 @@ def test_costs_of_unmatched_rows():
         Matcher(cost="absolute").fit(X, y)
     with pytest.raises(ValueError, match="cost='squared' is of the distance.*unmatched='learn'"):
         Matcher(cost="squared", unmatched="learn").fit(X, y)
-    with pytest.raises(ValueError, match="rows of an example of 3 rows and 2 columns"):
+    with pytest.raises(ValueError, match="rows of an example of 2 rows and 1 columns"):
         fitted.predict(X, decode="min_risk")
     with pytest.raises(ValueError, match="cost is a matrix.*examples of 1 to 3 columns"):
         Matcher(cost=COSTS).fit(X, y)
     square = [np.ones((2, 2, 1))], [[0, 1]]
-    Matcher(cost=COSTS, unmatched="learn", random_state=0).fit(*square)
-    Matcher(cost=COSTS, random_state=0).fit(*square)
+    with pytest.raises(ValueError, match="cost is a 3 x 3 matrix, but y has 2 columns; give"):
+        Matcher(cost=COSTS).fit(*square)
     with pytest.raises(ValueError, match="cost is a 2 x 2 matrix, but y has 3 columns, with that"):
         Matcher(cost=COSTS[:2, :2], unmatched="learn").fit(*square)
     matcher = Matcher(cost=COSTS, unmatched="learn", random_state=0).fit(*square)

@@ -193,7 +193,7 @@ def test_names_that_cannot_be_read_again(name):
     ("y", "arguments", "message"),
     [
         # ties and partial rankings
-        (["a>b>c", "a>b=c"], {}, r"y\[1\] is 'a>b=c'\. Ties are not supported: break them"),
+        (["a>b>c", "a>b=c"], {}, r"y\[1\] is 'a>b=c'\. Ties are for as_preferences and LabelRanker: break them"),
         (["a=b"], {}, r"y\[0\] is 'a=b'\. Ties"),
         ([[1, 2, 3], [1, 2, 2]], {}, r"y\[1\] has the rank 2 in columns 1 and 2\. Ties"),
         ([[1, 2.5, 2.5]], {}, r"y\[0\] has the rank 2\.5 in column 1: .* whole numbers\. Ties"),

@@ -26,7 +26,8 @@ from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.models._files import load_model, save_model
 from fastm4n.penalties._penalties import ElasticNet
 from fastm4n.tasks.chain_input import NUMBERS, tokens_of
-from fastm4n.tasks.chain_weights import SEEN, Transitions
+from fastm4n.tasks.chain_weights import Transitions
+from fastm4n.tasks.prior import SEEN
 from fastm4n.tasks.scale import scale_advice
 
 if TYPE_CHECKING:

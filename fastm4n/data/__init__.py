@@ -1,4 +1,4 @@
-"""Containers of sequences and graphs, forms of rankings, and features from attributes."""
+"""Containers of sequences and graphs, rankings and matchings, and features from attributes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastm4n.data._graphs import Graph, Graphs
+    from fastm4n.data._preferences import as_preferences
     from fastm4n.data._rankings import (
         as_places,
         document_pairs,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Graph", "Graphs", "SequenceScaler", "SequenceVectorizer", "Sequences", "as_places",
-    "convert_scheme", "document_pairs", "labels_to_spans", "places_to_orderings",
+    "as_preferences", "convert_scheme", "document_pairs", "labels_to_spans", "places_to_orderings",
     "places_to_strings", "preference_pairs", "spans_to_labels",
 ]
 
@@ -33,7 +34,8 @@ __dir__: Callable[[], list[str]]
 __getattr__, __dir__ = attach(__name__, {
     "Graph": "_graphs", "Graphs": "_graphs", "SequenceScaler": "_vectorizer",
     "SequenceVectorizer": "_vectorizer", "Sequences": "_sequences", "as_places": "_rankings",
-    "convert_scheme": "_schemes", "document_pairs": "_rankings", "labels_to_spans": "_schemes",
+    "as_preferences": "_preferences", "convert_scheme": "_schemes",
+    "document_pairs": "_rankings", "labels_to_spans": "_schemes",
     "places_to_orderings": "_rankings", "places_to_strings": "_rankings",
     "preference_pairs": "_rankings", "spans_to_labels": "_schemes",
 })

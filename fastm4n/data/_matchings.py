@@ -19,7 +19,7 @@ def as_columns(given, name, n_rows=None, n_columns=None, of_what=None):
     """
     try:
         part = numbers = np.asarray(given)
-        if part.dtype.kind == "O":
+        if part.dtype.kind == "O" and part.ndim == 1:
             numbers = np.array([np.nan if column is None else column for column in part.tolist()])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is not a list of columns: {error}") from error

@@ -30,9 +30,12 @@ __all__ = [
 
 FORMS = ("auto", "ranks", "ordering", "string")
 
-_PARTIAL = "Partial rankings are not supported: place every item, or remove the ranking."
-_TIES = "Ties are not supported: break them, or remove the ranking."
-_NAMES = "Names must be all strings or all integers, without ties or missing items."
+_PARTIAL = (
+    "Partial rankings are for as_preferences and LabelRanker: place every item, or remove the "
+    "ranking.")
+_TIES = (
+    "Ties are for as_preferences and LabelRanker: break them, or remove the ranking.")
+NAMES = "Names must be all strings or all integers, without ties or missing items."
 
 
 def as_places(
@@ -81,6 +84,7 @@ def as_places(
     See Also
     --------
     places_to_orderings, places_to_strings : The way back.
+    as_preferences : Rankings with ties or missing items.
 
     Notes
     -----
@@ -102,13 +106,21 @@ def as_places(
     >>> as_places([[2, 3, 1]], form="ordering")[0]
     array([[2, 0, 1]])
     """
-    return read_rankings(y, form, items, input_name)[:2]
+    y, items = listed(y, form, FORMS, items, input_name)
+    if form == "auto":
+        form = guess(y)
+    if form == "ranks":
+        return _from_ranks(y, items, input_name)
+    if form == "string":
+        return _from_strings(y, items, input_name)
+    names, lengths = flatten(y, input_name)
+    return _from_names(names, lengths, range(len(y)), items, input_name)
 
 
-def read_rankings(y, form="auto", items=None, input_name="y"):
-    """`as_places`, with the form of the rankings, and the lowest rank or None."""
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {FORMS}, got {form!r}.")
+def listed(y, form, forms, items, input_name):
+    """Rankings as a list or an array, and items as an array or None; the form is one of `forms`."""
+    if form not in forms:
+        raise ValueError(f"form must be one of {forms}, got {form!r}.")
     if isinstance(y, (str, bytes)):
         raise TypeError(
             f"{input_name} must be rankings, not the string {y!r}. {_alone(input_name)}")
@@ -120,17 +132,7 @@ def read_rankings(y, form="auto", items=None, input_name="y"):
         raise TypeError(f"{input_name} must be a list or an array, not {type(y).__name__}.")
     if len(y) == 0:
         raise ValueError(f"{input_name} has no rankings.")
-    if items is not None:
-        items = _as_items(items, "items")
-    if form == "auto":
-        form = _guess(y)
-    if form == "ranks":
-        places, items, base = _from_ranks(y, items, input_name)
-        return places, items, form, base
-    if form == "string":
-        return *_from_strings(y, items, input_name), form, None
-    names, lengths = _flatten(y, input_name)
-    return *_from_names(names, lengths, range(len(y)), items, input_name), form, None
+    return y, None if items is None else as_items(items, "items")
 
 
 def places_to_orderings(places: ArrayLike, items: ArrayLike | None) -> Array:
@@ -159,7 +161,7 @@ def places_to_orderings(places: ArrayLike, items: ArrayLike | None) -> Array:
     >>> places_to_orderings([[1, 0, 2]], ["a", "b", "c"]).tolist()
     [['b', 'a', 'c']]
     """
-    items = _as_items(items, "items")
+    items = as_items(items, "items")
     places = np.asarray(places)
     if places.ndim != 2 or places.dtype.kind not in "iu" or places.shape[1] != len(items):
         raise ValueError(
@@ -195,7 +197,7 @@ def places_to_strings(places: ArrayLike, items: ArrayLike | None) -> Array:
     >>> places_to_strings([[1, 0, 2], [0, 1, 2]], ["a", "b", "c"]).tolist()
     ['b>a>c', 'a>b>c']
     """
-    names = _as_items(items, "items").astype(str)
+    names = as_items(items, "items").astype(str)
     for i, name in enumerate(names.tolist()):
         if not name or name != name.strip() or ">" in name or "=" in name:
             raise ValueError(
@@ -209,7 +211,7 @@ def _alone(input_name):
     return f"Put a single ranking into a list, [{input_name}]."
 
 
-def _guess(y):
+def guess(y):
     """The form of rankings, from the first one."""
     first = y[0]
     if isinstance(first, str):
@@ -220,7 +222,7 @@ def _guess(y):
     return "string" if any(isinstance(value, str) for value in y) else "ranks"
 
 
-def _as_items(items, where):
+def as_items(items, where):
     """Distinct names as an array."""
     values = items.tolist() if hasattr(items, "tolist") else items
     if isinstance(values, (str, bytes, dict, set)) or not hasattr(values, "__len__"):
@@ -232,7 +234,7 @@ def _as_items(items, where):
     seen = set()
     for value in values:
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"{where} has {value!r}. {_NAMES}")
+            raise ValueError(f"{where} has {value!r}. {NAMES}")
         if value in seen:
             raise ValueError(f"{where} has {value!r} twice: each item must occur once.")
         seen.add(value)
@@ -240,21 +242,24 @@ def _as_items(items, where):
 
 
 def _from_ranks(y, items, input_name):
-    ranks = _rank_array(y, input_name)
+    ranks = rank_array(y, input_name)
     size = ranks.shape[1]
     if items is None:
         items = np.arange(size)
     elif len(items) != size:
         raise ValueError(f"{input_name}[0] has {size} items, but items has {len(items)}.")
     base = int(ranks[0].min() >= 1)
-    return _permutations(ranks, base, input_name, "rank")[0], items, base
+    return _permutations(ranks, base, input_name, "rank")[0], items
 
 
-def _rank_array(y, input_name):
-    """Ranks as an array of numbers, of shape (n, M)."""
+def rank_array(y, input_name, remedy=_PARTIAL):
+    """Ranks as an array of numbers, of shape (n, M), NaN where they are missing.
+
+    `remedy` is for rows of different lengths.
+    """
     if not isinstance(y, np.ndarray) or (y.dtype == object and y.ndim == 1):
-        values, lengths = _flatten(y, input_name)
-        _check_lengths(lengths, range(len(y)), None, input_name)
+        values, lengths = flatten(y, input_name)
+        _check_lengths(lengths, range(len(y)), None, input_name, remedy)
         y = np.fromiter(values, object, len(values)).reshape(len(y), -1)
     if y.ndim != 2:
         raise ValueError(
@@ -262,13 +267,14 @@ def _rank_array(y, input_name):
     if not y.shape[1]:
         raise ValueError(f"{input_name}[0] has no items.")
     if y.dtype == object:
-        values = y.ravel().tolist()
+        # pandas.NA is no number
+        values = [None if type(value).__name__ == "NAType" else value for value in y.ravel()]
         wrong = [kind for kind in set(map(type, values)) if not _holds_ranks(kind)]
         if wrong:
             t = next(t for t, value in enumerate(values) if type(value) in wrong)
             b, i = divmod(t, y.shape[1])
             raise TypeError(f"{input_name}[{b}][{i}] is {values[t]!r}: ranks are numbers.")
-        y = y.astype(float)  # None becomes NaN
+        y = np.array(values, dtype=object).reshape(y.shape).astype(float)  # None becomes NaN
     if y.dtype.kind not in "iuf":
         raise TypeError(
             f"{input_name} has dtype {y.dtype}, but ranks are numbers. For names of items pass "
@@ -358,7 +364,7 @@ def _from_strings(y, items, input_name):
     return places[which], items
 
 
-def _flatten(y, input_name):
+def flatten(y, input_name):
     """Names of all orderings end to end, and the lengths of the orderings."""
     if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
         if y.ndim != 2:
@@ -382,7 +388,7 @@ def _from_names(names, lengths, rows, items, input_name):
     size = lengths[0]
     known_from = "items" if items is not None else f"{input_name}[0]"
     if items is None:
-        items = np.sort(_as_items(names[:size], known_from))
+        items = np.sort(as_items(names[:size], known_from))
     known = {item: i for i, item in enumerate(items.tolist())}
     try:
         codes = np.fromiter(map(known.__getitem__, names), np.intp, len(names))
@@ -392,7 +398,7 @@ def _from_names(names, lengths, rows, items, input_name):
             if not isinstance(name, (str, Integral)) or name not in known)
         where = f"{input_name}[{rows[t // size]}]"
         if not isinstance(name, (str, Integral)):
-            raise ValueError(f"{where} has {name!r}. {_NAMES}") from None
+            raise ValueError(f"{where} has {name!r}. {NAMES}") from None
         raise ValueError(
             f"{where} has {name!r}, but {known_from} does not. Rank the same items everywhere."
         ) from None
@@ -409,10 +415,10 @@ def _from_names(names, lengths, rows, items, input_name):
     return places, items
 
 
-def _check_lengths(lengths, rows, items, input_name):
+def _check_lengths(lengths, rows, items, input_name, remedy=_PARTIAL):
     size = lengths[0] if items is None else len(items)
     for b, length in enumerate(lengths):
         if length != size:
             other = f"{input_name}[0]" if items is None else "items"
             raise ValueError(
-                f"{input_name}[{rows[b]}] has {length} items, but {other} has {size}. {_PARTIAL}")
+                f"{input_name}[{rows[b]}] has {length} items, but {other} has {size}. {remedy}")

@@ -85,6 +85,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
     _coef_dims : tuple of str
         Dimensions of the weights of one feature. `coef_` has those of features behind them; for a
         kernel `dual_coef_` has those of examples in front.
+    _optional_arrays : dict of str to (tuple of str, str)
+        The same of fitted arrays that it may have.
     _fitted_values : tuple of str
         Further fitted attributes, each a string, an integer or None.
     _absent_in_files : dict
@@ -111,6 +113,7 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
     _share = 0.0
     _fitted_arrays = {}
     _coef_dims = ("k",)
+    _optional_arrays = {}
     _fitted_values = ()
     _absent_in_files = {}
     _fitted_marker = "classes_"
@@ -249,8 +252,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
             else:
                 if checkpoint is not None:
                     raise ValueError(
-                        "checkpointing keeps no state of rounds of completions, and y has labels "
-                        "that are not all known: leave checkpointing out.")
+                        "checkpointing keeps no state of rounds of completions, and y leaves some "
+                        "of it open: leave checkpointing out.")
                 solution = completions.complete(
                     problem, problem.known, options, targets=problem.first, start=start)
                 options = replace(options, scale=problem.scale())
@@ -279,8 +282,8 @@ class CertifiedEstimator(NamesParameters, Versioned, CallbackSupportMixin, BaseE
                 self.relative_gap_ <= options.tol):
             warnings.warn(
                 f"After {len(self.history_['objective'])} rounds of completions the objective "
-                "still falls by more than 1e-3 of the objective at zero weights: the labels that "
-                "are not known may be filled in better.", ConvergenceWarning, stacklevel=4)
+                "still falls by more than 1e-3 of the objective at zero weights: what y leaves "
+                "open may be filled in better.", ConvergenceWarning, stacklevel=4)
         elif not solution.converged:
             warnings.warn(
                 f"After {self.n_iter_} passes the certified duality gap is "

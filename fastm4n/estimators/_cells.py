@@ -110,7 +110,8 @@ KINDS = {
         {**_VECTORS, **_FREE}, penalties=(L2(bounds={"edge_coef": (0, None)}),)),
     "rankings": Kind(
         {"zero_one": {"cost": "zero_one"}, "squared": {"cost": "squared", "cost_scale": "mean"},
-         "matrix": {"cost": _MATRIX}}, _VECTORS),
+         "matrix": {"cost": _MATRIX}, "first positions": {"n_positions": 1},
+         "partial": {"cost": "absolute", "_is_partial": True}}, _VECTORS),
     "matchings": Kind(
         {"equal": {}, "sizes differ": {"_sizes_differ": True},
          "absolute": {"cost": "absolute", "cost_scale": "mean"},

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from fastm4n.base.checks import check_number
 from fastm4n.tasks.base import Call, Census
 from fastm4n.tasks.parameters import as_weights, n_examples
 from fastm4n.tasks.pieces import ConcatenatedData, PartialFitData, PartialFitState, put_away
@@ -38,15 +37,23 @@ class PartialFit:
         run again. Without one they belong to this object, and a call of a copy or of an
         estimator from a pickle begins at zero weights, with a warning.
 
-        A `SequenceTagger` in memory takes new attributes and labels. It also goes on from weights
-        whose data are not there: after `fit`, or from a model file, of CRFsuite too. Its objective
-        is then the mean loss of the new data plus the penalty of the change of the weights. For old
-        weights w_0 that is ``alpha_ / 2 ||w - w_0||^2``, and the gap is certified for it. With m
-        old and n new sequences, the penalty weighs (m + n) / n times as much as in a fit to all of
+        After `fit`, and from a model file, the data are not there, and the fit is one of the change
+        of the weights. Its objective is the mean loss of the new data plus the penalty of the
+        change, for old weights w_0 ``alpha_ / 2 ||w - w_0||^2``. The gap is certified for it. With
+        m old and n new examples, the penalty weighs (m + n) / n times as much as in a fit to all of
         them, as the old weights stand for their data, and 3 times that under the margins. m is
-        `n_seen_`, or 20 n if that is None.
+        `n_seen_`, or 20 n if that is None. Later calls add their data to the new ones.
 
-        A `GraphTagger` takes new labels and types in later calls, and data in memory only.
+        - `SequenceTagger`: in memory, later calls and changes may have new attributes and labels.
+          Files of CRFsuite are changed, too.
+        - `GraphTagger`: later calls may have new labels and types, and a change may not.
+        - `MultiLabelClassifier`: all calls have the same labels. A change keeps the edges.
+        - `LabelRanker`: all calls rank the same items.
+        - `Matcher`: examples may be of any size.
+        - `MulticlassClassifier` and `OrdinalClassifier`: they need their data, and refuse a change.
+
+        All but the tagger and the last two take data in memory only. Changes of weights other than
+        those of a `SequenceTagger` need ``kernel="linear"`` and a penalty without bounds.
 
         Parameters
         ----------
@@ -56,10 +63,10 @@ class PartialFit:
             All labels of all calls, if the parameter `classes` of the estimator does not declare
             them. By default the labels of the first call, or the levels of ordered categories, if
             the estimator takes levels. A `SequenceTagger` in memory and a `GraphTagger` take the
-            labels of all calls.
-            For label sets, the names of the columns of y.
+            labels of all calls. For label sets, the names of the columns of y. For rankings, the
+            items. Matchings have none.
         sample_weight : array-like, default=None
-            As in `fit`.
+            As in `fit`. Weights of parts of examples, such as `token_weight`, are for `fit` alone.
 
         Returns
         -------
@@ -68,8 +75,8 @@ class PartialFit:
         Raises
         ------
         ValueError
-            If the estimator was fitted by `fit`, or comes from a model file, and is no
-            `SequenceTagger`: the data of that fit are not there to go on with.
+            If the estimator was fitted by `fit`, or comes from a model file, and cannot change its
+            weights without the data of that fit.
         KeyboardInterrupt
             After Ctrl-C. The weights are from this call, but its data do not count: call again with
             the same data.
@@ -93,15 +100,16 @@ class PartialFit:
         weights = as_weights(sample_weight, n_examples(y), task.noun)
         seen = PartialFitData(
             ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer, prior)
+        known = None if before is None else before.classes
+        goes_on = before is not None or prior is not None
+        may_differ = task.takes_more_labels and (classes is None or before is None)
+        if known is None and goes_on and not may_differ:
+            known = getattr(self, self._labels_attribute())
+        if known is not None and classes is not None:
+            task.check_classes(classes, known)
         if before is not None:
-            known = before.classes
-            if known is None and (classes is not None or not task.takes_more_labels):
-                known = self.classes_
-            if classes is not None and not np.array_equal(classes, known):
-                raise ValueError(
-                    f"classes are {classes.tolist()}, but the first call of partial_fit had "
-                    f"{known.tolist()}.")
             seen = earlier.with_more(seen, type(self).__name__)
+        if known is not None:
             seen.classes = known
         X, y = seen.X, seen.y
         if task.out_of_core(X) is None:
@@ -138,3 +146,23 @@ class PartialFit:
                 "changed since: this call began from none, which takes longer. With "
                 "OutOfCore(work_folder=...) they outlast the process.", UserWarning, stacklevel=2)
         return self
+
+
+class PartialFitOfWeights(PartialFit):
+    """Mixin of estimators with `partial_fit` that also goes on from weights without their data."""
+
+    @property
+    def n_seen_(self) -> float | None:
+        return vars(self).get("_n_seen")
+
+    @n_seen_.setter
+    def n_seen_(self, value: float | None) -> None:
+        if value is not None:
+            check_number("n_seen_", value, low=0)
+        self._n_seen = value
+
+    @property
+    def certified_for_(self) -> str:
+        if "objective" in self.history_:
+            return "completions"
+        return "change" if vars(self).get("_n_before") else "data"

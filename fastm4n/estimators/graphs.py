@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.outputs.graph_oracles import INFERENCES
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import distinct
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fastm4n.tasks.graph_weights import GraphExplanation
 
 
-class GraphTagger(PackedWeights, PartialFit, CertifiedEstimator):
+class GraphTagger(PackedWeights, PartialFitOfWeights, CertifiedEstimator):
     """Labelling of the nodes of graphs by M4N, structural SVM or CRF, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on
@@ -199,14 +199,18 @@ OutOfCore, default="auto"
         Whether Ctrl-C ended the fit. The weights are then the best certified ones.
     n_iter_ : int
         Number of passes.
-    certified_for_ : {"data", "completions"}
-        The objective that the gap is for. "completions" is the convex problem of the best round,
+    certified_for_ : {"data", "completions", "change"}
+        The objective that the gap is for. "change" is that of `partial_fit` for weights whose data
+        are not there. "completions" is the convex problem of the best round,
         with the labels and states that it filled in. ``history_["objective"]`` then has the
         objective of hidden labels after each round.
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    n_seen_ : float or None
+        Sum of the weights of the graphs that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
 
@@ -342,10 +346,6 @@ OutOfCore, default="auto"
         if self.pairwise == "displacement":
             arrays["shifts_"] = ("e", "two"), "f"
         return arrays
-
-    @property
-    def certified_for_(self) -> str:
-        return "completions" if "objective" in self.history_ else "data"
 
     # ------------------------------------------------------------------- validation
 

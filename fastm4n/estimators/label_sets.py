@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastm4n.base.checks import check_choice, check_number
 from fastm4n.estimators._base import needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
 from fastm4n.factors import as_factors, check_constraints
 from fastm4n.outputs.graph_oracles import INFERENCES
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fastm4n.tasks.label_sets import LabelSetExplanation
 
 
-class MultiLabelClassifier(PartialFit, ClassifierMixin, VectorEstimator):
+class MultiLabelClassifier(PartialFitOfWeights, ClassifierMixin, VectorEstimator):
     """Multi-label classification by M4N, structural SVM or CRF, with a certified gap.
 
     In a set of labels, y_l is 1 for labels that are on and 0 for the others. Its score is
@@ -190,6 +190,12 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "change", "completions"}
+        The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
+        data are not there, or that of the best round for labels that are not known.
+    n_seen_ : float or None
+        Sum of the weights of the samples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

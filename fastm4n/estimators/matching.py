@@ -8,6 +8,7 @@ import numpy as np
 
 from fastm4n.base.checks import is_number
 from fastm4n.estimators._base import CertifiedEstimator, needs_log
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.kernels import check_kernel
 from fastm4n.tasks.matchings import MatchingTask, as_matchings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     )
 
 
-class Matcher(CertifiedEstimator):
+class Matcher(PartialFitOfWeights, CertifiedEstimator):
     """Matching of two sets by M4N, structural SVM or CRF, with a certified gap.
 
     Learns to match n rows with m columns from features x_ij of each pair, for example the nodes of
@@ -150,6 +151,12 @@ OutOfCore, default="auto"
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
         (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+    certified_for_ : {"data", "change"}
+        The objective that the gap is for: that of all data, or that of `partial_fit` for weights
+        whose data are not there.
+    n_seen_ : float or None
+        Sum of the weights of the examples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features of a pair.
 
@@ -304,6 +311,7 @@ OutOfCore, default="auto"
     def fit(
         self, X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike],
         sample_weight: ArrayLike | None = None, allowed: Sequence[ArrayLike] | None = None,
+        row_weight: Sequence[ArrayLike] | None = None,
     ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
@@ -321,6 +329,10 @@ OutOfCore, default="auto"
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
         allowed : list of bool array-like of shape (n_i, m_i), default=None
             False forbids a pair, which no matching then has. True matchings must be allowed.
+        row_weight : list of array-like of shape (M_i,), default=None
+            Factors of the costs of mistakes at each row of each example, on top of `cost`. Finite
+            and not negative. Not for "log", which has no costs in the fit unless it is
+            cost-augmented. Predictions do not use them, with ``decode="min_risk"`` neither.
 
         Returns
         -------
@@ -338,7 +350,7 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight, None, allowed)
+        return self._fit(X, y, sample_weight, None, allowed, row_weight)
 
     # ---------------------------------------------------------------------- predict
 

@@ -1,14 +1,17 @@
-"""Label ranking: outputs that are rankings of a fixed set of items."""
+"""Label ranking: outputs that are rankings of items."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastm4n.base.checks import check_choice
-from fastm4n.data._rankings import FORMS, as_places
+import numpy as np
+
+from fastm4n.base.checks import check_choice, check_number
+from fastm4n.data._preferences import FORMS, read_preferences
 from fastm4n.estimators._base import needs_log
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.metrics import hamming_ranking_loss
+from fastm4n.metrics import _average, hamming_ranking_loss, share_of_pairs
 from fastm4n.tasks.rankings import RankingTask
 
 if TYPE_CHECKING:
@@ -32,13 +35,15 @@ if TYPE_CHECKING:
     )
 
 
-class LabelRanker(VectorEstimator):
+class LabelRanker(PartialFitOfWeights, VectorEstimator):
     """Label ranking by M4N, structural SVM or CRF on permutations, with a certified gap.
 
     Learns to rank M items for each x. The score of a ranking with item i at position p_i is
     sum_i (``coef_[i, p_i] @ x + intercept_[i, p_i]``), or a kernel expansion. Minimises
     mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on the dual. S
-    is the surrogate of the costs of the items.
+    is the surrogate of the costs of the items. Only the first positions may be scored
+    (`n_positions`), and items may have features of their own, by which new ones are ranked
+    (`item_features` of `fit`).
 
     Parameters
     ----------
@@ -75,9 +80,16 @@ default="squared"
         Whether to add a constant feature. Its weight is the intercept, which is penalised like
         other weights. A number is the value of the constant feature instead of 1: the larger it is,
         the weaker is the penalty, as with `intercept_scaling` of ``LinearSVC``.
-    form : {"auto", "ranks", "ordering", "string"}, default="auto"
-        How rankings are written, see `fastm4n.data.as_places`: the ranks of the items, the
-        items best first, or strings such as "b>a>c". Predictions are of the same form.
+    form : {"auto", "ranks", "ordering", "string", "top", "pairs"}, default="auto"
+        How rankings are written, see `fastm4n.data.as_preferences`: the ranks of the items, the
+        items best first, strings such as "b>a>c", the best items of each ranking, or pairs of
+        items. Predictions are complete rankings of the same form, and orderings for "top" and
+        "pairs".
+    n_positions : int, default=None
+        Score only so many first positions. All items below share one more, where they score zero,
+        and are not told apart. Time and memory are then linear in n_items x n_positions. None, or a
+        number of n_items or more, scores all positions. `cost` is for n_positions + 1 positions,
+        the last one being below. Rankings may have ties, and no items that may be anywhere.
     penalty : {"l2", "elasticnet", "l1"} or object of fastm4n.penalties, default="l2"
         The penalty that alpha multiplies. "l2" is ||w||^2 / 2. "l1" is the sum of absolute values,
         which makes weights exactly zero, and "elasticnet" is the mean of both. The objects of
@@ -116,20 +128,24 @@ OutOfCore, default="auto"
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_items, n_items, n_features)
-        Weights of each item at each position, for ``kernel="linear"``.
-    dual_coef_ : ndarray of shape (n_samples, n_items, n_items)
-        Coefficients of the training examples, for other kernels.
+    coef_ : ndarray of shape (n_items, n_positions, n_features)
+        Weights of each item at each position that is scored, for ``kernel="linear"``. With features
+        of items, (n_item_features, n_positions, n_features): weights of each of them.
+    dual_coef_ : ndarray of shape (n_samples, n_items, n_positions)
+        Coefficients of the training examples, for other kernels. With features of items,
+        (n_samples, n_item_features, n_positions).
     X_fit_ : {ndarray, sparse matrix} of shape (n_samples, n_features)
         The training examples, for kernels other than "linear" and "precomputed".
-    intercept_ : ndarray of shape (n_items, n_items)
-        Intercepts.
+    intercept_ : ndarray of shape (n_items, n_positions)
+        Intercepts. With features of items, (n_item_features, n_positions).
     items_ : ndarray of shape (n_items,)
         The items: the sorted names in y, or 0 ... n_items - 1 if y has ranks.
+    item_features_ : ndarray of shape (n_items, n_item_features)
+        Features of the items, if `fit` was given any.
     form_ : str
-        The form of y: "ranks", "ordering" or "string".
+        The form of y: "ranks", "ordering", "string", "top" or "pairs".
     cost_matrix_ : ndarray of shape (n_items, n_items)
-        Matrix of the costs.
+        Matrix of the costs. With fewer positions, (n_positions + 1, n_positions + 1).
     alpha_ : float
         The alpha of the fit.
     tol_ : float
@@ -148,7 +164,15 @@ OutOfCore, default="auto"
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache). For
+        partial rankings a row for each round: "objective", "primal", "dual", "gap", "n_iter",
+        "pass" and "seconds".
+    certified_for_ : {"data", "change", "completions"}
+        The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
+        data are not there, or that of the best round for partial rankings.
+    n_seen_ : float or None
+        Sum of the weights of the samples that the weights were fitted to, None for files of older
+        releases. `partial_fit` goes by it, and it may be set.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -166,11 +190,19 @@ OutOfCore, default="auto"
     merged into one of larger weight, and blocks are ordered by content. A fit therefore depends
     neither on the order of the examples nor on whether a weight is written as a repetition.
 
+    A partial ranking stands for all rankings that keep its order of items. Its loss is that of the
+    best of them for the margins, and for "log" that of all of them together: minus the log of
+    their probability. This is not convex. The fit goes in rounds, each of which completes the
+    rankings and fits the weights to them with a certified gap, and the objective falls from round
+    to round. With complete rankings alone the fit is convex, as ever.
+
     For linear models a pass takes O(n_samples (n_features n_items^2 + n_items^3)) time, and memory
     is O(n_samples n_items^2 + n_features n_items^2). For kernels a pass takes O(n_samples^2
-    n_items^2) time, and memory holds the Gram matrix or `kernel_cache_size` of the solver.
+    n_items^2) time, and memory holds the Gram matrix or `kernel_cache_size` of the solver. With
+    `n_positions` = k, n_items^2 is n_items k everywhere, and n_items^3 is n_items k^2.
 
-    Exact marginals of "log" take 2^M steps for each example, for M of at most 20.
+    Exact marginals of "log" take 2^M steps for each example, for M of at most 20, or 2^k with
+    `n_positions`.
 
     References
     ----------
@@ -188,19 +220,33 @@ OutOfCore, default="auto"
     >>> ranker = LabelRanker(alpha=0.01, random_state=0).fit(X, y)
     >>> ranker.predict([[0.7, 0.1]]).tolist()
     ['tea>milk>water']
+
+    Items with features of their own, such as warmth and sweetness, and new items:
+
+    >>> Z = [[0.5, 0.6], [1.0, 0.2], [0.0, 0.0]]
+    >>> ranker = LabelRanker(alpha=0.01, n_positions=1, random_state=0)
+    >>> ranker.fit(X, y, item_features=Z).predict_top([[0.7, 0.1]], 1).tolist()
+    [['tea']]
+    >>> new = [[0.2, 0.1], [0.9, 0.3], [0.6, 0.9], [0.1, 0.0]]
+    >>> ranker.predict_top([[0.7, 0.1]], 1, item_features=new).tolist()
+    [[1]]
     """
 
     intercept_: FloatArray
     items_: Array
+    item_features_: FloatArray
     form_: str
 
     _task = "rankings"
     _part = "item"
     _fitted_arrays = {
-        "items_": (("k",), "USiu"), "cost_matrix_": (("k", "k"), "f"),
-        "intercept_": (("k", "k"), "f"),
+        "items_": (("k",), "USiu"), "cost_matrix_": (("c", "c"), "f"),
+        "intercept_": (("z", "p"), "f"),
     }
-    _coef_dims = ("k", "k")
+    _coef_dims = ("z", "p")
+    _optional_arrays = {"item_features_": (("k", "z"), "f")}
+    _absent_in_files = {"n_positions": None}
+    _replaced = (*VectorEstimator._replaced, "item_features_")
     _fitted_values = ("form_", "_base")
     _fitted_marker = "items_"
     _has_auto_tol = True
@@ -211,7 +257,8 @@ OutOfCore, default="auto"
         cost: Cost = "squared", cost_scale: CostScale = "sum", kernel: Kernel = "linear",
         gamma: Gamma = "scale",
         kernel_params: dict[str, Any] | None = None, fit_intercept: bool | float = True,
-        form: Literal["auto", "ranks", "ordering", "string"] = "auto", penalty: PenaltyLike = "l2",
+        form: Literal["auto", "ranks", "ordering", "string", "top", "pairs"] = "auto",
+        n_positions: int | None = None, penalty: PenaltyLike = "l2",
         solver: SolverLike = "auto", tol: Tol = "auto", max_iter: int = 1000,
         decode: Decoding = "auto", warm_start: bool = False, n_jobs: int | None = None,
         random_state: RandomState = None, verbose: int = 0,
@@ -226,6 +273,7 @@ OutOfCore, default="auto"
         self.kernel_params = kernel_params
         self.fit_intercept = fit_intercept
         self.form = form
+        self.n_positions = n_positions
         self.penalty = penalty
         self.solver = solver
         self.tol = tol
@@ -243,14 +291,27 @@ OutOfCore, default="auto"
         self._check_solver_parameters()
         self._check_vector_parameters()
         check_choice("form", self.form, FORMS)
+        if self.n_positions is not None:
+            check_number("n_positions", self.n_positions, low=0, integer=True)
 
     def _check_fitted(self, attributes):
         form, base = attributes["form_"], attributes["_base"]
         check_choice("form_", form, FORMS[1:])
         if base is not None and type(base) is not int or (base is None) == (form == "ranks"):
             raise ValueError("the lowest rank does not fit form_")
+        M, (n_rows, n_positions) = attributes["items_"].size, attributes["intercept_"].shape
+        is_whole = n_positions == M
+        if (
+            n_positions != self._task_class(self).n_scored(M)
+            or len(attributes["cost_matrix_"]) != n_positions + (not is_whole)
+            or ("item_features_" not in attributes and n_rows != M)
+        ):
+            raise ValueError("the numbers of items and positions do not fit")
 
-    def fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None,
+        item_weight: ArrayLike | None = None, *, item_features: ArrayLike | None = None,
+    ) -> Self:
         """Fit the model until its duality gap is certified to be at most `tol`.
 
         Parameters
@@ -260,9 +321,20 @@ OutOfCore, default="auto"
             ``kernel="precomputed"``. Linear models do not copy C-ordered float32 or float64 arrays
             and CSR matrices.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            Complete rankings of the same items, without ties. See `form`.
+            Rankings, see `form`. They may be partial: with ties or missing items, the first items
+            only, or pairs. Samples of which no two items are ordered are left out.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights. 2 counts the example twice, 0 leaves it out.
+        item_weight : array-like of shape (n_items,) or (n_samples, n_items), default=None
+            Factors of the costs of mistakes at each item, on top of `cost`, in the order of
+            `items_`. Finite and not negative. Not for "log", which has no costs in the fit unless
+            it is cost-augmented. Predictions do not use them, with ``decode="min_risk"`` neither.
+        item_features : array-like of shape (n_items, n_item_features), default=None
+            Features z_i of the items, in the order of `items_`: names of y sorted, or columns of
+            ranks. A data frame whose index has the names is put in this order. The score of item i
+            at position p is then sum_f z_if (``coef_[f, p] @ x + intercept_[f, p]``). Scale them as
+            X. A column of ones gives positions a weight that is the same for all items, which
+            matters with `n_positions` only. By default each item has weights of its own.
 
         Returns
         -------
@@ -280,11 +352,11 @@ OutOfCore, default="auto"
         ConvergenceWarning
             If `max_iter` passes did not reach `tol`. The message states the gap.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, None, None, item_weight, item_features)
 
     # ---------------------------------------------------------------------- predict
 
-    def decision_function(self, X: Matrix) -> FloatArray:
+    def decision_function(self, X: Matrix, item_features: ArrayLike | None = None) -> FloatArray:
         """Scores of each item at each position.
 
         Parameters
@@ -292,15 +364,19 @@ OutOfCore, default="auto"
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples, or kernel values with the training examples for
             ``kernel="precomputed"``.
+        item_features : array-like of shape (n_new_items, n_item_features), default=None
+            As in `predict`.
 
         Returns
         -------
-        scores : ndarray of shape (n_samples, n_items, n_items)
-            Items as in `items_`, then positions, best first.
+        scores : ndarray of shape (n_samples, n_items, n_positions)
+            Items as in `items_`, then positions that are scored, best first.
         """
-        return self._decoder(X).decision()
+        return self._decoder(X, item_features=item_features).decision()
 
-    def predict(self, X: Matrix, decode: Decoding | None = None) -> Array:
+    def predict(
+        self, X: Matrix, decode: Decoding | None = None, item_features: ArrayLike | None = None,
+    ) -> Array:
         """Predict rankings.
 
         Parameters
@@ -309,54 +385,135 @@ OutOfCore, default="auto"
             Examples.
         decode : {"auto", "map", "min_risk"}, default=None
             Overrides the parameter `decode`.
+        item_features : array-like of shape (n_new_items, n_item_features), default=None
+            Features of other items, if the ranker was fitted with features of items. Their names
+            are the index of a data frame, or else 0 ... n_new_items - 1. There are at least
+            `n_positions`, and without it as many as in the fit.
 
         Returns
         -------
         y : ndarray of shape (n_samples,) or (n_samples, n_items)
-            Rankings in the form of y in `fit`.
+            Rankings in the form of y in `fit`. Items below `n_positions` follow by their largest
+            score at a position.
         """
-        return self._fitted_task().predict(X, decode)
+        return self._fitted_task().predict(X, decode, item_features=item_features)
+
+    def predict_top(
+        self, X: Matrix, k: int, decode: Decoding | None = None,
+        item_features: ArrayLike | None = None,
+    ) -> Array:
+        """Predict the first items of rankings.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        k : int
+            The number of items, at most `n_positions`.
+        decode : {"auto", "map", "min_risk"}, default=None
+            Overrides the parameter `decode`.
+        item_features : array-like of shape (n_new_items, n_item_features), default=None
+            As in `predict`.
+
+        Returns
+        -------
+        items : ndarray of shape (n_samples, k)
+            Names of the first k items of the rankings of `predict`, best first.
+
+        Examples
+        --------
+        >>> from fastm4n import LabelRanker
+        >>> ranker = LabelRanker(alpha=0.01, random_state=0)
+        >>> ranker.fit([[0.0], [1.0]], ["a>b>c", "c>b>a"]).predict_top([[0.9]], 2).tolist()
+        [['c', 'b']]
+        """
+        return self._fitted_task().decoded_top(X, k, decode, item_features)
+
+    def expected_ranks(
+        self, X: Matrix, item_features: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Expected rank of each item, for "log" and "max_min".
+
+        The expectation is under the marginals of "log", or under the distribution of the oracle of
+        "max_min".
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Examples.
+        item_features : array-like of shape (n_new_items, n_item_features), default=None
+            As in `predict`.
+
+        Returns
+        -------
+        ranks : ndarray of shape (n_samples, n_items)
+            1 is the best rank, or the lowest one of y for y of ranks. An item below `n_positions`
+            counts with the mean rank there.
+
+        Raises
+        ------
+        ValueError
+            For "max_margin", which has no distribution.
+
+        Examples
+        --------
+        >>> from fastm4n import LabelRanker
+        >>> crf = LabelRanker("log", alpha=0.01, random_state=0)
+        >>> crf.fit([[0.0], [1.0]], ["a>b>c", "c>b>a"]).expected_ranks([[0.5]]).round(2).tolist()
+        [[2.0, 2.0, 2.0]]
+        """
+        return self._fitted_task().expected_ranks(X, item_features)
 
     @needs_log
-    def predict_marginals(self, X: Matrix) -> FloatArray:
+    def predict_marginals(self, X: Matrix, item_features: ArrayLike | None = None) -> FloatArray:
         """Probabilities of each item being at each position, for ``surrogate="log"`` only.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
+        item_features : array-like of shape (n_new_items, n_item_features), default=None
+            As in `predict`.
 
         Returns
         -------
         marginals : ndarray of shape (n_samples, n_items, n_items)
-            Exact doubly stochastic matrices.
+            Exact doubly stochastic matrices. With `n_positions`, (n_samples, n_items,
+            n_positions + 1): the last column has the probabilities of being below.
         """
-        return self._decoder(X).marginals()
+        return self._decoder(X, item_features=item_features).marginals()
 
     def score(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Mean share of the items that `predict` puts where they are in y.
+        """Mean share of the items that `predict` puts where they are in y, or of ordered pairs.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Examples.
         y : array-like of shape (n_samples,) or (n_samples, n_items)
-            True rankings of the same items, in the form of `fit`.
+            True rankings of the same items, in the form of `fit`, complete or partial.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
         Returns
         -------
         share : float
-            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho.
+            1 minus the Hamming loss. `fastm4n.metrics` has Kendall's tau and Spearman's rho. With
+            `n_positions` all items below are at one position. If any ranking of y is partial,
+            `fastm4n.metrics.pairwise_order_score`.
         """
         task = self._fitted_task()
-        truth, _ = as_places(y, self.form_, items=self.items_)
+        truth = read_preferences(y, self.form_, self.items_)
         predicted = task.decoded(X)[1]
-        if truth.shape[0] != predicted.shape[0]:
-            raise ValueError(
-                f"y has {truth.shape[0]} rankings, but X has {predicted.shape[0]} samples."
-            )
+        task.check_length(truth, predicted)
+        n_positions = self.intercept_.shape[1]
+        if not truth.is_complete().all():
+            orders = predicted[:, :, np.newaxis] < predicted[:, np.newaxis, :]
+            return share_of_pairs(truth.orders(), orders, sample_weight, "y")
+        if n_positions < self.items_.size:
+            # of the positions that are scored, and the one of all items below
+            are_right = np.minimum(truth.places(), n_positions) == np.minimum(
+                predicted, n_positions)
+            return _average(are_right.mean(axis=1), sample_weight)
         return 1.0 - hamming_ranking_loss(
-            truth, predicted, form="ranks", sample_weight=sample_weight
-        )
+            truth.places(), predicted, form="ranks", sample_weight=sample_weight)

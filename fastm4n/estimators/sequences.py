@@ -14,7 +14,7 @@ from fastm4n.base.checks import check_number
 from fastm4n.base.pickles import Versioned
 from fastm4n.data._sequences import Sequences
 from fastm4n.estimators._base import CertifiedEstimator, PackedWeights, needs_log
-from fastm4n.estimators._partial import PartialFit
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.inference._contexts import check_ngrams
 from fastm4n.penalties._penalties import as_penalty
 from fastm4n.tasks.chain_input import (
@@ -161,7 +161,7 @@ class ChainWeights(PackedWeights):
             *packed_weights(self), *np.shape(self.coef_)[::-1], n_ngrams_of(self))
 
 
-class SequenceTagger(ChainWeights, PartialFit, CertifiedEstimator):
+class SequenceTagger(ChainWeights, PartialFitOfWeights, CertifiedEstimator):
     """Sequence labelling by M4N, structural SVM or CRF on a chain, with a certified gap.
 
     Minimises mean_i S(scores of x_i, y_i) + alpha / 2 ||w||^2 by block-coordinate Frank-Wolfe on
@@ -430,22 +430,6 @@ OutOfCore, default="auto"
         tags.input_tags.sparse = True
         tags.input_tags.dict = True
         return tags
-
-    @property
-    def n_seen_(self) -> float | None:
-        return vars(self).get("_n_seen")
-
-    @n_seen_.setter
-    def n_seen_(self, value: float | None) -> None:
-        if value is not None:
-            check_number("n_seen_", value, low=0)
-        self._n_seen = value
-
-    @property
-    def certified_for_(self) -> str:
-        if "objective" in self.history_:
-            return "completions"
-        return "change" if vars(self).get("_n_before") else "data"
 
     # ------------------------------------------------------------------- validation
 

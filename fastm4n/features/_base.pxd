@@ -52,6 +52,7 @@ cdef class FeatureMap:
     cdef Layout base_layout
     cdef readonly bint has_offset
 
+    cdef void add_base(self, Py_ssize_t b, double* v) noexcept nogil
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil

@@ -467,10 +467,19 @@ cdef class FeatureMap:
         """The scores that `set_base` has added, or None."""
         return None if self.base_layout is None else np.asarray(self.base)
 
+    cdef void add_base(self, Py_ssize_t b, double* v) noexcept nogil:
+        """v += the fixed scores of block b, if there are any: for `scores` of a subclass."""
+        cdef Py_ssize_t j
+        cdef const double* base
+        if self.base_layout is not None:
+            base = &self.base[0] + self.base_layout.offset(b)
+            for j in range(self.base_layout.size(b)):
+                v[j] += base[j]
+
     cdef const double* offset_of(self, Py_ssize_t b) noexcept nogil:
         """The fixed numbers in the scores of block b, where there are any."""
         if self.base_layout is not None:
-            return &self.base[self.base_layout.offset(b)]
+            return &self.base[0] + self.base_layout.offset(b)
         return &self.offset[0]
 
     def constant_scores(self):

@@ -638,6 +638,7 @@ cdef class LinearFeatures(LinearMap):
         cdef Py_ssize_t j
         for j in range(self.stride):
             v[j] = self.offset[j] + self.intercept * self.weights[self.n_features, j]
+        self.add_base(b, &v[0])
         return self.add_scores(self.rows[b], &v[0])
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:

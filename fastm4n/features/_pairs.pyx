@@ -4,6 +4,7 @@ import numpy as np
 
 from fastm4n._simd._loops cimport fastm4n_prefetch
 from fastm4n.features._base cimport FeatureMap, Penalty, WeightMap, thread_number
+from fastm4n.features._wrapped cimport WrappedFeatures
 from fastm4n.outputs._base cimport Layout
 
 
@@ -60,11 +61,9 @@ cdef class PairFeatures(WeightMap):
         for e in range(size):
             v[e] = self.loops.dot(
                 &self.X[self.starts[b] + e, 0], &self.weights[0, 0], self.n_features)
-        if self.has_offset:
-            for e in range(size):
-                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
+        self.add_base(b, &v[0])
         return 0
 
     cdef int add_rows_of(
@@ -150,11 +149,9 @@ cdef class PairKernelFeatures(FeatureMap):
         cdef Py_ssize_t e, start = self.layout.offset(b), size = self.layout.size(b)
         for e in range(size):
             v[e] = self.F[start + e]
-        if self.has_offset:
-            for e in range(size):
-                v[e] += self.offset_of(b)[e]
         for e in range(size, self.stride):
             v[e] = 0.0
+        self.add_base(b, &v[0])
         return 0
 
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
@@ -271,7 +268,7 @@ def place_of_both(Py_ssize_t row, Py_ssize_t step):
     return row + 1 if step == 2 * row else 0
 
 
-cdef class LabelSetFeatures(FeatureMap):
+cdef class LabelSetFeatures(WrappedFeatures):
     """Scores of sets of labels.
 
     Parameters
@@ -287,17 +284,15 @@ cdef class LabelSetFeatures(FeatureMap):
     pairs : PairWeights
     """
 
-    cdef readonly FeatureMap labels
     cdef readonly PairWeights pairs
     cdef Layout layout
     # labels; numbers of a label's row, and from one pair to the next; where the first of those is
     cdef Py_ssize_t n, row, step, first
-    # room for a block's numbers of the labels alone, a row for each thread
-    cdef double[:, ::1] gathered
 
     def __init__(self, FeatureMap labels, Layout layout, Py_ssize_t n_pairs):
         super().__init__(layout.n_blocks, layout.max_size)
-        self.labels, self.layout = labels, layout
+        self.wrap(labels)
+        self.layout = layout
         self.n, self.row = labels.n_labels, layout.stride
         behind = np.unique(layout.sizes() - labels.n_labels * layout.stride)
         numbers = int(behind[0]) if behind.size == 1 else -1
@@ -311,14 +306,17 @@ cdef class LabelSetFeatures(FeatureMap):
         self.first = self.n * self.row + place_of_both(self.row, self.step)
         self.pairs = PairWeights(n_pairs)
         self.size = max(self.size, labels.stride)
-        self.gathered = np.zeros((1, labels.stride))
         self.visit_cost = labels.visit_cost + 4.0 * (self.n + n_pairs)
 
+    @property
+    def labels(self):
+        return self.inner
+
     def arguments(self):
-        return self.labels, self.layout, self.pairs.n_pairs
+        return self.inner, self.layout, self.pairs.n_pairs
 
     def __getstate__(self):
-        offset = np.asarray(self.labels.offset)[:self.n]
+        offset = np.asarray(self.inner.offset)[:self.n]
         return {**super().__getstate__(), "offset": offset, "pair_penalty": self.pairs.penalty}
 
     def __setstate__(self, state):
@@ -331,7 +329,7 @@ cdef class LabelSetFeatures(FeatureMap):
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t t, j
         cdef double score
-        self.labels.scores(b, v)
+        self.inner.scores(b, v)
         # from the last on: no score is overwritten before it is moved
         for t in range(self.n - 1, -1, -1):
             score = v[t]
@@ -341,6 +339,7 @@ cdef class LabelSetFeatures(FeatureMap):
         for j in range(self.n * self.row, self.size):
             v[j] = 0.0
         self.pairs.spread(&v[0] + self.first, self.step)
+        self.add_base(b, &v[0])
         return 0
 
     cdef void gather(self, const double* numbers) noexcept nogil:
@@ -348,115 +347,78 @@ cdef class LabelSetFeatures(FeatureMap):
         for t in range(self.n):
             self.gathered[number, t] = numbers[t * self.row + 1]
 
-    def make_room(self, Py_ssize_t n_threads):
-        self.labels.make_room(n_threads)
-        self.gathered = np.zeros((n_threads, self.labels.stride))
-
     cdef int update(self, Py_ssize_t b, const double[::1] coefficients) except -1 nogil:
-        self.gather(&coefficients[0])
-        self.labels.update(b, self.gathered[thread_number()])
+        WrappedFeatures.update(self, b, coefficients)
         self.pairs.add(&coefficients[0] + self.first, self.step)
         return 0
 
     cdef double direction_norm(
         self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
-        self.gather(&direction[0])
         return (
-            self.labels.direction_norm(b, self.gathered[thread_number()], self.n)
+            WrappedFeatures.direction_norm(self, b, direction, k)
             + self.pairs.squares(&direction[0] + self.first, self.step))
 
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         # of steps between mixtures, where a label's two numbers move by as much: steps of whole
         # blocks are of outputs without pairs
-        return 0.5 * self.labels.block_norm(b)
-
-    cdef bint ready(self, Py_ssize_t b) noexcept nogil:
-        return self.labels.ready(b)
-
-    def fetch(self, Py_ssize_t b, candidates):
-        self.labels.fetch(b, candidates)
-
-    def forget(self):
-        self.labels.forget()
-
-    def collect(self):
-        self.labels.collect()
-
-    cdef void prefetch(self, Py_ssize_t b) noexcept nogil:
-        self.labels.prefetch(b)
-
-    cdef int settle(self) except -1 nogil:
-        return self.labels.settle()
+        return 0.5 * self.inner.block_norm(b)
 
     # ------------------------------------------------------------------------- weights
 
-    def holds_weights(self):
-        return self.labels.holds_weights()
-
     def weight_norm(self):
-        norm = self.labels.weight_norm()
+        norm = self.inner.weight_norm()
         return None if norm is None else norm + self.pairs.weight_norm()
 
     def has_penalty(self):
-        return self.labels.has_penalty() or self.pairs.has_penalty()
+        return self.inner.has_penalty() or self.pairs.has_penalty()
 
     def set_modulus(self, double modulus):
-        self.labels.set_modulus(modulus)
+        self.inner.set_modulus(modulus)
         self.pairs.set_modulus(modulus)
 
     def penalties(self):
         of_pairs = {"pairs": penalty for penalty in self.pairs.penalties().values()}
-        return {**self.labels.penalties(), **of_pairs}
+        return {**self.inner.penalties(), **of_pairs}
 
     def live(self):
-        return {**self.labels.live(), "pairs": self.pairs.live()["weights"]}
+        return {**self.inner.live(), "pairs": self.pairs.live()["weights"]}
 
     def penalty_value(self):
-        value = self.labels.penalty_value()
+        value = self.inner.penalty_value()
         return None if value is None else value + self.pairs.penalty_value()
 
     def conjugate_value(self):
-        value = self.labels.conjugate_value()
+        value = self.inner.conjugate_value()
         return None if value is None else value + self.pairs.conjugate_value()
 
     def divergence(self, state):
-        return self.labels.divergence(state) + self.pairs.divergence({"weights": state["pairs"]})
-
-    def modulus(self):
-        return self.labels.modulus()
+        return self.inner.divergence(state) + self.pairs.divergence({"weights": state["pairs"]})
 
     def along(self, double scale):
-        value, slope = self.labels.along(scale)
+        value, slope = self.inner.along(scale)
         of_pairs = self.pairs.along(scale)
         return value + of_pairs[0], slope + of_pairs[1]
 
     def clear(self):
-        self.labels.clear()
+        self.inner.clear()
         self.pairs.clear()
 
     def state(self):
-        return {**self.labels.state(), "pairs": self.pairs.state()["weights"]}
+        return {**self.inner.state(), "pairs": self.pairs.state()["weights"]}
 
     def present(self):
-        return {**self.labels.present(), "pairs": self.pairs.present()["weights"]}
+        return {**self.inner.present(), "pairs": self.pairs.present()["weights"]}
 
     def restore(self, state):
-        self.labels.restore(state)
+        self.inner.restore(state)
         self.pairs.restore({"weights": state["pairs"]})
-
-    def constant_scores(self):
-        return self.labels.constant_scores()
 
     def set_offset(self, const double[::1] offset):
         """Add fixed numbers to the scores of the labels."""
-        self.labels.set_offset(offset)
+        self.inner.set_offset(offset)
         whole = np.zeros(max(self.size, self.stride))
         whole[1 : self.n * self.row : self.row] = offset
-        self.offset, self.has_offset = whole, self.labels.has_offset
-
-    def coef(self):
-        """Weights of the features for each label, (n_labels, n_features), a new array."""
-        return self.labels.coef()
+        self.offset, self.has_offset = whole, self.inner.has_offset
 
     def pair_coef(self):
         """Weights of the pairs, (n_pairs,), a new array."""
@@ -484,7 +446,8 @@ cdef class ThresholdFeatures(LabelSetFeatures):
 
     def __init__(self, FeatureMap shared, Layout layout, double value):
         FeatureMap.__init__(self, layout.n_blocks, layout.max_size)
-        self.labels, self.layout = shared, layout
+        self.wrap(shared)
+        self.layout = layout
         self.n, self.row = layout.max_parts, layout.stride
         self.first, self.step = 1, self.row
         if (
@@ -494,11 +457,10 @@ cdef class ThresholdFeatures(LabelSetFeatures):
             raise ValueError("layout does not fit the thresholds.")
         self.pairs = PairWeights(self.n, value)
         self.size = max(self.size, shared.stride)
-        self.gathered = np.zeros((1, shared.stride))
         self.visit_cost = shared.visit_cost + 8.0 * self.n
 
     def arguments(self):
-        return self.labels, self.layout, self.pairs.value
+        return self.inner, self.layout, self.pairs.value
 
     def set_offset(self, offset):
         """Add fixed numbers to the thresholds, or to all numbers of a block where so many."""
@@ -512,7 +474,7 @@ cdef class ThresholdFeatures(LabelSetFeatures):
     cdef int scores(self, Py_ssize_t b, double[::1] v) except -1 nogil:
         cdef Py_ssize_t t, j
         cdef double score
-        self.labels.scores(b, v)
+        self.inner.scores(b, v)
         score = v[0]
         for j in range(self.size):
             v[j] = self.offset[j] if self.has_offset else 0.0
@@ -527,26 +489,16 @@ cdef class ThresholdFeatures(LabelSetFeatures):
         for t in range(self.n):
             self.gathered[number, 0] += numbers[t * self.row + 1]
 
-    cdef double direction_norm(
-        self, Py_ssize_t b, const double[::1] direction, Py_ssize_t k) noexcept nogil:
-        self.gather(&direction[0])
-        return (
-            self.labels.direction_norm(b, self.gathered[thread_number()], 1)
-            + self.pairs.squares(&direction[0] + self.first, self.step))
-
     cdef double block_norm(self, Py_ssize_t b) noexcept nogil:
         # an upper bound, by (sum_t d_t)^2 <= n sum_t d_t^2
         return 0.5 * (
-            self.n * self.labels.block_norm(b)
+            self.n * self.inner.block_norm(b)
             + self.pairs.smoothness * self.pairs.value * self.pairs.value)
 
     def share(self, ThresholdFeatures other):
         """As `LinearMap.share`."""
-        self.labels.share(other.labels)
+        self.inner.share(other.inner)
         self.pairs.share(other.pairs)
-
-    def touched(self):
-        return self.labels.touched()
 
     def constant_scores(self):
         """What is added to the score of x for each threshold, (n_thresholds,)."""

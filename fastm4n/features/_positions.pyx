@@ -597,9 +597,7 @@ cdef class ChainFeatures(EdgedMap):
         else:
             memcpy(
                 &v[nodes], &self.weights[constant + 3, 0], self.n_shared_scores * sizeof(double))
-        if self.has_offset:
-            for j in range(self.layout.size(b)):
-                v[j] += self.offset_of(b)[j]
+        self.add_base(b, &v[0])
         return 0
 
     def make_room(self, Py_ssize_t n_threads):
@@ -821,6 +819,7 @@ cdef class GraphFeatures(EdgedMap):
         self.edges.position_scores(b, &v[0] + self.layout.behind(b))
         if self.diagonal:
             self.spread(b, &v[0] + self.layout.behind(b))
+        self.add_base(b, &v[0])
         return 0
 
     cdef void spread(self, Py_ssize_t b, double* more) noexcept nogil:

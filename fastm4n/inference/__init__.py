@@ -15,6 +15,7 @@ from fastm4n.inference.chain import (
 )
 from fastm4n.inference.cut import grid_edges, min_cut
 from fastm4n.inference.matching import best_matching, matching_marginals
+from fastm4n.inference.orders import best_linear_extension, linear_extension_marginals
 from fastm4n.inference.permutation import (
     max_min_permutation,
     permanent,
@@ -33,10 +34,10 @@ from fastm4n.inference.simplex import (
 from fastm4n.inference.tangent import Tangent, chain_tangent, graph_tangent, simplex_tangent
 
 __all__ = [
-    "Tangent", "best_matching", "chain_entropy", "chain_tangent", "graph_tangent", "grid_edges",
-    "linear_assignment", "matching_marginals", "max_marginals", "max_min_absolute",
-    "max_min_chain", "max_min_game", "max_min_mirror_prox", "max_min_permutation",
-    "max_min_zero_one", "max_oracle", "min_cut", "permanent", "permutation_marginals",
-    "project_simplex", "simplex_tangent", "sinkhorn", "softmax", "span_marginals", "sum_product",
-    "viterbi", "viterbi_kbest",
+    "Tangent", "best_linear_extension", "best_matching", "chain_entropy", "chain_tangent",
+    "graph_tangent", "grid_edges", "linear_assignment", "linear_extension_marginals",
+    "matching_marginals", "max_marginals", "max_min_absolute", "max_min_chain", "max_min_game",
+    "max_min_mirror_prox", "max_min_permutation", "max_min_zero_one", "max_oracle", "min_cut",
+    "permanent", "permutation_marginals", "project_simplex", "simplex_tangent", "sinkhorn",
+    "softmax", "span_marginals", "sum_product", "viterbi", "viterbi_kbest",
 ]

@@ -4,6 +4,8 @@ from fastm4n.inference.permutation cimport PermutationScratch
 
 cdef class MatchingScratch:
     cdef bint is_complete, with_places
+    # whether assignments look for signals
+    cdef bint looks
     # costs of the assignment, then its dual solution and what the loop needs
     cdef double[::1] costs, u, v, distance, reached
     cdef Py_ssize_t[::1] col_of, row_of, scanned, free_rows

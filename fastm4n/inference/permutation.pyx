@@ -876,11 +876,11 @@ cdef class PermutationMaxMin(MaxMinScratch):
             max_mu min_nu <v, mu> + <mu, C nu>  =  min sum u + sum w
                 s.t.  s = u_i + w_j - C nu - v >= 0,  nu doubly stochastic and >= 0,
 
-        C being cost / M, of each row, with multipliers mu >= 0 of the first and z = l_i + k_j + C'
-        mu >= 0 of the second constraints. Steps of Newton's method on mu s = nu z = tau, predictor
-        and corrector (Mehrotra 1992). They start at mu = nu = 1/M and the potentials of the best
-        permutation. All points are feasible, and their gap is sum(mu s + nu z). O(M^3) a step under
-        the 0-1 cost, O(M^4) under others.
+        C being the cost of each row, times its weight / M, with multipliers mu >= 0 of the first
+        and z = l_i + k_j + C' mu >= 0 of the second constraints. Steps of Newton's method on mu s =
+        nu z = tau, predictor and corrector (Mehrotra 1992). They start at mu = nu = 1/M and the
+        potentials of the best permutation. All points are feasible, and their gap is sum(mu s + nu
+        z). O(M^3) a step under the 0-1 cost, O(M^4) under others.
         """
         cdef Py_ssize_t i, j, _it, e, M = self.T, size = M * M
         cdef double* s = &self.interior[0, 0]
@@ -894,7 +894,11 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef double* a = &self.interior[8, 0]
         cdef double* b = &self.interior[9, 0]
         cdef double share = 1.0 / M, mean = 0.0, value = 0.0, gap, tau, target, primal, dual, goal
-        cdef double rise = self.max_cost * share * share
+        cdef double rise, most = 0.0, least = INFINITY, more
+        for i in range(M):
+            most = max(most, self.weight(i))
+            least = min(least, self.weight(i))
+        rise = most * self.max_cost * share * share
         self.pack(self.v, &self.compact[0])
         self.permutations.solve(&self.compact[0], M, M, -1.0)
         for i in range(M):
@@ -906,12 +910,23 @@ cdef class PermutationMaxMin(MaxMinScratch):
                     0.0, -self.permutations.u[i] - self.permutations.v[j] - self.compact[e]
                 ) + rise
                 mean += s[e] / size
-                value += self.cost[i * self.stride + j] * share * share
+                value += most * self.cost[i * self.stride + j] * share * share
                 self.shares[e] = share * self.cost[i * self.stride + j]
                 self.shares[size + j * M + i] = self.shares[e]
             value += rise - self.permutations.u[i] - self.permutations.v[i]
         for e in range(size):
             z[e] = mean
+        # potentials of columns are those of the largest weight, and of the least for nu
+        for i in range(M if most > least else 0):
+            for j in range(M):
+                more = 0.0
+                for e in range(M):
+                    more += self.shares[j * M + e]
+                s[i * M + j] += (most - self.weight(i)) * share * more
+                more = 0.0
+                for e in range(M):
+                    more += self.shares[size + j * M + e]
+                z[i * M + j] += (self.weight(i) - least) * share * more
         for _it in range(INTERIOR_STEPS):
             look()
             gap = 0.0
@@ -960,11 +975,11 @@ cdef class PermutationMaxMin(MaxMinScratch):
             dmu = q - X D + G E,  dnu = p - G' D - Y E,
 
         with X = (diag(s / mu) + C N C')^-1, N = diag(nu / z), G = -X C N and Y = N + N C' G. These
-        are numbers for each entry under the 0-1 cost, where C is -1 / M times the identity. Rows
-        and columns of dmu and dnu sum to zero. The row sums give (du_i, dl_i). The rest are 2 M - 2
-        equations in (dw, dk), both zero in the last column. Their matrix has a positive definite
-        symmetric part: no pivots are needed. The factorization is reused for further right-hand
-        sides.
+        are numbers for each entry under the 0-1 cost, where C is -weight / M times the identity.
+        Rows and columns of dmu and dnu sum to zero. The row sums give (du_i, dl_i). The rest are
+        2 M - 2 equations in (dw, dk), both zero in the last column. Their matrix has a positive
+        definite symmetric part: no pivots are needed. The factorization is reused for further
+        right-hand sides.
         """
         cdef Py_ssize_t i, j, k, r, c, half = M - 1, n = 2 * half
         cdef const double* a = &self.interior[8, 0]
@@ -1049,7 +1064,8 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef double* X
         cdef double* G
         cdef double* Y
-        cdef double x, y, g, h, first, second, sx = 0.0, sy = 0.0, sg = 0.0, share = 1.0 / M
+        cdef double x, y, g, h, first, second, sx = 0.0, sy = 0.0, sg = 0.0
+        cdef double share = self.weight(i) / M
         if self.zero_one:
             for j in range(M):
                 inverse[j] = 1.0 / (s[j] * z[j] + mu[j] * nu[j] * share * share)
@@ -1124,15 +1140,15 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef const double* CT = C + M * M
         cdef double* N = &self.interior[10, i * M]
         cdef double* CN = &self.compact[0]
-        cdef double x
+        cdef double x, weight = self.weight(i)
         for k in range(M):
             N[k] = nu[k] / z[k]
         memset(X, 0, 3 * M * M * sizeof(double))
         for j in range(M):
             X[j * M + j] = s[j] / mu[j]
             for k in range(M):
-                CN[j * M + k] = C[j * M + k] * N[k]
-                add_multiple(X + j * M, CT + k * M, CN[j * M + k], M)
+                CN[j * M + k] = weight * C[j * M + k] * N[k]
+                add_multiple(X + j * M, CT + k * M, weight * CN[j * M + k], M)
         # Gauss and Jordan, without pivots as the matrix is positive definite
         for k in range(M):
             x = 1.0 / X[k * M + k]
@@ -1165,7 +1181,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef const double* X
         cdef const double* C = &self.shares[0]
         cdef double* right = &self.row_moves[0]
-        cdef double share = 1.0 / M
+        cdef double weight = self.weight(i), share = weight / M
         if self.zero_one:
             for j in range(M):
                 q[j] = (z[j] * a[j] - share * mu[j] * b[j]) * inverse[j]
@@ -1175,7 +1191,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         for j in range(M):
             right[j] = a[j] / mu[j]
             for k in range(M):
-                right[j] += C[j * M + k] * b[k] / z[k]
+                right[j] += weight * C[j * M + k] * b[k] / z[k]
         for j in range(M):
             q[j] = 0.0
             for k in range(M):
@@ -1183,7 +1199,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         for k in range(M):
             p[k] = 0.0
         for j in range(M):
-            add_multiple(p, C + j * M, q[j], M)
+            add_multiple(p, C + j * M, weight * q[j], M)
         for k in range(M):
             p[k] = b[k] / z[k] - inverse[k] * p[k]
 
@@ -1201,7 +1217,7 @@ cdef class PermutationMaxMin(MaxMinScratch):
         cdef const double* G
         cdef const double* Y
         cdef const double* C = &self.shares[0]
-        cdef double x, y, share = 1.0 / M
+        cdef double x, y, weight = self.weight(i), share = weight / M
         if self.zero_one:
             for j in range(M):
                 x = mu[j] * D[j]
@@ -1221,17 +1237,22 @@ cdef class PermutationMaxMin(MaxMinScratch):
             add_multiple(p, G + j * M, -D[j], M)
         for j in range(M):
             for k in range(M):
-                D[j] -= C[j * M + k] * p[k]
-            add_multiple(E, C + j * M, q[j], M)
+                D[j] -= weight * C[j * M + k] * p[k]
+            add_multiple(E, C + j * M, weight * q[j], M)
 
     cdef double step_size(self) noexcept nogil:
         """Inverse of the coupling's bound in the norms of the entropies.
 
         Entropies summed over rows are one-strongly convex for the Euclidean norm of the rows' l1
         norms. With costs centred to max(cost) / 2 the coupling (1/M) sum_i mu_i' cost nu_i is at
-        most max(cost) / (2 M) in it.
+        most max(cost) / (2 M) in it, times the largest weight of a row.
         """
-        return 2.0 * self.T / self.max_cost if self.max_cost > 0.0 else 1.0
+        cdef Py_ssize_t i
+        cdef double most = 0.0
+        for i in range(self.T):
+            most = max(most, self.weight(i))
+        most *= self.max_cost
+        return 2.0 * self.T / most if most > 0.0 else 1.0
 
     cdef int project(self, const double* theta, double* mu) except -1 nogil:
         """Sinkhorn's projection, nearly doubly stochastic."""

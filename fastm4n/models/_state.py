@@ -17,6 +17,7 @@ from fastm4n.base.label_costs import COSTS, as_kept, is_windows, named_costs
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._vectorizer import NAMES, SequenceScaler, SequenceVectorizer
 from fastm4n.estimators._base import CertifiedEstimator
+from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._table import PREDICTORS
 from fastm4n.estimators.sequences import SequenceTagger
 from fastm4n.factors import CountFactor, FactorTables
@@ -65,7 +66,8 @@ _OF_FIT = (
 _SCALARS = {
     **dict.fromkeys(_SCALERS, {"n_features_in_": int, "n_samples_seen_": int}),
     "SequenceVectorizer": {},
-    "SequenceTagger": {**_CERTIFIED, "_n_seen": float, "_n_before": float},
+    **{name: {**_CERTIFIED, "_n_seen": float, "_n_before": float}
+       for name, cls in PREDICTORS.items() if issubclass(cls, PartialFitOfWeights)},
 }
 # solvers by their names in files
 _SOLVERS = {
@@ -282,6 +284,7 @@ def _arrays(estimator):
         return {}, {}
     if not isinstance(estimator, CertifiedEstimator):
         return {}, {**optional, **_SCALER_ARRAYS}
+    optional.update(estimator._optional_arrays)
     wanted, dims = estimator._arrays_of_fit(), estimator._coef_dims
     kernel = getattr(estimator, "kernel", "linear")
     if kernel == "linear":

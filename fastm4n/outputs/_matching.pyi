@@ -1,7 +1,7 @@
 from typing import Any
 
 from fastm4n.base.types import Array, FloatArray, IntArray
-from fastm4n.outputs._base import Layout, Outputs, Workspace
+from fastm4n.outputs._base import Outputs, Workspace
 
 class MatchingWorkspace(Workspace):
     def __init__(self, size: int, outputs: MatchingOutputs, with_marginals: bool) -> None: ...

@@ -185,8 +185,9 @@ cdef class MatchingOutputs(Outputs):
         """What solves the blocks, of one thread."""
         n, m = self.layout.counts(), self.layout.rows() - 1
         if with_tables:
-            for b in range(self.layout.n_blocks):
-                why = too_large_for_sums(n[b], m[b])
+            shapes, first = np.unique(np.stack([n, m]), axis=1, return_index=True)
+            for shape, b in zip(shapes.T.tolist(), first, strict=True):
+                why = too_large_for_sums(*shape)
                 if why is not None:
                     raise ValueError(
                         f"block {b} has {why}. Use the surrogate 'max_min' or 'max_margin'.")
@@ -207,29 +208,17 @@ cdef class MatchingOutputs(Outputs):
         """Labels that are allowed in block b, NULL for all."""
         return NULL if self.mask == NULL else self.mask + self.layout.offset(b)
 
-    cdef void assign(
-        self, Py_ssize_t b, const double* scores, double sign, MatchingWorkspace work,
-        label_t* labels, double* value) noexcept nogil:
-        """labels = the matching of least sign * scores, and its score."""
-        cdef Py_ssize_t i, n = self.layout.n_parts(b), row = self.layout.row(b)
-        cdef int* columns = &work.columns[0]
-        work.matchings.assign(
-            scores, n, row - 1, row, sign, self.mask_of(b), columns, value)
-        for i in range(n):
-            labels[i] = <label_t> columns[i]
-
     cdef int best(
         self, Py_ssize_t b, const double* unary, const double* more, Workspace work,
         label_t* labels, double* value) except -1 nogil:
         """A linear assignment of the smaller side to the larger one."""
-        self.assign(b, unary, -1.0, <MatchingWorkspace> work, labels, value)
+        cdef Py_ssize_t i, n = self.layout.n_parts(b), row = self.layout.row(b)
+        cdef int* columns = &(<MatchingWorkspace> work).columns[0]
+        (<MatchingWorkspace> work).matchings.assign(
+            unary, n, row - 1, row, -1.0, self.mask_of(b), columns, value)
+        for i in range(n):
+            labels[i] = <label_t> columns[i]
         return 0
-
-    cdef double best_answer(
-        self, Py_ssize_t b, const double* expected, Workspace work, label_t* labels) noexcept nogil:
-        cdef double total
-        self.assign(b, expected, 1.0, <MatchingWorkspace> work, labels, &total)
-        return total
 
     cdef int sum_product(
         self, Py_ssize_t b, const double* v, Workspace work, double* marginals,

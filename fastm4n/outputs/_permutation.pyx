@@ -12,6 +12,18 @@ from scipy.optimize import linear_sum_assignment
 from fastm4n.inference.permutation cimport PermutationMaxMin, PermutationScratch
 from fastm4n.outputs._base cimport Layout, Outputs, Workspace, label_t
 
+from fastm4n.base.label_costs import name_of
+from fastm4n.inference.assignment import linear_assignment
+from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
+
+
+def largest_mean(cost):
+    """The largest mean cost of a permutation."""
+    if name_of(cost) in ("absolute", "squared"):
+        # convex in the difference of positions: the reversed permutation
+        return cost[:, ::-1].diagonal().mean()
+    return cost[linear_sum_assignment(cost, maximize=True)].mean()
+
 
 cdef class PermutationWorkspace(Workspace):
     """Scratch of one thread for the solver and assignments."""
@@ -39,17 +51,20 @@ cdef class PermutationOutputs(Outputs):
         first rows and columns.
     cost_scale : {"sum", "mean"}, default="sum"
         Whether the costs of the items are added up, or averaged.
+    part_weights : ndarray of shape (n_items_of_all_blocks,), default=None
+        Factors of the costs of the items. See `Outputs`.
     """
 
-    def __init__(self, places, sizes, cost, cost_scale="sum"):
-        super().__init__(Layout.of_squares(sizes), places, cost, cost_scale)
+    def __init__(self, places, sizes, cost, cost_scale="sum", part_weights=None):
+        super().__init__(Layout.of_squares(sizes), places, cost, cost_scale, part_weights)
         # exact, by a recursion over subsets: O(2^M M)
-        self.has_marginals = self.has_mirror_prox = True
+        self.has_marginals = self.layout.max_parts <= MAX_SUBSET_ITEMS
+        self.has_mirror_prox = True
 
     def arguments(self):
         return (
             np.asarray(self.y), self.layout.counts(), self.kept_cost(),
-            "mean" if self.mean_cost else "sum")
+            "mean" if self.mean_cost else "sum", self.part_weights)
 
     @property
     def oracle_cost(self):
@@ -64,19 +79,44 @@ cdef class PermutationOutputs(Outputs):
         return np.array(found, dtype=np.float64)[of_size]
 
     def largest_cost(self):
-        """The permutation of largest cost: a linear assignment for each number of items."""
-        return self.scaled(self.by_size(
-            lambda cost: cost[linear_sum_assignment(cost, maximize=True)].mean()))
+        """The permutation of largest cost: a linear assignment for each number of items.
+
+        For each block, if items have weights.
+        """
+        if self.part_weights is not None:
+            return self.scaled(self.largest_means())
+        return self.scaled(self.by_size(largest_mean))
+
+    def largest_means(self):
+        """The largest mean of the costs that weights of the items multiply."""
+        cdef Py_ssize_t M
+        counts, starts = self.layout.counts(), np.asarray(self.layout.starts)
+        y, found = np.asarray(self.y), np.zeros(self.layout.n_blocks)
+        for M in np.unique(counts[counts > 0]):
+            blocks = np.flatnonzero(counts == M)
+            parts = starts[blocks][:, np.newaxis] + np.arange(M)
+            costs = self.cost_matrix[:M, :M][y[parts]]
+            costs = costs * self.part_weights[parts][:, :, np.newaxis]
+            places = linear_assignment(costs, maximize=True)[1]
+            found[blocks] = np.take_along_axis(
+                costs, places[:, :, np.newaxis], axis=2)[:, :, 0].mean(axis=1)
+        return found
 
     def largest_entropy(self):
         return self.by_size(lambda cost: lgamma(len(cost) + 1.0))
 
     def largest_adversary(self):
-        """The mean cost.
+        """The mean cost: the uniform mixture is best for both players.
 
-        Items are exchangeable, and the uniform mixture is best for both players.
+        Items are exchangeable or, under the 0-1 cost, lose as much to it wherever they are put.
+        None for weights of items under other costs.
         """
-        return self.scaled(self.by_size(np.mean))
+        means = self.by_size(np.mean)
+        if self.part_weights is None:
+            return self.scaled(means)
+        if name_of(self.cost_matrix) != "zero_one":
+            return None
+        return self.scaled(self._means(np.repeat(means, self.layout.counts())))
 
     def workspace(self, Py_ssize_t size, bint with_marginals=False):
         return PermutationWorkspace(size, self.layout, with_marginals)

@@ -49,7 +49,8 @@ def list_matchings(n: int, m: int, complete: bool = False) -> IntArray:
             if j == m or j not in labels]
     if complete:
         found = [labels for labels in found if n - labels.count(m) == min(n, m)]
-    return np.array(sorted(found, key=lambda labels: -labels.count(m)), dtype=int).reshape(-1, n)
+    found.sort(key=lambda labels: -labels.count(m))
+    return np.array(found, dtype=int).reshape(len(found), n)
 
 
 def matching_indicator(labels: IntArray, m: int) -> FloatArray:

@@ -150,12 +150,17 @@ class InteriorPoint(Solver):
             return self.refused(
                 f"makes sparse rows of X dense, at most {MADE_DENSE} numbers, got "
                 f"{features.n_blocks} different rows of {features.n_features}")
+        if features.has_offset:
+            return self.refused(
+                "needs scores of its own weights alone, and there are those of an earlier fit")
         if not features.has_plain_state():
             return self.refused(f"needs penalty='l2', got {said('penalty')}")
         counts = outputs.layout.counts()
         M = int(counts.max(initial=1))
         if not 1 < M <= MOST_ITEMS:
             return self.refused(f"is for 2 to {MOST_ITEMS} items, and y has {M}")
+        if outputs.part_weights is not None:
+            return self.refused("needs the same costs for all items, and there is an item_weight")
         if not np.ptp(outputs.cost_matrix) > 0.0:
             return self.refused(f"needs costs that differ, got {said('cost')}")
         if (features.n_features + 1) * M * M > MOST_WEIGHTS:

@@ -427,8 +427,9 @@ def keeping(estimator, data):
             "work_folder: give that, and leave checkpointing out.")
     names = ("X", "y", "sample_weight", "lengths")
     given = {name: getattr(data, name) for name in names}
-    if data.part_weight is not None:
-        given["part_weight"] = data.part_weight
+    for name in ("allowed", "part_weight", "item_features"):
+        if getattr(data, name) is not None:
+            given[name] = getattr(data, name)
     wanted = fingerprint(estimator, given)
     checkpoint = FitCheckpoint(file, wanted)
     probe(file)

@@ -22,6 +22,7 @@ from fastm4n.solvers.choice import as_solver
 from fastm4n.solvers.out_of_core import OutOfCore
 from fastm4n.surrogates import as_surrogate
 from fastm4n.tasks.parameters import DECODINGS, declared_classes, places, unknown_label
+from fastm4n.tasks.prior import Prior
 
 # for single labels alpha="auto" is this times the total variance of the features over n, and at
 # most 1 / n (benchmarks/defaults.py)
@@ -225,7 +226,7 @@ class Memory:
     X, y, sample_weight, lengths, allowed
         As of `fit`.
     part_weight
-        The `token_weight` or `label_weight` of `fit`.
+        The `token_weight`, `label_weight`, `item_weight` or `row_weight` of `fit`.
     road : str
         Where data come from: "memory", "folder", "calls" of `partial_fit` or "partitions".
     is_whole : bool
@@ -235,17 +236,21 @@ class Memory:
     prior : Prior or None
         Earlier weights that the fit goes on from, without their data.
     may_be_partial : bool
-        Whether y may have labels that are not known, which `complete` fills in.
+        Whether y may leave something open, which `complete` fills in.
+    item_features
+        As of `fit`.
     """
 
     road = "memory"
     is_whole = True
     solver = prior = None
     may_be_partial = False
+    item_features = None
 
     def __init__(self, X=None, y=None, sample_weight=None, lengths=None, allowed=None,
-                 part_weight=None):
+                 part_weight=None, item_features=None):
         self.X, self.y, self.sample_weight = X, y, sample_weight
+        self.item_features = item_features
         self.lengths, self.allowed, self.part_weight = lengths, allowed, part_weight
 
     def start(self, problem, alpha, state):
@@ -339,8 +344,11 @@ class Problem:
         Where the data are.
     modulus, has_groups
         The share of the quadratic term in the penalty, and whether there are norms of groups.
-    known : Sequences or None
-        The labels that may be at each part of each example, for `complete`.
+    prior : Prior or None
+        The weights that those of `features` are added to.
+    known : Sequences, callable or None
+        For `complete`, the labels that may be at each part of each example, or what makes a `Clamp`
+        of the outputs.
     first : ndarray or None
         The first completions for it.
     """
@@ -357,6 +365,7 @@ class Problem:
     task: ClassVar[Any] = None
     pieces: ClassVar[Any] = Memory()
     modulus: ClassVar[float] = 1.0
+    prior: ClassVar[Any] = None
     known: ClassVar[Any] = None
     first: ClassVar[Any] = None
     has_groups: ClassVar[bool] = False
@@ -496,6 +505,9 @@ class Task:
     decodings = DECODINGS
     # whether later calls of `partial_fit` may have more labels, and may be read in chunks
     takes_more_labels, calls_by_chunks = False, True
+    # whether `partial_fit` goes on from weights whose data are not there, their names, and those of
+    # fitted arrays that must stay then
+    goes_on, own_weights, own_fixed = False, (), ()
     # parts of `Problem.same` that are of each example
     of_examples = ()
     # parameters of estimators that have none of these
@@ -529,14 +541,36 @@ class Task:
             pieces = self.chunks(self, pieces, census, solver)
             problem = pieces.made()
         else:
-            problem = self.in_memory(self.piece(pieces), census, one_alpha)
+            piece = self.piece(pieces)
+            piece.prior = pieces.prior
+            problem = self.in_memory(piece, census, one_alpha)
         penalty = as_penalty(self.penalty)
         problem.task, problem.pieces, problem.modulus = self, pieces, 1.0 - penalty._ratio()
         problem.has_groups = penalty._by_rows
         if problem.alpha is None:
             problem.alpha = self._alpha(
                 problem.blocks, census, as_costs(problem.common["_cost_held"]))
+        if self.goes_on:
+            self.begin_at(problem, pieces.prior, self.total_of(problem.blocks, census))
         return problem
+
+    def begin_at(self, problem, prior, total):
+        """Make a problem one of the change of earlier weights, if it is not yet, and count.
+
+        Parameters
+        ----------
+        problem : Problem
+        prior : Prior or None
+        total : float
+            The sum of the weights of the examples.
+        """
+        before = 0.0
+        if prior is not None:
+            if problem.prior is None:
+                prior.check(self, problem.common)
+                prior.give(self, problem)
+            before = prior.n_seen
+        problem.common.update(_n_seen=total + before, _n_before=before)
 
     def with_classes(self, census):
         """The census, with the labels of the parameter `classes` if it declares any."""
@@ -764,15 +798,48 @@ class Task:
 
     def prior(self):
         """Weights of the fitted estimator from which `partial_fit` goes on without their data."""
+        if self.goes_on and hasattr(self.estimator, "coef_"):
+            return Prior(self.estimator, self.own_weights, self.own_fixed)
         raise ValueError(
             f"partial_fit goes on from earlier calls of partial_fit, and this {self.taker} was "
             "fitted by fit or comes from a file, without its data: all that it has learnt would be "
             "forgotten. Fit to all data together, call partial_fit from the first data on, or "
             "begin anew with a clone.")
 
+    def unchangeable(self, prior):
+        """Why a fit under these parameters cannot change earlier weights, or None."""
+        if self.kernel != "linear":
+            return f"kernel={self.kernel!r:.80}, which has no weights to change"
+        if isinstance(self.fit_intercept, str):
+            return f"fit_intercept={self.fit_intercept!r}, an intercept without a penalty"
+        if not self.fit_intercept and np.any(prior.weights.get("intercept_", 0.0)):
+            return "fit_intercept=False, as those weights have intercepts"
+        if getattr(as_penalty(self.penalty), "bounds", None) is not None:
+            return f"penalty={self.penalty!r:.80}, whose bounds would be those of the change"
+        return None
+
+    def put_weights(self, problem, rows, weights):
+        """Put fitted weights into the rows of the features, for tasks that go on from them.
+
+        Parameters
+        ----------
+        problem : Problem
+        rows : dict of str to ndarray
+            The rows by name, as in `FeatureMap.live`.
+        weights : dict of str to ndarray
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method `put_weights`.")
+
     def classes_of_call(self, y, classes):
         """All classes, by the arguments of a call of `partial_fit`, or None."""
         return None if classes is None else np.unique(classes)
+
+    def check_classes(self, classes, known):
+        """Refuse classes of a call that are not those of the first."""
+        if not np.array_equal(classes, known):
+            raise ValueError(
+                f"classes are {classes.tolist()}, but the first call of partial_fit had "
+                f"{known.tolist()}.")
 
     def penalty_of(self, families, penalty=None, sample=None):
         """The penalty of the weights, None for alpha / 2 ||w||^2 alone.

@@ -14,16 +14,13 @@ from fastm4n.features._rows import HeldPairs, n_pair_rows, spread_pairs
 from fastm4n.outputs import row_stride
 from fastm4n.tasks._decoding import is_same_view
 from fastm4n.tasks.parameters import places, strongest
+from fastm4n.tasks.prior import Prior
 
 if TYPE_CHECKING:
     from typing import Any, Literal
 
     from numpy.typing import ArrayLike
 
-# sequences for each new one that a model of unknown data has seen, and how much stronger the
-# penalty of a change is under the margins, which go on until new sequences are right
-# (benchmarks/more_data.py)
-SEEN, OF_MARGINS = 20.0, 3.0
 # n-grams are kept in rows of so many labels and one more
 MOST_ORDER = 32
 
@@ -348,8 +345,8 @@ def penalised_places(part, name, views_of):
     return behind, (name, of_pairs)
 
 
-class Prior:
-    """Weights of a fitted tagger from which a fit to other data goes on.
+class ChainPrior(Prior):
+    """Weights of a fitted tagger, to which labels and columns may be added.
 
     Parameters
     ----------
@@ -359,25 +356,13 @@ class Prior:
     ----------
     classes : ndarray
     vectorizer : SequenceVectorizer or None
-    n_features : int
-    n_seen : float or None
-        The sum of the weights of the sequences that they were fitted to.
     """
 
     def __init__(self, tagger):
+        super().__init__(tagger)
         self.classes, self.vectorizer = tagger.classes_, vars(tagger).get("vectorizer_")
-        self.n_seen = tagger.n_seen_
         self.packed, self.packed_edges = (
             None if rows is None else np.array(rows) for rows in packed_weights(tagger))
-        self.n_features = np.shape(tagger.coef_)[1]
-
-    def strengthened(self, alpha, total, is_auto, is_log):
-        """alpha of the change of the weights, by the weights of old and new sequences."""
-        if self.n_seen is None:
-            self.n_seen = SEEN * total
-        # of all sequences, to weigh against new ones as often as there are old ones
-        ratio = (self.n_seen + total) / total
-        return alpha * (ratio if is_auto else ratio**2) * (1.0 if is_log else OF_MARGINS)
 
     def rows(self, classes, n_features):
         """Rows as `packed_weights` gives them, of more labels and of columns behind the known."""

@@ -15,6 +15,13 @@ Costs must not depend on the completion for this. The cost of a label is the lea
 the allowed labels of the part. So costs are zero in C_b, and a part of which nothing is known costs
 nothing under max-margin. The costs of max-min do not depend on the truth.
 
+Of a partial ranking, C_b are the rankings that keep its order of items. Each item may have any
+position from the number of items above it to M - 1 minus the number of items below it. A table of
+these is all of C_b for top-k rankings and ties, and larger than C_b for other orders. Then the best
+assignment in the table is the completion if it keeps the order. Otherwise `Extensions` takes the
+best ranking that does, exactly up to 20 items. For more items it may be a good one only: F is then
+bounded from above, and the completion is kept where no better one is found. So F still falls.
+
 References
 ----------
 .. [1] A. L. Yuille, A. Rangarajan (2003). The concave-convex procedure. Neural Computation 15.
@@ -28,6 +35,12 @@ import numpy as np
 
 from fastm4n.base.arrays import sums_of
 from fastm4n.base.threads import in_threads
+from fastm4n.inference.orders import (
+    MAX_ORDER_ITEMS,
+    allowed_places,
+    best_extensions_of,
+    extension_marginals_of,
+)
 from fastm4n.solvers.base import Solution
 from fastm4n.solvers.blocks._engine import BlockCoordinateEngine
 from fastm4n.solvers.choice import choose
@@ -71,6 +84,9 @@ class Clamp:
         Number of threads. Results do not depend on it.
     """
 
+    # whether the log surrogate may find the weights of the first completions
+    may_begin_with_log = True
+
     def __init__(self, outputs, allowed, n_jobs=1):
         layout, n_labels = outputs.layout, outputs.layout.n_labels
         self.outputs, self.layout, self.n_jobs = outputs, layout, n_jobs
@@ -108,16 +124,25 @@ class Clamp:
         self._in_threads(clamp, self.allowed.view(np.uint8), scores)
         return scores
 
+    def first(self, scores):
+        """Scores whose best allowed outputs are the first completions, from scores at weights."""
+        return scores
+
     def best(self, scores):
         """The best allowed outputs: phi of all blocks, flat, and their scores."""
-        layout, clamped = self.layout, self.clamped(scores)
-        labels = np.zeros(layout.n_parts_of_all, dtype=np.uint16)
-        values, points = np.zeros(layout.n_blocks), np.zeros(layout.n_numbers)
-        self._in_threads(best_outputs_of, clamped, labels, values)
+        labels, values = self._best_labels(scores)
+        points = np.zeros(self.layout.n_numbers)
         indicators_of(self.outputs, labels, points)
+        return points, values
+
+    def _best_labels(self, scores):
+        """The labels of all parts in the best allowed outputs, and the scores of these."""
+        layout, clamped = self.layout, self.clamped(scores)
+        labels, values = np.zeros(layout.n_parts_of_all, dtype=np.uint16), np.zeros(layout.n_blocks)
+        self._in_threads(best_outputs_of, clamped, labels, values)
         self._check(~np.take_along_axis(
             self.allowed, labels[:, np.newaxis].astype(np.intp), axis=1)[:, 0], self.block_of_part)
-        return points, values
+        return labels, values
 
     def marginals(self, scores):
         """Marginals within the allowed outputs, flat, and log-partitions of all blocks."""
@@ -146,6 +171,58 @@ class Clamp:
             some = self.allowed[:, truth]
             costs[some] = np.minimum(costs[some], of_truth)
         return costs
+
+
+class Extensions(Clamp):
+    """The rankings of the items of all blocks that keep a partial order of each.
+
+    Parameters
+    ----------
+    outputs : PermutationOutputs
+        All of M items.
+    before : ndarray of bool of shape (n_blocks, M, M)
+        before[b, i, j] says that item i comes before item j. Strict orders, with all pairs that
+        follow from others.
+    n_jobs : int, default=1
+        As of `Clamp`.
+    """
+
+    may_begin_with_log = False
+
+    def __init__(self, outputs, before, n_jobs=1):
+        super().__init__(outputs, allowed_places(before).reshape(-1, before.shape[1]), n_jobs)
+        self.before = before.view(np.uint8)
+
+    def first(self, scores):
+        """Items in the order of their mean positions at x.
+
+        Scores at simple weights are linear in x, and add up to zero for an item. Their mean position
+        is that of the item, centred. The scores themselves are equal at positions that no ranking
+        tells apart, as all below the first k are, and ties are broken by the numbers of the items.
+        """
+        positions = np.arange(self.before.shape[1])
+        means = scores.reshape(*self.before.shape) @ positions
+        return np.multiply.outer(means, positions).ravel().astype(np.float64)
+
+    def _best_labels(self, scores):
+        labels, values = super()._best_labels(scores)
+        is_best = np.zeros(self.layout.n_blocks, dtype=np.uint8)
+        self._of_orders(best_extensions_of, scores, labels, values, is_best)
+        return labels, values
+
+    def marginals(self, scores):
+        points, values = np.zeros(self.layout.n_numbers), np.zeros(self.layout.n_blocks)
+        self._of_orders(extension_marginals_of, scores, points, values)
+        self._check(~np.isfinite(values), np.arange(self.layout.n_blocks))
+        return points, values
+
+    def _of_orders(self, function, *arrays):
+        # as many sets of items as there may be, for the few orders that need them
+        M = self.before.shape[1]
+        in_threads(
+            lambda start, stop: function(self.before, start, stop, *arrays),
+            self.layout.n_blocks, float(len(self.before)) * M * 2.0 ** min(M, MAX_ORDER_ITEMS),
+            self.n_jobs)
 
 
 def allowed_of_blocks(problem, allowed):
@@ -188,16 +265,18 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
     by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs after
     a few coarse rounds of the log surrogate. Where marginals do not exist or are expensive, simple
-    weights take their place: mean inputs of each label where it is allowed.
+    weights take their place: mean inputs of each label where it is allowed. So they do for partial
+    rankings, whose items are first put in the order of their mean positions.
 
     Parameters
     ----------
     problem : Problem
         Its true outputs do not count. Its features are left with the weights of the best round,
         and its outputs with the completions that these were fitted to.
-    allowed : sequence of array-like of bool of shape (n_parts, n_labels)
+    allowed : sequence of array-like of bool of shape (n_parts, n_labels), or callable
         For each example, whether a part (a position, a node, an item, a label that is off or on)
-        may have a label. Of single labels, the shape may be (n_labels,).
+        may have a label. Of single labels, the shape may be (n_labels,). Or
+        allowed(outputs, n_jobs=n_jobs) makes the `Clamp` of all blocks.
     options : Options
         Of the fit of each round, whose gap is certified. ``scale`` is set here.
     tol : float, default=1e-3
@@ -232,7 +311,10 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
         raise ValueError(
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
-    within = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
+    if callable(allowed):
+        within = allowed(outputs, n_jobs=options.n_jobs)
+    else:
+        within = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
     # m of the penalty. Proximal points leave their own
     modulus = features.modulus() if features.has_penalty() else None
 
@@ -241,6 +323,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
             features.set_modulus(m)
 
     costs, scores = within.costs(), np.zeros(outputs.layout.n_numbers)
+    # a solver that refuses does so before the first rounds
+    outputs.set_target(within.rows, costs)
+    choose(problem, options)
 
     def completed(scores, before=None):
         """Completions at scores, and m_b."""
@@ -258,8 +343,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     if targets is None:
         if not is_log:
             layout = outputs.layout
-            if outputs.has_marginals and not outputs.has_relaxation and (
-                    layout.stride or layout.max_parts <= MOST_ITEMS):
+            if within.may_begin_with_log and outputs.has_marginals and (
+                    not outputs.has_relaxation) and (
+                        layout.stride or layout.max_parts <= MOST_ITEMS):
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
                 if complete(
@@ -271,7 +357,7 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
                 engine.rebuild_weights(within.even)
             scores_of(layout, features, scores)
-        targets = completed(scores)[0]
+        targets = completed(within.first(scores))[0]
     outputs.set_target(targets, costs)
     options, stops = replace(options, scale=problem.scale(), is_warm=start is not None), []
     single = choose(problem, options)

@@ -110,6 +110,8 @@ class GraphTask(Task):
 
     noun = "graph"
     takes_more_labels, calls_by_chunks = True, False
+    goes_on, own_fixed = True, ("classes_", "node_classes_")
+    own_weights = "coef_", "intercept_", "edge_coef_", "edge_intercept_"
     of_examples = (
         "lengths", "edge_lengths", "edges", "node_types", "edge_types", "factors")
 
@@ -161,8 +163,24 @@ class GraphTask(Task):
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         """Weights, as views of the rows that the compiled loops read."""
-        features = problem.features
-        return problem.shapes.fitted(features.all_weights(), features.edges.all_weights())
+        features, prior = problem.features, problem.prior
+        rows = {"weights": features.all_weights(), "edges": features.edges.all_weights()}
+        if prior is not None:
+            before = {name: np.zeros_like(part) for name, part in rows.items()}
+            self.put_weights(problem, before, prior.weights)
+            rows = {name: part + before[name] for name, part in rows.items()}
+        return problem.shapes.fitted(rows["weights"], rows["edges"])
+
+    def put_weights(self, problem, rows, weights):
+        shapes = problem.shapes
+        for views in (shapes.node_views(rows["weights"]), shapes.edge_views(rows["edges"])):
+            for name, view in views.items():
+                view[...] = weights[f"{name}_"]
+
+    def unchangeable(self, prior):
+        if self.pairwise in ("attractive", "displacement"):
+            return f"pairwise={self.pairwise!r}, whose bounds would be those of the change"
+        return super().unchangeable(prior)
 
     def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
@@ -301,6 +319,8 @@ class GraphTask(Task):
         weights, known = summable(piece.weights), self.census_of_all(census, piece)
         if self.declared is not None:
             known.typed = self.typed_labels(known.n_types)
+        if piece.prior is not None:
+            self.add_known(known, piece.prior)
         n_edge_types = known.n_edge_types
         if self.pairwise == "displacement":
             classes, codes = as_places(piece.labels, self.grid_shape)
@@ -345,6 +365,16 @@ class GraphTask(Task):
             if may is not None and may.sum(axis=1).max() > 1:
                 self.leave_open(problem, inner, codes, may, offsets)
         return problem
+
+    def add_known(self, census, prior):
+        """Add the labels and types that earlier weights have."""
+        classes, node_classes = prior.fixed["classes_"], prior.fixed["node_classes_"]
+        census.labels = {*census.labels, *classes.tolist()}
+        census.typed = census.typed | {
+            (of_type, classes[code].item())
+            for of_type, codes in enumerate(node_classes) for code in codes if code >= 0}
+        census.n_types = max(census.n_types, len(node_classes))
+        census.n_edge_types = max(census.n_edge_types, len(prior.weights["edge_intercept_"]))
 
     def leave_open(self, problem, X, codes, may, offsets):
         """Set what rounds of completions begin with, X being the graphs of the blocks."""

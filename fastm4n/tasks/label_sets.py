@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import type_of_target
 
-from fastm4n.base.checks import check_choice, refuse_where
+from fastm4n.base.checks import check_choice
 from fastm4n.base.label_costs import as_kept, named_costs
 from fastm4n.data._graph_factors import contents
 from fastm4n.data._sequences import check_compressed
@@ -26,6 +26,7 @@ from fastm4n.tasks.parameters import (
     DECODINGS,
     RISK_TOL,
     check_lengths,
+    cost_factors,
     cost_matrix,
     strongest,
     summable,
@@ -565,6 +566,8 @@ class LabelSetTask(VectorTask):
     auto_alpha = 2.0
     decodings = (*DECODINGS, "f1")
     of_examples = ("unknown",)
+    goes_on, own_weights = True, ("coef_", "intercept_", "edge_coef_")
+    own_fixed = "classes_", "edges_"
 
     def decoder(self, X, factors=None):
         return LabelSetDecoder(self, X, factors)
@@ -610,29 +613,14 @@ class LabelSetTask(VectorTask):
         """Factors of the costs of all labels in Y, or None."""
         if given is None:
             return None
-        if self.surrogate.name == "log" and not self.surrogate.cost_augmented:
-            raise ValueError(
-                "label_weight multiplies costs, and surrogate='log' has none in the fit: use "
-                "'max_margin', 'max_min' or Log(cost_augmented=True). To weigh the loss of a "
-                "label, give the sample again with its other labels unknown (-1).")
-        try:
-            factors = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"label_weight must be an array of numbers: {error}") from error
+        factors = cost_factors(
+            "label_weight", given, self.surrogate, " To weigh the loss of a label, give the "
+            "sample again with its other labels unknown (-1).")
         if factors.shape != Y.shape:
             raise ValueError(
                 f"label_weight must have a number for each label of each sample, of shape "
                 f"{Y.shape}, got {factors.shape}.")
-        refuse_where(
-            ~(np.isfinite(factors) & (factors >= 0.0)), "label_weight", factors,
-            "weights must be finite and >= 0.")
         return np.where(Y == UNKNOWN, 0.0, factors)
-
-    def as_examples(self, X, y):
-        """X and y as calls of `partial_fit` put them together."""
-        X, y = (
-            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
-        return X, y
 
     def classes_of_call(self, y, classes):
         columns = getattr(y, "columns", None)
@@ -656,7 +644,14 @@ class LabelSetTask(VectorTask):
 
     def fitted(self, problem, *args, **options):
         found = super().fitted(problem, *args, **options)
-        return {**found, "edge_coef_": problem.features.pair_coef()}
+        pairs, prior = problem.features.pair_coef(), problem.prior
+        return {
+            **found,
+            "edge_coef_": pairs if prior is None else pairs + prior.weights["edge_coef_"]}
+
+    def put_weights(self, problem, rows, weights):
+        super().put_weights(problem, rows, weights)
+        rows["pairs"][0] = weights["edge_coef_"]
 
     def values(self, problem, tol, scale):
         """Attributes that say how exact the fit is, at the weights of the features."""
@@ -681,7 +676,10 @@ class LabelSetTask(VectorTask):
             if names.size != Y.shape[1]:
                 raise ValueError(f"y has {Y.shape[1]} labels, but classes has {names.size}.")
         counts = None if census is None or is_call else census.sums["pairs"]
-        edges = label_edges(self.graph, Y[kept], weights, counts)
+        if piece.prior is not None and isinstance(self.graph, str) and self.graph == "tree":
+            edges = piece.prior.fixed["edges_"]  # those that have weights
+        else:
+            edges = label_edges(self.graph, Y[kept], weights, counts)
         factors = piece.label_weight
         keys = Y[kept] if factors is None else np.column_stack([Y[kept], factors[kept]])
         blocks = self._blocks(
@@ -758,7 +756,7 @@ class LabelSetTask(VectorTask):
                     "exact", self.surrogate, False, factors=(factors,) * n, **graphs)
         return graph_outputs(self.inference, self.surrogate, attractive, **graphs)
 
-    def _n_scores(self, layout):
+    def _n_scores(self, layout, common):
         return layout.max_parts
 
     def _arranged(self, features, layout, common, constant):

@@ -366,8 +366,8 @@ class LevelTask(LabelTask):
 
     # thresholds have the weights of x in common
 
-    def _n_scores(self, layout):
-        return 1 if self.constant_apart else super()._n_scores(layout)
+    def _n_scores(self, layout, common):
+        return 1 if self.constant_apart else super()._n_scores(layout, common)
 
     def _arranged(self, features, layout, common, constant):
         return ThresholdFeatures(features, layout, constant) if self.constant_apart else features
@@ -540,7 +540,7 @@ class RowChunks(Chunked):
 
     def _features(self, values, norms, layout):
         features = LinearFeatures(
-            values, np.arange(values.shape[0]), norms, self.task._n_scores(layout), self.of_map)
+            values, np.arange(values.shape[0]), norms, self.task._n_scores(layout, {}), self.of_map)
         return self.task._arranged(features, layout, {}, self.constant)
 
     def _norms(self, values, first):

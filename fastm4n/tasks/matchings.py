@@ -12,13 +12,11 @@ from fastm4n.base.label_costs import as_kept
 from fastm4n.data._matchings import as_columns
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.inference import best_matching, matching_marginals
+from fastm4n.inference import best_matching
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.solvers.choice import as_solver
-from fastm4n.surrogates._base import MaxMinLoss
-from fastm4n.surrogates._batches import losses_of
-from fastm4n.tasks.base import MISSING, Blocks, Census, Problem, quarters
+from fastm4n.tasks.base import MISSING, Blocks, Census, Memory, Problem, quarters
 from fastm4n.tasks.kernels import (
     add_expansion,
     checked_diagonal,
@@ -27,8 +25,20 @@ from fastm4n.tasks.kernels import (
     named_kernel,
 )
 from fastm4n.tasks.merge import merge_sequences
-from fastm4n.tasks.parameters import RISK_TOL, as_weights, check_norms, cost_matrix, summable
-from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask, best_permutations
+from fastm4n.tasks.parameters import (
+    RISK_TOL,
+    as_weights,
+    check_norms,
+    cost_factors,
+    cost_matrix,
+    summable,
+)
+from fastm4n.tasks.permutations import (
+    PermutationDecoder,
+    PermutationTask,
+    best_permutations,
+    matching_shares,
+)
 
 # more than any number of columns: labels have 16 bits
 MANY = 1 << 16
@@ -134,22 +144,10 @@ class MatchingDecoder(PermutationDecoder):
 
     def _shares(self, tables):
         """Marginals of the CRF, or those of the max-min game."""
-        task, (k, n, row) = self.task, tables.shape
-        if task.surrogate.name == "log":
-            return matching_marginals(
-                tables / task.surrogate.temperature, complete=task.unmatched is None)[0]
-        allowed = np.isfinite(tables)
-        columns = self._best(tables).ravel()
-        outputs = MatchingOutputs(
-            np.where(columns < 0, row - 1, columns), np.full(k, n), np.full(k, row - 1),
-            self._costs_of_table(n, row - 1), task.cost_scale, allowed.ravel(),
-            task.unmatched is None)
-        value, upper, slopes = np.zeros(k), np.zeros(k), np.zeros(tables.size)
-        # the distribution does not depend on the true matching
-        losses_of(
-            MaxMinLoss(outputs), 0, k, np.where(allowed, tables, 0.0).ravel(), RISK_TOL, value,
-            upper, slopes)
-        return (slopes + outputs.truth()).reshape(tables.shape)
+        task, (_, n, row) = self.task, tables.shape
+        costs = None if task.surrogate.name == "log" else self._costs_of_table(n, row - 1)
+        return matching_shares(
+            tables, task.surrogate, costs, task.cost_scale, task.unmatched is None)
 
     def _costs_of_table(self, n, m):
         """Costs of columns, and of being unmatched, (m + 1, m + 1)."""
@@ -188,6 +186,13 @@ class MatchingTask(PermutationTask):
 
     auto_alpha = 10.0
     noun = "example"
+    # a matching has no labels to check
+    takes_more_labels = goes_on = True
+    of_examples = ("sizes", "n_columns")
+
+    @property
+    def own_weights(self):
+        return ("coef_", "unmatched_coef_") if self.learns_unmatched else ("coef_",)
 
     def decoder(self, X, allowed=None):
         return MatchingDecoder(self, X, allowed)
@@ -211,22 +216,57 @@ class MatchingTask(PermutationTask):
         # without pairs there is nothing to choose, as in empty sequences
         kept = np.flatnonzero((weights > 0.0) & (pairs.n_rows * pairs.n_columns > 0))
         return SimpleNamespace(
-            pairs=pairs, allowed=allowed, places=places, weights=weights[kept], kept=kept)
+            pairs=pairs, allowed=allowed, places=places, weights=weights[kept], kept=kept,
+            row_weight=self._row_weight(pieces.part_weight, pairs.n_rows))
+
+    def _row_weight(self, given, n_rows):
+        """Factors of the costs of the rows of each example, None for ones."""
+        if given is None:
+            return None
+        if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+            raise ValueError("row_weight must be a list with an array for each example.")
+        if hasattr(given, "__array__"):
+            given = np.asarray(given)  # data frames are iterated over by their columns
+        if len(given) != n_rows.size:
+            raise ValueError(
+                f"row_weight has {len(given)} examples, but X has {n_rows.size} examples.")
+        factors = [
+            cost_factors(f"row_weight[{b}]", part, self.surrogate) for b, part in enumerate(given)]
+        for b, (part, n) in enumerate(zip(factors, n_rows.tolist(), strict=True)):
+            if part.shape != (n,):
+                raise ValueError(
+                    f"row_weight[{b}] has shape {part.shape}, but X[{b}] has {n} rows: give a "
+                    "number for each.")
+        return None if all((part == 1.0).all() for part in factors) else factors
+
+    def classes_of_call(self, y, classes):
+        if classes is not None:
+            raise ValueError(
+                "classes are labels, and a matching has none: leave `classes` out.")
+
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together: a list of arrays each."""
+        piece = self.piece(Memory(X, y))  # errors name the examples of this call
+        if vars(self.estimator).get("_seen") is not None:
+            self.check_n_features(piece.pairs.values)
+        return as_objects(X), as_objects(y)
 
     def census(self, piece):
         (values, n_rows, n_columns), kept = piece.pairs, piece.kept
         same = {"columns": values.shape[1]}
+        stays = may_stay(self.unmatched, n_rows[kept], n_columns[kept])
         if not isinstance(self.cost, str):
-            same["sizes"] = np.unique(n_columns[kept])
-        sizes = n_columns + may_stay(self.unmatched, n_rows, n_columns)
+            same["sizes"] = np.unique(n_columns[kept] + stays.any())
         return Census(
             kept.size, None, same, {"weight": piece.weights.sum()},
-            size=int(sizes[kept].max(initial=0)))
+            size=int((n_columns[kept] + stays).max(initial=0)))
 
     def fitted(self, problem, alpha, mu, intercepts=None, is_last=False):
         learns = self.learns_unmatched
         if self.kernel == "linear":
-            w = problem.features.coef()
+            w, prior = problem.features.coef(), problem.prior
+            if prior is not None:
+                w += np.append(prior.weights["coef_"], prior.weights.get("unmatched_coef_", []))
             return {"coef_": w[:-1], "unmatched_coef_": w[-1]} if learns else {"coef_": w}
         outputs = problem.loss.outputs
         dual = np.repeat(problem.weights / alpha, outputs.layout.sizes()) * (outputs.truth() - mu)
@@ -235,6 +275,9 @@ class MatchingTask(PermutationTask):
         of_pairs = are_pairs(outputs.layout)
         found = {"dual_coef_": dual[of_pairs]}
         return {**found, "unmatched_coef_": np.sum(dual[~of_pairs])} if learns else found
+
+    def put_weights(self, problem, rows, weights):
+        rows["weights"][0] = np.append(weights["coef_"], weights.get("unmatched_coef_", []))
 
     # ------------------------------------------------------------------------- kinds of matchings
 
@@ -295,7 +338,7 @@ class MatchingTask(PermutationTask):
             raise ValueError(
                 "cost is a matrix, which needs examples of one size, but X has examples of "
                 f"{n_columns.min()} to {m} columns; use a name.")
-        if stays.any() or np.shape(self.cost) == (m + 1, m + 1):
+        if stays.any():
             return cost_matrix(self.cost, m + 1, "columns, with that of unmatched rows")
         return cost_matrix(self.cost, m, "columns")
 
@@ -311,29 +354,38 @@ class MatchingTask(PermutationTask):
         # the pairs of an example are a sequence, labelled by the columns of their rows
         pairs = Sequences(values, starts)
         labels = np.concatenate([np.repeat(piece.places[b], n_columns[b]) for b in kept])
+        if allowed is not None:
+            of_kept = np.concatenate([allowed[starts[b] : starts[b + 1]] for b in kept])
+            allowed = None if of_kept.all() else allowed
         are_permutations = self.has_permutations(n_rows[kept], n_columns[kept], allowed)
         if not are_permutations:
             # and by what else tells examples apart
             counts = (n_rows * n_columns)[kept]
             labels = (labels + 1) * MANY + np.repeat(n_columns[kept], counts)
             if allowed is not None:
-                labels = 2 * labels + np.concatenate(
-                    [allowed[starts[b] : starts[b + 1]] for b in kept])
+                labels = 2 * labels + of_kept
+        row_weight = piece.row_weight
+        if row_weight is not None:
+            factors = np.concatenate([np.repeat(row_weight[b], n_columns[b]) for b in kept])
+            labels = np.unique(
+                np.column_stack([labels, factors]), axis=0, return_inverse=True)[1].ravel()
         blocks = Blocks.of(
             n_rows.size, kept, weights, *merge_sequences(pairs, labels, weights, kept))
         columns = np.concatenate([piece.places[b] for b in blocks.examples])
+        if row_weight is not None:
+            row_weight = np.concatenate([row_weight[b] for b in blocks.examples])
         shapes = n_rows[blocks.examples], n_columns[blocks.examples]
-        task = {"surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": n_rows}
+        task = {
+            "surrogate": self.surrogate.name, "cost_scale": self.cost_scale, "sizes": n_rows,
+            "n_columns": n_columns}
         if are_permutations:
-            M = shapes[0].max()
-            loss = self._loss_of(columns, shapes[0], cost if len(cost) == M else cost[:M, :M])
+            loss = self._loss_of(columns, shapes[0], cost, row_weight)
         else:
             masks = None if allowed is None else [
                 allowed[starts[b] : starts[b + 1]] for b in blocks.examples]
-            loss = self._loss_of_matchings(columns, *shapes, cost, masks)
-            task.update(
-                n_columns=n_columns, allowed=allowed,
-                unmatched=self.unmatched if self.unmatched in (None, "learn") else "given")
+            loss = self._loss_of_matchings(columns, *shapes, cost, masks, row_weight)
+            kind = self.unmatched if self.unmatched in (None, "learn") else "given"
+            task.update(allowed=allowed, unmatched=kind)
         size = self.census_of_all(census, piece).size
         if size > len(cost):
             cost = cost_matrix(self.cost, size, "columns")
@@ -344,7 +396,7 @@ class MatchingTask(PermutationTask):
             common.update(X_fit_=points, _kernel_parameters=parameters)
         return Problem(loss, features, blocks, common, task)
 
-    def _loss_of_matchings(self, columns, n_rows, n_columns, cost, masks):
+    def _loss_of_matchings(self, columns, n_rows, n_columns, cost, masks, row_weight):
         """The surrogate over matchings that need not be permutations."""
         if self.surrogate.name == "log":
             for n, m in np.unique(np.stack([n_rows, n_columns], axis=1), axis=0).tolist():
@@ -363,7 +415,7 @@ class MatchingTask(PermutationTask):
             allowed[are_pairs(layout)] = np.concatenate(masks)
         return self.loss(MatchingOutputs(
             np.where(columns < 0, np.repeat(n_columns, n_rows), columns), n_rows, n_columns, cost,
-            self.cost_scale, allowed, self.unmatched is None))
+            self.cost_scale, allowed, self.unmatched is None, row_weight))
 
     def _features(self, pairs, blocks, outputs, alpha):
         """Feature map over the blocks; for kernels also the rows that it has, and parameters."""
@@ -449,6 +501,16 @@ def are_pairs(layout):
     found = np.ones(layout.n_numbers, dtype=bool)
     found[np.cumsum(np.repeat(layout.rows(), layout.counts())) - 1] = False
     return found
+
+
+def as_objects(parts):
+    """Arrays of examples in one array, which can be concatenated whatever their sizes."""
+    if hasattr(parts, "__array__"):
+        parts = np.asarray(parts)  # data frames are iterated over by their columns
+    objects = np.empty(len(parts), dtype=object)
+    for b, part in enumerate(parts):
+        objects[b] = np.asarray(part)
+    return objects
 
 
 def _matching(rng, n, m, share):

@@ -98,6 +98,33 @@ def as_weights(sample_weight, n, noun):
     return check_weights(weights)
 
 
+def cost_factors(name, given, surrogate, more=""):
+    """Factors of costs: finite numbers >= 0 in an array of any shape.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for errors.
+    given : array-like
+    surrogate : surrogate
+        One without costs in the fit is refused.
+    more : str, default=""
+        Further advice then.
+    """
+    if surrogate.name == "log" and not surrogate.cost_augmented:
+        raise ValueError(
+            f"{name} multiplies costs, and surrogate='log' has none in the fit: use 'max_margin', "
+            f"'max_min' or Log(cost_augmented=True).{more}")
+    try:
+        factors = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    refuse_where(
+        ~(np.isfinite(factors) & (factors >= 0.0)), name, factors,
+        "weights must be finite and >= 0.")
+    return factors
+
+
 def check_class_weight(class_weight):
     """Refuse a `class_weight` that is not None, "balanced" or a dict of positive numbers."""
     if isinstance(class_weight, dict):

@@ -2,9 +2,17 @@
 
 import numpy as np
 
-from fastm4n.inference import linear_assignment, max_min_permutation, permutation_marginals
+from fastm4n.inference import (
+    best_matching,
+    linear_assignment,
+    matching_marginals,
+    max_min_permutation,
+    permutation_marginals,
+)
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
-from fastm4n.outputs import PermutationOutputs
+from fastm4n.outputs import MatchingOutputs, PermutationOutputs
+from fastm4n.surrogates import MaxMinLoss
+from fastm4n.surrogates._batches import losses_of
 from fastm4n.tasks.base import Decoder, Task
 from fastm4n.tasks.parameters import RISK_TOL, cost_matrix
 
@@ -63,8 +71,8 @@ class PermutationTask(Task):
 
     of_what = "permutations"
 
-    def _loss_of(self, places, sizes, cost):
-        """The surrogate over these permutations."""
+    def _loss_of(self, places, sizes, cost, part_weights=None):
+        """The surrogate over these permutations. Weights of the parts multiply their costs."""
         if self.surrogate.name == "log":
             most = int(sizes.max(initial=0))
             if most > MAX_SUBSET_ITEMS:
@@ -73,9 +81,42 @@ class PermutationTask(Task):
                     f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
                     "'max_margin', which take time O(M^3)."
                 )
-        return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale))
+        return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale, part_weights))
 
 
 def best_permutations(scores):
     """Positions of the items in the permutations of largest score, (n, M) of scores (n, M, M)."""
     return linear_assignment(scores, maximize=True)[1]
+
+
+def matching_shares(tables, surrogate, costs, cost_scale, complete=True):
+    """Marginals of matchings: the CRF's, or those of the max-min game.
+
+    Parameters
+    ----------
+    tables : ndarray of shape (k, n, m + 1)
+        Scores of rows with columns, and of unmatched rows. -inf forbids.
+    surrogate : surrogate
+    costs : ndarray of shape (m + 1, m + 1)
+    cost_scale : {"sum", "mean"}
+    complete : bool, default=True
+        Whether as many pairs as possible are matched.
+
+    Returns
+    -------
+    shares : ndarray of shape (k, n, m + 1)
+    """
+    if surrogate.name == "log":
+        return matching_marginals(tables / surrogate.temperature, complete=complete)[0]
+    k, n, row = tables.shape
+    allowed = np.isfinite(tables)
+    columns = best_matching(tables, complete=complete)[0].ravel()
+    outputs = MatchingOutputs(
+        np.where(columns < 0, row - 1, columns), np.full(k, n), np.full(k, row - 1), costs,
+        cost_scale, None if allowed.all() else allowed.ravel(), complete)
+    value, upper, slopes = np.zeros(k), np.zeros(k), np.zeros(tables.size)
+    # the distribution does not depend on the true matching
+    losses_of(
+        MaxMinLoss(outputs), 0, k, np.where(allowed, tables, 0.0).ravel(), RISK_TOL, value, upper,
+        slopes)
+    return (slopes + outputs.truth()).reshape(tables.shape)

@@ -277,6 +277,7 @@ class Chunked:
 
     road = "folder"
     is_whole = False
+    prior = None
     # what those of the next call take over
     _for_next = (
         "store", "work_folder", "digests", "is_canonical", "sizes", "edges", "total", "left")

@@ -58,7 +58,8 @@ def column_sizes(X):
     sizes : ndarray
         0 of columns of zeros.
     """
-    is_matrix = sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)
+    is_matrix = sparse.issparse(X) or hasattr(X, "columns") or (
+        isinstance(X, np.ndarray) and X.dtype != object)
     if hasattr(X, "n_bytes_on_disk"):
         parts = _pieces(X)
     elif isinstance(X, (Sequences, Graphs)) and _rows(X).ndim == 2:

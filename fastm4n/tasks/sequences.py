@@ -53,7 +53,7 @@ from fastm4n.tasks.chain_input import (
 )
 from fastm4n.tasks.chain_predictions import AutomatonDecoder, ChainDecoder
 from fastm4n.tasks.chain_weights import (
-    Prior,
+    ChainPrior,
     WeightsOfPairs,
     as_transitions,
     edge_views,
@@ -365,7 +365,7 @@ class SequenceTask(Task):
 
     noun = "sequence"
     needs_dual = False
-    takes_more_labels = True
+    takes_more_labels = goes_on = True
     of_examples = ("lengths",)
     class_weight = None
     vectorizer = None
@@ -467,7 +467,7 @@ class SequenceTask(Task):
             raise ValueError(
                 "transitions have other features than at the last fit: partial_fit goes on under "
                 "the same ones.")
-        return Prior(tagger)
+        return ChainPrior(tagger)
 
     def read_more(self, X, before, prior=None):
         last = prior if before is None else before
@@ -669,9 +669,7 @@ class SequenceTask(Task):
             features.set_base(base, outputs.layout)
         common = {
             "n_features_in_": X.values.shape[1], "classes_": classes,
-            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer,
-            "_n_seen": self.total_of(blocks, census) + (0.0 if prior is None else prior.n_seen),
-            "_n_before": 0.0 if prior is None else prior.n_seen}
+            "_cost_held": as_kept(cost), "vectorizer_": self.vectorizer}
         if selected is not None:
             common["transition_features_"] = selected
         if self._scored.order > 1:
@@ -800,8 +798,7 @@ class SequenceChunks(Chunked):
 
         common = {
             "n_features_in_": self.n_columns, "classes_": classes,
-            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer,
-            "_n_seen": self.total, "_n_before": 0.0}
+            "_cost_held": as_kept(self.cost), "vectorizer_": task.vectorizer}
         if per_edge:
             common["transition_features_"] = self.selected
         return ChainProblem(self.kind, features, self.kept_blocks(), common, {})

@@ -161,6 +161,12 @@ class VectorTask(Task):
         X = validated(self.bare, X)
         return X, self._outputs_of(y, X)
 
+    def as_examples(self, X, y):
+        """X and y as calls of `partial_fit` put them together."""
+        X, y = (
+            given.tocsr() if sparse.issparse(given) else np.asarray(given) for given in (X, y))
+        return X, y
+
     def census(self, piece):
         same = rows_in_common(piece.X)
         same["feature names"] = getattr(self.bare, "feature_names_in_", None)
@@ -180,11 +186,22 @@ class VectorTask(Task):
             coef = problem.features.coef()
             if problem.centre is not None:
                 intercepts = intercepts - coef @ problem.centre
+            if problem.prior is not None:
+                before = problem.prior.weights
+                coef = coef + before["coef_"].reshape(coef.shape)
+                intercepts = intercepts + before["intercept_"].ravel()
             return {"intercept_": intercepts, "coef_": coef}
         blocks = problem.blocks
         beta = self._scored(problem, problem.loss.outputs.truth() - mu)
         beta = beta * (blocks.weights / alpha)[:, np.newaxis]
         return {"intercept_": intercepts, "dual_coef_": blocks.spread(beta)}
+
+    def put_weights(self, problem, rows, weights):
+        packed, d = rows["weights"], problem.common["n_features_in_"]
+        coef = weights["coef_"].reshape(-1, d)
+        packed[:d, : len(coef)] = coef.T
+        if self.fit_intercept:
+            packed[d, : len(coef)] = weights["intercept_"].ravel() / self._constant()
 
     def _scored(self, problem, numbers):
         """The numbers whose scores depend on x, a row for each block."""
@@ -198,15 +215,11 @@ class VectorTask(Task):
         """Value of the constant feature, whose weight is the intercept. 0 without one."""
         return 1.0 if self._has_free_intercept() else float(self.fit_intercept)
 
-    def _coef_shape(self, n_scores, n_features):
-        """Shape of coef_."""
-        return n_scores, n_features
-
     def _penalise(self, features):
         """Give a linear map the penalty of its weights."""
         R, d = features.n_labels, features.n_features
         self._penalise_rows(features, self.penalty_of({
-            "coef": self._coef_shape(R, d), "intercept": self._intercept_shape(R)}))
+            "coef": (R, d), "intercept": self._intercept_shape(R)}))
 
     def _intercept_shape(self, R):
         """Shape of intercept_, or why the penalty leaves it out."""
@@ -222,8 +235,8 @@ class VectorTask(Task):
                 (d + 1, rows.stride), d,
                 lambda packed: {"coef": packed[:d, :R].T, "intercept": packed[d, :R]}))
 
-    def _n_scores(self, layout):
-        """Scores of a block that depend on x."""
+    def _n_scores(self, layout, common):
+        """Scores of a block that depend on x. `common` as in `Problem`."""
         return layout.max_size
 
     def _arranged(self, features, layout, common, constant):
@@ -314,7 +327,8 @@ class VectorTask(Task):
             # easier time without one
             centre = np.sum(p[:, np.newaxis] * X[samples], axis=0)
         features, parameters, intercept, alpha = self._features(
-            X if centre is None else X - centre, samples, p, self._n_scores(loss.outputs.layout),
+            X if centre is None else X - centre, samples, p,
+            self._n_scores(loss.outputs.layout, common),
             partial(self._alpha, blocks, census, as_costs(common["_cost_held"])))
         features = self._arranged(features, loss.outputs.layout, common, intercept)
         if self.kernel == "linear":
