@@ -267,19 +267,19 @@ Made by `python benchmarks/partial_rankings.py`. The numbers are in
 {run}
 
 The training rankings of five [label ranking sets](index.md) lose parts at random. The test rankings
-are complete. Each cell is the mean Kendall's tau over {folds} folds, repeated for sets of fewer
-than 300 rankings. ± is the standard error of the mean over folds. Folds share examples, so that it
-is a guide only. The best method of a row is bold. `LabelRanker` gets the rankings as they are.
+are complete. Each cell is the mean Kendall's tau over {folds} folds, twice as many for wine. ± is the standard error of the mean over folds. Folds share examples, so that it
+is a guide only. The best method of a row is bold. `LabelRanker` gets the rankings as they are. In
+some of the sets the numbers of items tell of their places, so each fold shuffles them.
 
 | method | what it is | parameters to choose |
 |---|---|---|
-| Ridge | ridge regression of the places of items, then `argsort` | penalty; whether missing places become the item's mean or are left out |
+| Ridge | ridge regression of the places of items, then `argsort` | penalty, and whether missing places become the item's mean or are left out |
 | pairs | logistic regression for each pair of items, then the order of the sums of probabilities | `C` |
-| forests | random forests of 100 trees for the places of items, then `argsort` | least size of leaves; missing places as for Ridge |
+| forests | random forests of 100 trees for the places of items, then `argsort`; missing places are left out | least size of leaves |
 | CRF, M3N, M4N | `LabelRanker` with `"log"`, `"max_margin"` and `"max_min"` and squared costs; CRF predicts with `decode="min_risk"` | `alpha` |
 
 Each method chooses its parameters by Kendall's tau on a quarter of the training rankings, which
-are partial as well, and is fitted anew to all of them. Forests get the features as they are. All
+are partial as well. The final fit is to all of them. Forests get the features as they are. All
 other methods get them standardised, with their squares and products. Ridge and forests get expected
 places: the mean over all places where the missing items may be. Fits of `LabelRanker` have a
 tolerance of {tol:g} and at most {passes} passes in each round.
