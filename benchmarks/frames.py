@@ -274,7 +274,7 @@ distances of the appearance, and both confidences of the detector.
 
 | method | what it is | parameters to choose |
 |---|---|---|
-| overlap | the intersection over union; not learned | threshold |
+| overlap | intersection over union, without learning | threshold |
 | logistic regression | log-odds of single pairs | `C`, threshold |
 | boosted trees | `HistGradientBoostingClassifier` of single pairs | leaves, rounds, threshold |
 | CRF, M3N, M4N | `Matcher` with `unmatched="learn"` and `"log"`, `"max_margin"`, `"max_min"` | `alpha` |
@@ -282,8 +282,8 @@ distances of the appearance, and both confidences of the detector.
 The first three end with scipy's `linear_sum_assignment` of the scores minus the threshold, where
 negative ones become zero. So a pair below the threshold is not matched. The threshold has the
 largest F1 on the training frames, by scores of three folds. All other parameters have the largest
-F1 on a quarter of the training frames, and the fit is made anew to all of them. Fits of `Matcher`
-end at a gap of {tol:g} or after {passes} passes.
+F1 on a quarter of the training frames, and the final fit is to all of them. Fits of `Matcher` end at
+a gap of {tol:g} or after {passes} passes.
 """
 
 

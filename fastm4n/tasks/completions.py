@@ -84,9 +84,6 @@ class Clamp:
         Number of threads. Results do not depend on it.
     """
 
-    # whether the log surrogate may find the weights of the first completions
-    may_begin_with_log = True
-
     def __init__(self, outputs, allowed, n_jobs=1):
         layout, n_labels = outputs.layout, outputs.layout.n_labels
         self.outputs, self.layout, self.n_jobs = outputs, layout, n_jobs
@@ -187,8 +184,6 @@ class Extensions(Clamp):
         As of `Clamp`.
     """
 
-    may_begin_with_log = False
-
     def __init__(self, outputs, before, n_jobs=1):
         super().__init__(outputs, allowed_places(before).reshape(-1, before.shape[1]), n_jobs)
         self.before = before.view(np.uint8)
@@ -266,8 +261,8 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     Under the log surrogate the first completions are means over the allowed outputs. Fits to means
     by max-margin can end at once. Max-margin and max-min begin with the best allowed outputs after
     a few coarse rounds of the log surrogate. Where marginals do not exist or are expensive, simple
-    weights take their place: mean inputs of each label where it is allowed. So they do for partial
-    rankings, whose items are first put in the order of their mean positions.
+    weights take their place: mean inputs of each label where it is allowed. Items of partial
+    rankings are first put in the order of their mean positions.
 
     Parameters
     ----------
@@ -344,9 +339,8 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     if targets is None:
         if not is_log:
             layout = outputs.layout
-            if within.may_begin_with_log and outputs.has_marginals and (
-                    not outputs.has_relaxation) and (
-                        layout.stride or layout.max_parts <= MOST_ITEMS):
+            if outputs.has_marginals and not outputs.has_relaxation and (
+                    layout.stride or layout.max_parts <= MOST_ITEMS):
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
                 if complete(
