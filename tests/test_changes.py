@@ -38,6 +38,8 @@ KINDS = [
     ("GraphTagger", "forest", "dense"), ("GraphTagger", "types", "edges"),
     ("GraphTagger", "symmetric", "csr"), ("GraphTagger", "exact", "dense"),
     ("GraphTagger", "potts", "label features"), ("GraphTagger", "factors", "dense"),
+    ("LabelRanker", "first positions", "dense"),
+    ("Matcher", "unmatched learnt", "dense"), ("Matcher", "unmatched given", "dense"),
 ]
 SURROGATES = "max_margin", "max_min", "log"
 
@@ -96,7 +98,7 @@ def test_the_change_is_certified(kind, surrogate):
 def test_a_strong_penalty_leaves_the_weights(kind, penalty):
     model, more = begun(cell_of(kind, "max_margin", penalty), alpha=0.01)
     model.set_params(max_iter=100)
-    names = [name for name in model._task_class.own_weights if hasattr(model, name)]
+    names = [name for name in model._task_class(model).own_weights if hasattr(model, name)]
     before = {name: np.array(getattr(model, name)) for name in names}
     model.set_params(alpha=1e9).partial_fit(more.X, more.y)
     for name in names:
@@ -187,7 +189,7 @@ def test_calls_that_do_not_fit():
     matcher = Matcher().partial_fit(X, y)
     for data, message in (
         (([np.zeros((1, 1, 3))], [[0]]), "X has 3 features, but Matcher is expecting 2"),
-        (([X[0], np.zeros((2, 2, 2))], [y[0], [1, 1]]), r"y\[1\] is \[1, 1\]"),
+        (([X[0], np.zeros((2, 2, 2))], [y[0], [1, 1]]), r"y\[1\] matches column 1 with row 0 and with row 1"),
         ((X, y, [0, 1, 2]), "leave `classes` out"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -259,3 +261,27 @@ def test_refusals():
     X = Graphs.from_list([(np.ones((2, 3)), np.array([[0, 1]]))])
     with pytest.raises(ValueError, match="X has 3 features, but GraphTagger is expecting 2"):
         tagger.partial_fit(X, [[0, 1]])
+
+# ------------------------------------------------------------------ seams of rankings and matchings
+
+def test_changes_keep_positions_and_unmatched_rows():
+    X, y = rankings(12)
+    ranker = LabelRanker("log", n_positions=2, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="n_positions=1, as those weights are of 2 positions"):
+        ranker.set_params(n_positions=1).partial_fit(X, y)
+    X, y = matchings(12)
+    matcher = Matcher("log", unmatched="learn", random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="unmatched=None, which those weights were not fitted"):
+        matcher.set_params(unmatched=None).partial_fit(X, y)
+
+
+def test_changes_keep_the_features_of_items():
+    X, y = rankings(12)
+    Z = np.random.default_rng(3).normal(size=(3, 2))
+    ranker = LabelRanker("log", random_state=0, tol=1e-6).fit(X, y, item_features=Z)
+    before = ranker.coef_
+    ranker.n_seen_ = 1e9
+    ranker.partial_fit(X[:3], y[:3])
+    assert_array_equal(ranker.item_features_, Z)
+    assert ranker.coef_.shape == before.shape
+    assert_allclose(ranker.coef_, before, atol=1e-4)

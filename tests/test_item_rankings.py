@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from table import Explicit
 
@@ -408,3 +409,55 @@ def test_many_items_of_margins_take_no_tables_of_subsets():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LabelRanker("max_margin", max_iter=1, random_state=0).fit(X, y)
     assert model.coef_.shape == (60, 60, 2)
+
+
+# ---------------------------------------------------------- partial rankings at first positions
+
+def test_tops_of_as_many_items_are_known():
+    X, *_ = made(M=5)
+    orders = np.argsort(np.random.default_rng(2).normal(size=(len(X), 5)), axis=1)
+    names = np.array(list("abcde"))
+    given = {"n_positions": 2, "cost": "absolute", "tol": 1e-3, "random_state": 0}
+    whole = LabelRanker(form="ordering", **given).fit(X, names[orders])
+    tops = LabelRanker(form="top", **given).fit(
+        X, [names[row[: 2 + b % 3]].tolist() for b, row in enumerate(orders)])
+    assert_array_equal(whole.coef_, tops.coef_)
+    assert tops.certified_for_ == "data"
+
+
+@pytest.mark.parametrize("surrogate", ["max_margin", "log"])
+def test_ties_at_first_positions_against_enumeration(surrogate):
+    """The objective of the rounds is the loss of all rankings that keep the order."""
+    X, *_ = made(n=8, M=4)
+    orders = np.argsort(np.random.default_rng(2).normal(size=(len(X), 4)), axis=1)
+    names = "abcd"
+    y = ["=".join(names[i] for i in row[: 1 + b % 3]) + ">*" for b, row in enumerate(orders)]
+    model = LabelRanker(
+        surrogate, n_positions=2, cost="absolute", alpha=0.1, tol=1e-6, random_state=0).fit(X, y)
+    assert model.certified_for_ == "completions"
+    outputs = np.array(list(dict.fromkeys(
+        tuple(np.minimum(p, 2)) for p in itertools.permutations(range(4)))))
+    total = 0.0
+    for b, (x, row) in enumerate(zip(X, orders, strict=True)):
+        table = np.pad(model.coef_ @ x + model.intercept_, ((0, 0), (0, 1)))
+        tied = 1 + b % 3
+        full = np.array(list(itertools.permutations(range(4))))
+        keeps = [set(p[row[:tied]]) == set(range(tied)) for p in full]
+        inside = {tuple(np.minimum(p, 2)) for p in full[keeps]}
+        is_in = np.array([tuple(output) in inside for output in outputs])
+        scores = table[np.arange(4), outputs].sum(axis=1)
+        if surrogate == "log":
+            total += logsumexp(scores) - logsumexp(scores[is_in])
+            continue
+        costs = np.stack([
+            model.cost_matrix_[np.unique(places)].min(axis=0) for places in outputs[is_in].T])
+        total += np.max(scores + costs[np.arange(4), outputs].sum(axis=1)) - np.max(scores[is_in])
+    penalty = np.sum(model.coef_**2) + np.sum(model.intercept_**2)
+    assert_allclose(
+        model.history_["objective"].min(), total / len(X) + 0.05 * penalty, rtol=1e-9)
+
+
+@pytest.mark.parametrize("y", [["a>b", "c>d>*"], [[("a", "b")], [("c", "d")]]])
+def test_items_anywhere_are_refused(y):
+    with pytest.raises(ValueError, match=r"y\[0\] has items that may be anywhere"):
+        LabelRanker(n_positions=2).fit([[0.0], [1.0]], y)

@@ -192,7 +192,14 @@ class MatchingTask(PermutationTask):
 
     @property
     def own_weights(self):
-        return ("coef_", "unmatched_coef_") if self.learns_unmatched else ("coef_",)
+        has_unmatched = hasattr(self.estimator, "unmatched_coef_")
+        return ("coef_", "unmatched_coef_") if has_unmatched else ("coef_",)
+
+    def unchangeable(self, problem, prior):
+        """As in `Task`."""
+        if self.learns_unmatched != ("unmatched_coef_" in prior.weights):
+            return f"unmatched={self.unmatched!r}, which those weights were not fitted with"
+        return super().unchangeable(problem, prior)
 
     def decoder(self, X, allowed=None):
         return MatchingDecoder(self, X, allowed)

@@ -225,13 +225,13 @@ class RankingTask(PermutationTask, VectorTask):
             f"y {what}: partial_fit goes on with the same items, {known.tolist()!s:.200}. Fit to "
             "all rankings together, or leave these out.")
 
-    def unchangeable(self, prior):
+    def unchangeable(self, problem, prior):
         """As in `Task`."""
         n_positions = prior.weights["intercept_"].shape[1]
         if self.n_scored(len(prior.fixed["items_"])) != n_positions:
             return (
                 f"n_positions={self.n_positions}, as those weights are of {n_positions} positions")
-        return super().unchangeable(prior)
+        return super().unchangeable(problem, prior)
 
     def piece(self, pieces):
         """The piece, with the labels of items, or what is known of those of partial rankings.
