@@ -707,7 +707,7 @@ class Permutations(Problem):
         layout = self.outputs().layout
         if self.kernel:
             return PairKernelFeatures(rows @ rows.T, layout)
-        features = PairFeatures(rows, np.cumsum(self.sizes**2) - self.sizes**2, layout)
+        features = PairFeatures(rows, np.cumsum(layout.sizes()) - layout.sizes(), layout)
         if self.penalty != "l2":
             features.set_penalty(self.penalty_of((1, rows.shape[1]), 0))
         return features
@@ -758,20 +758,15 @@ class Matchings(Permutations):
             ref.best_matching(v + noise * self.rng.normal(size=v.shape), self.complete)[0]
             for v in scores]
 
-    def outputs(self, **options):
+    def outputs(self):
         return MatchingOutputs(
             np.concatenate(self.y), *self.shapes.T, self.cost, self.scale,
-            is_complete=self.complete, **options)
-
-    def features(self):
-        rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in self.X])
-        sizes = self.shapes[:, 0] * self.sizes
-        return PairFeatures(rows, np.cumsum(sizes) - sizes, self.outputs().layout)
+            is_complete=self.complete)
 
     def blocks(self, name):
         return ref.MatchingBlocks(
             self.X, self.y, self.complete, surrogate=name, alpha=self.alpha, weights=self.p,
-            cost=self.cost)
+            cost=self.cost, penalty=self.reference_penalty())
 
     def listed(self, i):
         return ref.list_matchings(*self.shapes[i], self.complete)
@@ -833,6 +828,7 @@ KINDS = {
     "edges": Edges,
     "forests": Forests,
     "pairs": Permutations,
+    "matchings": functools.partial(Matchings, shapes=((2, 2), (3, 2), (1, 2)), cost=random_cost),
     "rankings": Rankings,
     "labels, kernel": functools.partial(Labels, kernel=True),
     "pairs, kernel": functools.partial(Permutations, kernel=True),

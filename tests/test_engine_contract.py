@@ -70,7 +70,7 @@ NAMES = (*SURROGATES, "mirror_prox")
 def is_allowed(kind, name, way, penalty="l2"):
     """Whether there is such a fit."""
     step, limit, cache, ratio = WAYS[way]
-    if penalty == "groups" and kind == "pairs":
+    if penalty == "groups" and kind in ("pairs", "matchings"):
         return False
     if penalty != "l2" and ("kernel" in kind or kind in ("levels", "costs")):
         return False  # kernels have none, and costs do not meet the penalty
@@ -81,7 +81,7 @@ def is_allowed(kind, name, way, penalty="l2"):
         return False  # the driver alone accelerates them
     if name == "log" and (kind in ("levels", "costs") or limit is not None or step == "fixed"):
         return False  # it sees no cost, and has steps of its own
-    if name == "mirror_prox" and kind in ("forests", "ngrams", "accepted"):
+    if name == "mirror_prox" and kind in ("forests", "ngrams", "accepted", "matchings"):
         return False  # column generation alone
     if name == "mirror_prox" and (penalty != "l2" or step == "exact" or "kernel" in kind):
         return False
@@ -129,6 +129,8 @@ SMALL = {
     "ngrams": [{"lengths": (3, 1), "R": 1}, {"lengths": (1,)}, {"lengths": (7, 2)}],
     "accepted": [{"only": True}, {"lengths": (1,)}, {"lengths": (7, 2)}],
     "pairs": [{"sizes": (1, 1)}, {"sizes": (1,)}, {"sizes": (2,)}, {"sizes": (5,)}],
+    "matchings": [{"shapes": ((1, 0), (2, 0))}, {"shapes": ((1, 1),)}, {"shapes": ((4, 1),)},
+                  {"shapes": ((2, 3),)}, {"shapes": ((3, 3),), "complete": True}],
     "rankings": [{"M": 1}, {"n": 1}, {"M": 2}],
 }
 

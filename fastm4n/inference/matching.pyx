@@ -291,7 +291,7 @@ cdef class MatchingScratch:
         """
         cdef Py_ssize_t i, j, width = max(min(n, m), LOW), row = m + 1
         cdef bint by_rows = n > m
-        cdef double total = 1.0
+        cdef double total = 1.0, of_row
         cdef int failed
         log_z[0] = 0.0
         if self.is_complete and n == m:
@@ -308,9 +308,13 @@ cdef class MatchingScratch:
             return -1
         log_z[0] += log(total)
         for i in range(n):
+            of_row = mu[i * row + m] = self.skips[i] if by_rows else self.frees[i]
             for j in range(m):
-                mu[i * row + j] = self.pairs[i * width + j if by_rows else j * width + i] / total
-            mu[i * row + m] = (self.skips[i] if by_rows else self.frees[i]) / total
+                mu[i * row + j] = self.pairs[i * width + j if by_rows else j * width + i]
+                of_row += mu[i * row + j]
+            # the total, up to rounding: rows sum to one to the last digit
+            for j in range(row):
+                mu[i * row + j] /= of_row
         return 0
 
     cdef int sum_square(
@@ -482,7 +486,7 @@ cdef class MatchingScratch:
             g = &self.backward[h * LANES]
             for lane in range(LANES):
                 x[lane] = f[lane] * g[lane]
-                total[0] += x[lane]
+            total[0] += sum_lanes(x)
             sums[0] += x[0] + x[2] + x[4] + x[6]
             sums[LANES] += x[0] + x[1] + x[4] + x[5]
             sums[2 * LANES] += x[0] + x[1] + x[2] + x[3]

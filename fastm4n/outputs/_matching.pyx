@@ -7,7 +7,7 @@ are complete, entries of pairs sum to min(n, m).
 """
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy import special
 
 from libc.string cimport memcpy, memset
 
@@ -238,12 +238,12 @@ def log_count(n, m, is_complete):
     is_complete : bool
         Whether those of min(n, m) pairs alone count.
     """
-    k = np.arange(min(n, m) + 1.0)
-    if is_complete:
-        k = k[-1:]
-    return float(logsumexp(
-        gammaln(n + 1.0) - gammaln(n - k + 1.0) + gammaln(m + 1.0) - gammaln(m - k + 1.0)
-        - gammaln(k + 1.0)))
+    most = min(n, m)
+    k = np.arange(most if is_complete else 0.0, most + 1.0)
+    log_gamma = special.gammaln
+    return float(special.logsumexp(
+        log_gamma(n + 1.0) - log_gamma(n - k + 1.0) + log_gamma(m + 1.0) - log_gamma(m - k + 1.0)
+        - log_gamma(k + 1.0)))
 
 
 cdef class MatchingGame(MaxMinScratch):

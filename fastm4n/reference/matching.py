@@ -212,13 +212,16 @@ class MatchingBlocks(PermutationBlocks):
     [2, 0]
     """
 
+    outputs: type[Outputs] = MatchingOutputs
+
     def __init__(
         self, X: list[FloatArray], y: list[IntArray], complete: bool = False, **options: Any,
     ) -> None:
         most = max((x.shape[1] for x in X), default=0)
         options.setdefault("cost", 1.0 - np.eye(most))
         super().__init__(X, y, **options)
-        self.outputs = CompleteMatchingOutputs if complete else MatchingOutputs
+        if complete:
+            self.outputs = CompleteMatchingOutputs
 
     def cost_of(self, i: int) -> FloatArray:
         m = self.X[i].shape[1]

@@ -538,7 +538,7 @@ class PermutationBlocks(Blocks):
     y: list[NDArray[np.int64]]
     cost: FloatArray | None
 
-    outputs = PermutationOutputs
+    outputs: type[Outputs] = PermutationOutputs
 
     def __init__(
         self, X: list[Array], y: list[NDArray[np.int64]], surrogate: SurrogateName, alpha: float,
