@@ -453,6 +453,14 @@ def test_large_scores_of_unmatched_rows(unmatched):
         assert np.sum(columns >= 0) == (0 if unmatched > 0 else min(x.shape[:2]))
 
 
+def test_scores_that_no_fit_has_learnt():
+    X, y, _ = examples(None)
+    matcher = Matcher(random_state=0).fit(X, y).set_params(unmatched="learn")
+    with pytest.raises(ValueError, match="unmatched='learn' was set after the fit, which has"):
+        matcher.predict(X)
+    assert len(matcher.set_params(unmatched=-1.0).predict(X)) == 6
+
+
 def spoilt(y, b, columns):
     return [columns if k == b else part for k, part in enumerate(y)]
 

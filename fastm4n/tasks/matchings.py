@@ -245,6 +245,10 @@ class MatchingTask(PermutationTask):
     def score_unmatched(self):
         """The score of a row that is left unmatched."""
         if self.learns_unmatched:
+            if not hasattr(self.estimator, "unmatched_coef_"):
+                raise ValueError(
+                    f"unmatched={self.unmatched!r} was set after the fit, which has learnt no "
+                    "score of unmatched rows: fit again.")
             return float(self.estimator.unmatched_coef_)
         return 0.0 if self.unmatched is None else float(self.unmatched)
 
