@@ -29,6 +29,8 @@ from fastm4n.features._pairs import PairFeatures
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.penalties import ElasticNet
 from fastm4n.solvers.monitor import FitCheckpoint
+from fastm4n.tasks.base import Memory
+from fastm4n.tasks.matchings import MatchingTask
 
 SHAPES = ((2, 3), (3, 2), (1, 2), (2, 2), (3, 3), (2, 1))
 # `unmatched`, and whether pairs are forbidden
@@ -346,14 +348,14 @@ def test_weights_and_repeats():
     twice = clone(matcher).fit([*X, X[0]], [*y, y[0]], allowed=[*allowed, allowed[0]])
     weighted = clone(matcher).fit(X, y, [2, 1, 1, 1, 1, 1], allowed=allowed)
     assert_same_fit(twice, weighted)
-    zeros = [np.ones((2, 3, 1)), np.ones((3, 2, 1)), np.ones((6, 1, 1)), np.ones((2, 3, 1))]
-    masks = [np.ones(x.shape[:2], dtype=bool) for x in zeros]
-    masks[3] = masks[3].copy()
+    # equal numbers in other shapes, and one more with a mask
+    X = [np.ones((2, 3, 1)), np.ones((3, 2, 1)), np.ones((6, 1, 1)), np.ones((2, 3, 1))]
+    y, masks = [[-1] * len(x) for x in X], [np.ones(x.shape[:2], dtype=bool) for x in X]
     masks[3][0, 0] = False
-    problem = Matcher(unmatched=0.5)._problem(zeros[:3], [[-1] * len(x) for x in zeros[:3]])
-    assert problem.loss.outputs.layout.n_blocks == 3
-    fitted = clone(matcher).fit(zeros, [[-1] * len(x) for x in zeros], allowed=masks)
-    assert fitted._warm_state is not None if hasattr(fitted, "_warm_state") else True
+    task = MatchingTask(matcher)
+    for allowed, n_blocks in ((None, 3), (masks, 4)):
+        problem = task.problem(Memory(X, y, allowed=allowed))
+        assert problem.loss.outputs.layout.n_blocks == n_blocks
 
 
 @pytest.mark.parametrize("form", ["rectangular", "learnt", "given", "learnt, forbidden"])
@@ -451,6 +453,14 @@ def test_large_scores_of_unmatched_rows(unmatched):
         matcher = Matcher(unmatched=unmatched, alpha=0.1, max_iter=20, random_state=0).fit(X, y)
     for x, columns in zip(X, matcher.predict(X), strict=True):
         assert np.sum(columns >= 0) == (0 if unmatched > 0 else min(x.shape[:2]))
+
+
+def test_scores_that_no_fit_has_learnt():
+    X, y, _ = examples(None)
+    matcher = Matcher(random_state=0).fit(X, y).set_params(unmatched="learn")
+    with pytest.raises(ValueError, match="unmatched='learn' was set after the fit, which has"):
+        matcher.predict(X)
+    assert len(matcher.set_params(unmatched=-1.0).predict(X)) == 6
 
 
 def spoilt(y, b, columns):

@@ -211,7 +211,7 @@ class MatchingTask(PermutationTask):
         if shapes is None:
             shapes = [(size, size) for size in ((3, 2, 1, 3) if sizes_differ else (3, 3, 3))]
         X = [quarters(rng, n, m, 2) for n, m in shapes]
-        y = [_matching(rng, n, m, 1.0 if self.unmatched is None else 0.7) for n, m in shapes]
+        y = [_matching(rng, n, m, self.unmatched is None) for n, m in shapes]
         return (np.array(X), np.array(y)) if len(set(shapes)) == 1 else (X, y)
 
     def piece(self, pieces):
@@ -295,6 +295,10 @@ class MatchingTask(PermutationTask):
     def score_unmatched(self):
         """The score of a row that is left unmatched."""
         if self.learns_unmatched:
+            if not hasattr(self.estimator, "unmatched_coef_"):
+                raise ValueError(
+                    f"unmatched={self.unmatched!r} was set after the fit, which has learnt no "
+                    "score of unmatched rows: fit again.")
             return float(self.estimator.unmatched_coef_)
         return 0.0 if self.unmatched is None else float(self.unmatched)
 
@@ -520,13 +524,12 @@ def as_objects(parts):
     return objects
 
 
-def _matching(rng, n, m, share):
-    """A random matching, in which about this share of as many rows as possible is matched."""
-    columns = np.full(n, -1)
-    rows = rng.permutation(n)[:m]
-    rows = rows[rng.random(rows.size) < share]
-    columns[rows] = rng.permutation(m)[: rows.size]
-    return columns
+def _matching(rng, n, m, is_complete):
+    """The columns of a random matching."""
+    columns = np.append(rng.permutation(m), np.full(max(0, n - m), -1))[:n]
+    if n > m:
+        rng.shuffle(columns)
+    return columns if is_complete else np.where(rng.random(n) < 0.7, columns, -1)
 
 
 def as_pairs(X, may_be_empty=False):
