@@ -198,7 +198,7 @@ class Extensions(Clamp):
         """
         positions = np.arange(self.before.shape[1])
         means = scores.reshape(*self.before.shape) @ positions
-        return np.multiply.outer(means, positions).ravel().astype(np.float64)
+        return np.multiply.outer(means, positions).ravel()
 
     def _best_labels(self, scores):
         labels, values = super()._best_labels(scores)
