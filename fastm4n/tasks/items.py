@@ -43,18 +43,18 @@ def item_rows(item_features, n_features=None):
 
 def check_rows(rows, items):
     """Refuse features of items that are not finite. Errors have the item's name."""
-    found = not_finite(rows)
+    found, names = not_finite(rows), items.tolist()
     if found is not None:
         item, feature, value = found
         raise ValueError(
-            f"item_features has {value} for the item {items[item].item()!r}, feature {feature}: "
+            f"item_features has {value} for the item {names[item]!r}, feature {feature}: "
             "features must be finite.")
     with np.errstate(over="ignore"):
         norms = np.einsum("ij,ij->i", rows, rows)
     if not np.isfinite(norms).all():
         raise ValueError(
             "item_features has values too large for float64: the squared norm of those of the item "
-            f"{items[np.argmax(~np.isfinite(norms))].item()!r} overflows. Scale the features, for "
+            f"{names[np.argmax(~np.isfinite(norms))]!r} overflows. Scale the features, for "
             "example with StandardScaler.")
 
 
