@@ -27,7 +27,15 @@ from fastm4n.solvers import interior_point
 COSTS = {
     "zero_one": 1.0 - np.eye(4),
     "absolute": np.abs(np.arange(4.0)[:, None] - np.arange(4.0)),
+    "squared": (np.arange(4.0)[:, None] - np.arange(4.0)) ** 2 / 9.0,
     "skewed": np.random.default_rng(3).uniform(0.0, 1.0, (4, 4)) * (1.0 - np.eye(4)),
+}
+# costs of a game, which may be above zero for the true position
+GAMES = {
+    **COSTS,
+    "rank_one": (
+        np.outer([0.1, 0.4, 0.0, 0.3], [0.9, 0.2, 0.0, 0.5])
+        + np.array([0.0, 0.1, 0.3, 0.2])[:, None] + np.array([0.2, 0.0, 0.1, 0.1])),
 }
 
 
@@ -70,10 +78,10 @@ class Written:
         return np.linalg.lstsq(system, right, rcond=None)[0][: 4 * size].reshape(4, M, M)
 
 
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", GAMES)
 def test_moves_solve_newtons_equations(cost):
     rng = np.random.default_rng(0)
-    costs, n, M, d = COSTS[cost], 11, 4, 3
+    costs, n, M, d = GAMES[cost], 11, 4, 3
     X, p = rng.normal(size=(n, d)), rng.uniform(0.1, 1.0, n)
     games = PermutationGames(X, p, costs, 0.05)
     weights = rng.normal(size=(d, M * M))
@@ -123,10 +131,10 @@ def test_moves_solve_newtons_equations(cost):
             assert_allclose(part.sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", GAMES)
 def test_bounds_hold_values_of_games_between_them(cost):
     rng = np.random.default_rng(1)
-    costs, n, M = COSTS[cost], 9, 4
+    costs, n, M = GAMES[cost], 9, 4
     X = rng.normal(size=(n, 2))
     games = PermutationGames(X, np.full(n, 1.0 / n), costs, 0.05)
     weights = rng.normal(size=(2, M * M))

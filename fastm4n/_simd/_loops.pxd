@@ -215,14 +215,17 @@ cdef extern from "loops.h" nogil:
         double scale
     ctypedef double (*fastm4n_polytope_step)(
         const fastm4n_polytope*, double, int) noexcept nogil
+    const int GAME_ZERO_ONE
+    const int GAME_RANK_ONE
+    const int GAME_DENSE
     ctypedef struct fastm4n_games:
         int width
         Py_ssize_t (*held)(Py_ssize_t, int) noexcept nogil
         void (*factor)(
-            Py_ssize_t, const double*, const double*, double*, double*) noexcept nogil
+            Py_ssize_t, int, const double*, const double*, double*, double*) noexcept nogil
         void (*move)(
-            Py_ssize_t, const double*, const double*, const double*, const double*, int, double,
-            double*, int, double*, double*) noexcept nogil
+            Py_ssize_t, int, const double*, const double*, const double*, const double*, int,
+            double, double, double*, int, double*, double*) noexcept nogil
         void (*boundary)(Py_ssize_t, const double*, const double*, double*) noexcept nogil
         void (*products)(
             Py_ssize_t, const double*, const double*, double, double*) noexcept nogil

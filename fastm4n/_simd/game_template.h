@@ -7,8 +7,9 @@
  *
  * All numbers are of VLEN games side by side: a number of one game is a vector.  A group of them
  * holds s, z, mu and nu, M^2 vectors each, then w and k, M each; its moves are laid out alike.
- * C is NULL where it is minus the identity, as the 0-1 cost is but for sums that are the same for
- * all points.
+ * C counts up to a number for each row and for each column, whose sums all points share. By `kind`
+ * it is minus the identity, as the 0-1 cost is, and the argument C is NULL; or a u' for two vectors,
+ * as squared differences of positions are, and the argument is a, then u; or a matrix.
  *
  * Newton's equations, mu ds + s dmu = a and nu dz + z dnu = b with a row's D = du_i + dw and
  * E = dl_i + dk, are in each row
@@ -20,9 +21,15 @@
  * (du_i, dl_i); so do columns, 2 M - 2 equations in (dw, dk), both zero in the last column.  Their
  * matrix has a positive definite symmetric part: no pivots are needed.
  *
+ * Under C = a u', with P = diag(mu / s), p = P a, q = N u and the numbers k = u' q, r = a' p and
+ * h = 1 / (1 + k r),
+ *
+ *   X = P - h k p p',  G = -h p q',  Y = N - h r q q'.
+ *
  * What factors hold, in vectors, n = 2 M - 2: the n^2 of that matrix, factored; of each row 4 of
  * the inverse of its 2 x 2 matrix and M of the sums of each of X, G', Y and G along rows, then the
- * M^2 of X and M of N; where C is NULL, X, G and Y are diagonal, and the first three are all.
+ * M^2 of X and M of N, or M of P, M of N, h k, h and h r; where C is NULL, X, G and Y are diagonal,
+ * and the first three are all.
  */
 
 #if VLEN == 1
@@ -40,10 +47,47 @@ typedef NAME(vec) NAME(gvec);
 
 static ALWAYS_INLINE GV NAME(larger)(GV a, GV b) { return GPICK(GLESS(a, b), b, a); }
 
-static ptrdiff_t NAME(game_held)(ptrdiff_t M, int dense)
+/* Vectors that factors hold of one row. */
+static ALWAYS_INLINE ptrdiff_t NAME(game_row_held)(ptrdiff_t M, int kind)
+{
+    return kind == GAME_DENSE ? 4 + 5 * M + M * M : kind == GAME_RANK_ONE ? 7 + 6 * M : 4 + 3 * M;
+}
+
+static ptrdiff_t NAME(game_held)(ptrdiff_t M, int kind)
 {
     const ptrdiff_t n = 2 * M - 2;
-    return n * n + M * (dense ? 4 + 5 * M + M * M : 4 + 3 * M);
+    return n * n + M * NAME(game_row_held)(M, kind);
+}
+
+/* Sums of X, G, G' and Y of one row along rows, C = a u'; P, N and numbers go to `held`, p and q to
+ * `scaled`. */
+static ALWAYS_INLINE void NAME(game_rank_one)(ptrdiff_t M, const double *C, const double *s,
+                                              const double *z, const double *mu,
+                                              const double *nu, double *held, double *scaled,
+                                              double *xs, double *gs, double *ys, double *hs)
+{
+    GV k = {0}, r = k, sum_p = k, sum_q = k;
+    double *P = held, *N = P + M * VLEN, *of = N + M * VLEN, *p = scaled, *q = p + M * VLEN;
+    for (ptrdiff_t j = 0; j < M; ++j) {
+        GVEC(P, j) = GVEC(mu, j) / GVEC(s, j);
+        GVEC(N, j) = GVEC(nu, j) / GVEC(z, j);
+        GVEC(p, j) = GVEC(P, j) * C[j];
+        GVEC(q, j) = GVEC(N, j) * C[M + j];
+        r += GVEC(p, j) * C[j];
+        k += GVEC(q, j) * C[M + j];
+        sum_p += GVEC(p, j);
+        sum_q += GVEC(q, j);
+    }
+    const GV h = 1.0 / (1.0 + k * r);
+    GVEC(of, 0) = h * k;
+    GVEC(of, 1) = h;
+    GVEC(of, 2) = h * r;
+    for (ptrdiff_t j = 0; j < M; ++j) {
+        GVEC(xs, j) = GVEC(P, j) - h * k * sum_p * GVEC(p, j);
+        GVEC(hs, j) = -h * sum_q * GVEC(p, j);
+        GVEC(gs, j) = -h * sum_p * GVEC(q, j);
+        GVEC(ys, j) = GVEC(N, j) - h * r * sum_q * GVEC(q, j);
+    }
 }
 
 /* X, G and Y of one row under any costs; X goes to `held`, which N stands behind. */
@@ -98,11 +142,11 @@ static void NAME(game_invert)(ptrdiff_t M, const double *C, const double *s, con
 }
 
 /* What `game_move` goes by at this state; scratch: 2 M^2 vectors, none where C is NULL. */
-static void NAME(game_factor)(ptrdiff_t M, const double *C, const double *state, double *held,
-                              double *scratch)
+static void NAME(game_factor)(ptrdiff_t M, int kind, const double *C, const double *state,
+                              double *held, double *scratch)
 {
     const ptrdiff_t n = 2 * M - 2, half = M - 1, size = M * M * VLEN;
-    const ptrdiff_t row = (C ? 4 + 5 * M + M * M : 4 + 3 * M) * VLEN;
+    const ptrdiff_t row = NAME(game_row_held)(M, kind) * VLEN;
     GV zero = {0};
     double *S = held;
     for (ptrdiff_t e = 0; e < n * n; ++e)
@@ -113,7 +157,13 @@ static void NAME(game_factor)(ptrdiff_t M, const double *C, const double *state,
         double *gs = xs + M * VLEN, *ys = gs + M * VLEN;
         double *hs = C ? ys + M * VLEN : gs, *X = C ? hs + M * VLEN : xs;
         GV sx = zero, sy = zero, sg = zero;
-        if (C) {
+        if (kind == GAME_RANK_ONE) {
+            NAME(game_rank_one)(M, C, s, z, mu, nu, X, scratch, xs, gs, ys, hs);
+            for (ptrdiff_t j = 0; j < half; ++j) {
+                GVEC(S, j * n + j) += GVEC(X, j);
+                GVEC(S, (half + j) * n + half + j) += GVEC(X, M + j);
+            }
+        } else if (C) {
             double *G = scratch, *Y = scratch + size;
             NAME(game_invert)(M, C, s, z, mu, nu, X, G, Y);
             for (ptrdiff_t j = 0; j < M; ++j) {
@@ -171,6 +221,16 @@ static void NAME(game_factor)(ptrdiff_t M, const double *C, const double *state,
                 GVEC(S, r * n + k) -= one * GVEC(xs, k) + two * GVEC(hs, k);
             for (ptrdiff_t k = 0; k < half; ++k)
                 GVEC(S, r * n + half + k) -= two * GVEC(ys, k) - one * GVEC(gs, k);
+            if (kind != GAME_RANK_ONE)
+                continue;
+            const double *p = scratch, *q = p + M * VLEN, *of = X + 2 * M * VLEN;
+            const GV left = r < half ? GVEC(p, j) : GVEC(q, j);
+            const GV of_p = left * GVEC(of, r < half ? 0 : 1);
+            const GV of_q = left * (r < half ? -GVEC(of, 1) : GVEC(of, 2));
+            for (ptrdiff_t k = 0; k < half; ++k)
+                GVEC(S, r * n + k) -= of_p * GVEC(p, k);
+            for (ptrdiff_t k = 0; k < half; ++k)
+                GVEC(S, r * n + half + k) -= of_q * GVEC(q, k);
         }
     }
     for (ptrdiff_t k = 0; k < n; ++k) {
@@ -199,12 +259,29 @@ static ALWAYS_INLINE void NAME(game_dense)(ptrdiff_t M, const double *X, const d
 
 /* dmu and dnu of one row: A is a / mu + dv, B is b / z, 0 if NULL, D and E potentials' moves.
  * Where C is NULL, ratio is X s / mu, read where B is. */
-static ALWAYS_INLINE void NAME(game_row)(ptrdiff_t M, const double *C, const double *X,
-                                         const double *A, const double *B, const double *ratio,
-                                         const double *D, const double *E, double *dmu,
-                                         double *dnu, double *f)
+static ALWAYS_INLINE void NAME(game_row)(ptrdiff_t M, int kind, const double *C,
+                                         const double *X, const double *A, const double *B,
+                                         const double *ratio, const double *D, const double *E,
+                                         double *dmu, double *dnu, double *f)
 {
     GV zero = {0};
+    if (kind == GAME_RANK_ONE) {
+        const double *P = X, *N = P + M * VLEN, *of = N + M * VLEN;
+        GV to_p = zero, to_q = zero;
+        for (ptrdiff_t j = 0; j < M; ++j) {
+            GVEC(dmu, j) = GVEC(P, j) * (GVEC(A, j) - GVEC(D, j));
+            GVEC(dnu, j) = (B ? GVEC(B, j) : zero) - GVEC(N, j) * GVEC(E, j);
+            to_p += GVEC(dmu, j) * C[j];
+            to_q += GVEC(dnu, j) * C[M + j];
+        }
+        const GV at_p = GVEC(of, 1) * to_q - GVEC(of, 0) * to_p;
+        const GV at_q = GVEC(of, 1) * to_p + GVEC(of, 2) * to_q;
+        for (ptrdiff_t j = 0; j < M; ++j) {
+            GVEC(dmu, j) += GVEC(P, j) * C[j] * at_p;
+            GVEC(dnu, j) -= GVEC(N, j) * C[M + j] * at_q;
+        }
+        return;
+    }
     if (!C) {
         const double *G = X + M * VLEN, *Y = G + M * VLEN;
         for (ptrdiff_t j = 0; j < M; ++j) {
@@ -237,17 +314,18 @@ static ALWAYS_INLINE void NAME(game_row)(ptrdiff_t M, const double *C, const dou
 
 /* Newton's step, where scores move by v, 0 if NULL.
  *
- * with_target: 0 for a = b = 0; 1 for a = target - mu s, b = target - nu z; 2 for the same less the
+ * a = b = 0, or if with_target a = target - mu s, b = target - nu z less a share `corrects` of the
  * products dmu ds and dnu dz of `moves`.  dmu goes to `change`, and all moves to `moves` if
  * `keeps`.
  * scratch: 4 M^2 + 7 M vectors.
  */
-static void NAME(game_move)(ptrdiff_t M, const double *C, const double *state,
+static void NAME(game_move)(ptrdiff_t M, int kind, const double *C, const double *state,
                             const double *held, const double *v, int with_target, double target,
-                            double *moves, int keeps, double *change, double *scratch)
+                            double corrects, double *moves, int keeps, double *change,
+                            double *scratch)
 {
     const ptrdiff_t n = 2 * M - 2, half = M - 1, size = M * M * VLEN;
-    const ptrdiff_t row = (C ? 4 + 5 * M + M * M : 4 + 3 * M) * VLEN;
+    const ptrdiff_t row = NAME(game_row_held)(M, kind) * VLEN;
     GV zero = {0};
     double *A = scratch, *B = A + size, *ratio = B + size, *dnu = ratio + size;
     double *t = dnu + size, *sums = t + 2 * M * VLEN, *D = sums + 2 * M * VLEN,
@@ -259,9 +337,9 @@ static void NAME(game_move)(ptrdiff_t M, const double *C, const double *state,
         if (!with_target)
             continue;
         GV a = target - GVEC(mu, e) * GVEC(s, e), b = target - GVEC(nu, e) * GVEC(z, e);
-        if (with_target == 2) {
-            a -= GVEC(moves, e) * GVEC(moves, 2 * M * M + e);
-            b -= GVEC(moves, M * M + e) * GVEC(moves, 3 * M * M + e);
+        if (corrects > 0.0) {
+            a -= corrects * GVEC(moves, e) * GVEC(moves, 2 * M * M + e);
+            b -= corrects * GVEC(moves, M * M + e) * GVEC(moves, 3 * M * M + e);
         }
         GVEC(A, e) += a / GVEC(mu, e);
         GVEC(B, e) = b / GVEC(z, e);
@@ -278,7 +356,7 @@ static void NAME(game_move)(ptrdiff_t M, const double *C, const double *state,
         if (!C && with_target)
             for (ptrdiff_t j = 0; j < M; ++j)
                 GVEC(ratio + at, j) = GVEC(X, j) * GVEC(s + at, j) / GVEC(mu + at, j);
-        NAME(game_row)(M, C, X, A + at, with_target ? B + at : NULL, ratio + at, D, E,
+        NAME(game_row)(M, kind, C, X, A + at, with_target ? B + at : NULL, ratio + at, D, E,
                        change + at, dnu + at, f);
         /* what rounding has left of the sums is made up for */
         GV x = zero - (with_target ? 1.0 : 0.0), y = x;
@@ -332,18 +410,26 @@ static void NAME(game_move)(ptrdiff_t M, const double *C, const double *state,
             GVEC(D, j) = du + GVEC(t, j);
             GVEC(E, j) = dl + GVEC(t, M + j);
         }
-        NAME(game_row)(M, C, X, A + at, with_target ? B + at : NULL, ratio + at, D, E,
+        NAME(game_row)(M, kind, C, X, A + at, with_target ? B + at : NULL, ratio + at, D, E,
                        change + at, dnu + at, f);
         if (!keeps)
             continue;
         /* ds = D - C dnu - dv and dz = E + C' dmu */
         double *ds = moves + at, *dz = ds + size;
+        GV of_mu = zero, of_nu = zero;
+        for (ptrdiff_t j = 0; kind == GAME_RANK_ONE && j < M; ++j) {
+            of_mu += C[j] * GVEC(change + at, j);
+            of_nu += C[M + j] * GVEC(dnu + at, j);
+        }
         for (ptrdiff_t j = 0; j < M; ++j) {
             x = GVEC(D, j) - (v ? GVEC(v + at, j) : zero);
             y = GVEC(E, j);
             if (!C) {
                 x += GVEC(dnu + at, j);
                 y -= GVEC(change + at, j);
+            } else if (kind == GAME_RANK_ONE) {
+                x -= C[j] * of_nu;
+                y += C[M + j] * of_mu;
             } else {
                 for (ptrdiff_t k = 0; k < M; ++k) {
                     x -= C[j * M + k] * GVEC(dnu + at, k);

@@ -240,15 +240,16 @@ typedef struct {
 typedef double (*fastm4n_polytope_step)(const fastm4n_polytope *w, double keep, int publish);
 
 /* Games between permutations, several side by side: see game_template.h. */
+enum { GAME_ZERO_ONE, GAME_RANK_ONE, GAME_DENSE }; /* the kinds of C */
 typedef struct {
     int width; /* games in a group */
     /* vectors that the factors of a group take */
-    ptrdiff_t (*held)(ptrdiff_t M, int dense);
-    void (*factor)(ptrdiff_t M, const double *C, const double *state, double *held,
+    ptrdiff_t (*held)(ptrdiff_t M, int kind);
+    void (*factor)(ptrdiff_t M, int kind, const double *C, const double *state, double *held,
                    double *scratch);
-    void (*move)(ptrdiff_t M, const double *C, const double *state, const double *held,
-                 const double *v, int with_target, double target, double *moves, int keeps,
-                 double *change, double *scratch);
+    void (*move)(ptrdiff_t M, int kind, const double *C, const double *state,
+                 const double *held, const double *v, int with_target, double target,
+                 double corrects, double *moves, int keeps, double *change, double *scratch);
     void (*boundary)(ptrdiff_t M, const double *state, const double *moves, double *most);
     void (*products)(ptrdiff_t M, const double *state, const double *moves, double step,
                      double *products);

@@ -8,7 +8,9 @@ of a group fill vectors, and a step costs a fraction of separate steps. See ``ga
 
 import numpy as np
 
-from fastm4n._simd._loops cimport fastm4n_games, games_by_side
+from fastm4n._simd._loops cimport (
+    GAME_DENSE, GAME_RANK_ONE, GAME_ZERO_ONE, fastm4n_games, games_by_side,
+)
 from fastm4n.inference.permutation cimport PermutationScratch
 
 
@@ -42,8 +44,8 @@ cdef class PermutationGames:
     cdef readonly Py_ssize_t n, M, d, width
     cdef readonly Py_ssize_t n_groups
     cdef Py_ssize_t n_held, n_state
-    cdef bint is_zero_one
-    cdef double[:, ::1] cost
+    cdef int kind
+    cdef double[:, ::1] cost, vectors
     cdef double[:, :, ::1] x, state, moves, held, v, q
     cdef double[:, ::1] p, lengths, sums
     cdef double[::1] scratch
@@ -57,8 +59,8 @@ cdef class PermutationGames:
         self.M, self.width = M, self.loops.width
         self.n_groups = (self.n + self.width - 1) // self.width
         self.cost = np.ascontiguousarray(cost, dtype=np.float64)
-        self.is_zero_one = np.array_equal(cost, 1.0 - np.eye(M))
-        self.n_held = self.loops.held(M, not self.is_zero_one)
+        self._set_kind()
+        self.n_held = self.loops.held(M, self.kind)
         self.n_state = 4 * M * M + 2 * M
         border = np.vstack([np.eye(M - 1), np.full(M - 1, -1.0)])
         self.border = np.kron(border, border)
@@ -90,8 +92,24 @@ cdef class PermutationGames:
         found = np.asarray(array).transpose(0, 2, 1).reshape(-1, array.shape[1])[: self.n]
         return np.ascontiguousarray(found)  # one group is only viewed the other way round
 
-    cdef const double* dense(self) noexcept nogil:
-        return NULL if self.is_zero_one else &self.cost[0, 0]
+    def _set_kind(self):
+        """Find the form of C up to a number for each row and column, which changes no answer."""
+        cost = np.asarray(self.cost)
+        if np.array_equal(cost, 1.0 - np.eye(self.M)):
+            self.kind = GAME_ZERO_ONE
+            return
+        rest = cost - cost.mean(axis=1)[:, np.newaxis]
+        rest -= rest.mean(axis=0)
+        left, values, right = np.linalg.svd(rest)
+        # (j - k)^2 is -2 j k then. What is left of it is the rounding of the costs
+        is_rank_one = values[1] <= 4.0 * self.M * np.finfo(float).eps * np.abs(cost).max()
+        self.kind = GAME_RANK_ONE if is_rank_one else GAME_DENSE
+        self.vectors = np.sqrt(values[0]) * np.vstack([left[:, 0], right[0]])
+
+    cdef const double* form(self) noexcept nogil:
+        if self.kind == GAME_ZERO_ONE:
+            return NULL
+        return &self.vectors[0, 0] if self.kind == GAME_RANK_ONE else &self.cost[0, 0]
 
     def factor(self):
         """Factor Newton's equations of all games where they stand."""
@@ -99,7 +117,8 @@ cdef class PermutationGames:
         with nogil:
             for g in range(self.n_groups):
                 self.loops.factor(
-                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0], &self.scratch[0])
+                    M, self.kind, self.form(), &self.state[g, 0, 0], &self.held[g, 0, 0],
+                    &self.scratch[0])
 
     def spread(self, const double[:, ::1] weights):
         """Keep the scores of weights (n_features, M^2)."""
@@ -133,33 +152,32 @@ cdef class PermutationGames:
                     n, self.d, size, &self.x[start, 0, 0], &weights[0, 0], &self.v[0, 0, 0])
                 for g in range(n):
                     self.loops.move(
-                        M, self.dense(), &self.state[start + g, 0, 0],
-                        &self.held[start + g, 0, 0], &self.v[g, 0, 0], 0, 0.0, NULL, False,
+                        M, self.kind, self.form(), &self.state[start + g, 0, 0],
+                        &self.held[start + g, 0, 0], &self.v[g, 0, 0], False, 0.0, 0.0, NULL, False,
                         &self.q[g, 0, 0], &self.scratch[0])
                 self.loops.gather(
                     n, self.d, size, &self.p[start, 0], &self.x[start, 0, 0], &self.q[0, 0, 0],
                     &to[0, 0])
         return found
 
-    def move(self, double target, bint corrects, bint keeps):
+    def move(self, double target, double corrects, bint keeps):
         """q = what mu moves by in Newton's step to products of `target`.
 
         Parameters
         ----------
         target : float
-        corrects : bool
-            Whether the products of the last moves are taken off.
+        corrects : float
+            The share of the products of the last moves that is taken off, from 0 to 1.
         keeps : bool
             Whether scores move by the stored moves, and all moves are stored.
         """
         cdef Py_ssize_t g, M = self.M
-        cdef int kind = 2 if corrects else 1
         with nogil:
             for g in range(self.n_groups):
                 self.loops.move(
-                    M, self.dense(), &self.state[g, 0, 0], &self.held[g, 0, 0],
-                    &self.v[g, 0, 0] if keeps else NULL, kind, target, &self.moves[g, 0, 0], keeps,
-                    &self.q[g, 0, 0], &self.scratch[0])
+                    M, self.kind, self.form(), &self.state[g, 0, 0], &self.held[g, 0, 0],
+                    &self.v[g, 0, 0] if keeps else NULL, True, target, corrects,
+                    &self.moves[g, 0, 0], keeps, &self.q[g, 0, 0], &self.scratch[0])
                 if keeps:
                     self.loops.boundary(
                         M, &self.state[g, 0, 0], &self.moves[g, 0, 0], &self.lengths[g, 0])
@@ -262,22 +280,20 @@ cdef class PermutationGames:
         Derivative of mu without its last row and column, by the scores of the rest. Rows and
         columns of mu have fixed sums. See `whole_response`.
         """
-        cdef Py_ssize_t g, i, j, at = 0, M = self.M, n = stop - start
-        inner = (M - 1)**2
+        cdef Py_ssize_t g, i, at, M = self.M, n = stop - start, inner = (M - 1)**2
         found = np.empty((inner, n, M * M, self.width))
         cdef double[:, :, :, ::1] moved = found
         cdef double[:, ::1] unit = np.zeros((M * M, self.width))
         with nogil:
-            for i in range(M - 1):
-                for j in range(M - 1):
-                    unit[i * M + j, :] = 1.0
-                    for g in range(n):
-                        self.loops.move(
-                            M, self.dense(), &self.state[start + g, 0, 0],
-                            &self.held[start + g, 0, 0], &unit[0, 0], 0, 0.0, NULL, False,
-                            &moved[at, g, 0, 0], &self.scratch[0])
-                    unit[i * M + j, :] = 0.0
-                    at += 1
+            for g in range(n):  # whose factors stay in the cache
+                for at in range(inner):
+                    i = at // (M - 1) * M + at % (M - 1)
+                    unit[i, :] = 1.0
+                    self.loops.move(
+                        M, self.kind, self.form(), &self.state[start + g, 0, 0],
+                        &self.held[start + g, 0, 0], &unit[0, 0], False, 0.0, 0.0, NULL, False,
+                        &moved[at, g, 0, 0], &self.scratch[0])
+                    unit[i, :] = 0.0
         found = found.reshape(inner, n, M, M, self.width)[:, :, : M - 1, : M - 1]
         return found.transpose(0, 2, 3, 1, 4).reshape(inner * inner, -1)
 
