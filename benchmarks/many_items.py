@@ -133,8 +133,8 @@ all items to all positions. Empty cells are not measured: more than 600 items ta
 CRFs of all positions are for at most 20 items.
 
 {fits}
-{n_train} rankings for the fit, at the default `alpha` and `tol`, and {n_test} others for the share of their
-first ten items that are among the first ten predicted ones. Weights of each item by itself know
+{n_train} rankings for the fit, at the default `alpha` and `tol`, and {n_test} others for the share
+of their first ten items that are among the first ten predicted ones. Weights of each item by itself know
 nothing but its place in {n_train} rankings.
 """
 
