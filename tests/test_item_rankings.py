@@ -80,7 +80,8 @@ def test_all_positions_are_a_fit_of_complete_rankings(surrogate):
             assert_array_equal(one.predict(X), other.predict(X))
 
 
-@pytest.mark.parametrize("penalty", ["l2", ElasticNet(l1_ratio=0.5), L2(bounds={"coef": (0, None)})])
+@pytest.mark.parametrize(
+    "penalty", ["l2", ElasticNet(l1_ratio=0.5), L2(bounds={"coef": (0, None)})])
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize(
     ("n_positions", "has_features"), [(None, True), (1, True), (2, True), (1, False), (2, False)])
@@ -353,7 +354,7 @@ def test_wrong_features_and_positions():
     assert ranker("log", n_positions=2).fit(X[:3], many).relative_gap_ <= 1e-4
 
 
-# ------------------------------------------------------------------------- files, paths, warm starts
+# ------------------------------------------------------------------ files, paths, warm starts
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
