@@ -511,7 +511,7 @@ def test_commands(tmp_path, capsys, monkeypatch):
     X.save("graphs.npz", Sequences.from_list(y))
     options = ["--set", "unlabelled=hidden", "--set", "hidden_states=2", "--set", "random_state=0"]
     assert main(["fit", "graphs.npz", "--model", "m", *options]) == 0
-    assert " rounds filled in hidden labels, objective " in capsys.readouterr().out
+    assert " rounds filled in what y leaves open, objective " in capsys.readouterr().out
     assert main(["evaluate", "m", "graphs.npz", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scores"]["node_accuracy"]
     model = load_model("m")

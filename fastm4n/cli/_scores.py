@@ -16,6 +16,7 @@ MEANINGS = {
     "hamming_loss": "mean share of the items at wrong positions, or of the labels that are wrong",
     "micro_f1": "F1 of all labels of all examples together",
     "subset_accuracy": "share of the examples whose labels are all right",
+    "ordered_pairs": "mean share of the ordered pairs of a ranking that are ordered right",
     "kendall_tau": "mean rank correlation, from -1 to 1",
     "spearman_rho": "mean rank correlation, from -1 to 1",
     "row_accuracy": "share of the rows that are matched right",
@@ -222,8 +223,16 @@ def _graphs(estimator, X, y, predicted):
 
 
 def _rankings(estimator, X, y, predicted):
-    from fastm4n.metrics import hamming_ranking_loss, kendall_tau_score, spearman_rho_score
+    from fastm4n.data._preferences import read_preferences
+    from fastm4n.metrics import (
+        hamming_ranking_loss,
+        kendall_tau_score,
+        pairwise_order_score,
+        spearman_rho_score,
+    )
 
+    if not read_preferences(y, estimator.form_, estimator.items_).is_complete().all():
+        return {"ordered_pairs": pairwise_order_score(y, predicted, form=estimator.form_)}
     return {
         name: score(y, predicted, form=estimator.form_) for name, score in (
             ("kendall_tau", kendall_tau_score), ("spearman_rho", spearman_rho_score),

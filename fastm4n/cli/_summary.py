@@ -31,9 +31,9 @@ def facts(data):
         found["labels"] = dict(zip(
             map(str, data.reading["labels"]), map(int, y.sum(axis=0).tolist()), strict=True))
     elif data.task == "rankings":
-        is_table = data.y.ndim == 2
-        found["items"] = [str(i) for i in range(data.y.shape[1])] if is_table else sorted(
-            item.strip() for item in str(data.y[0]).split(">"))
+        from fastm4n.data._preferences import read_preferences
+
+        found["items"] = list(map(str, read_preferences(data.y).items.tolist()))
     else:
         counts = Counter(_labels.each(data.y))
         if data.task == "graphs":

@@ -33,8 +33,8 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     """Read examples with rankings from comma-separated values.
 
     The first line names the columns. The last column, ``ranking``, contains strings such as
-    ``b>a>c``, best first, of the same items in every line. All others contain numbers. The data
-    sets of the label ranking literature have this form.
+    ``b>a>c``, best first. They may be partial, see :func:`fastm4n.data.as_preferences`. All others
+    contain numbers. The data sets of the label ranking literature have this form.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def load_label_ranking(path: Source) -> tuple[FloatArray, Array]:
     -------
     X : ndarray of float64, shape (n, n_features)
     y : ndarray of str, shape (n,)
-        The rankings, for :func:`fastm4n.data.as_places`.
+        The rankings, for :func:`fastm4n.data.as_places` or :func:`fastm4n.data.as_preferences`.
 
     Examples
     --------
@@ -309,30 +309,19 @@ def _no_number(column, field):
 
 
 class _Rankings:
-    """Checks rankings line by line: all of the same items."""
+    """Checks rankings line by line."""
 
     def __init__(self, lines):
-        self.lines, self.items = lines, None
+        self.lines = lines
         self.known = {}  # one string object for each ranking that was checked
 
     def __call__(self, ranking):
         ranking = ranking.strip(SPACE)
         if ranking not in self.known:
-            ranked = _ranked(ranking, self.lines)
-            if self.items is None:
-                self.items = ranked
-            elif ranked != self.items:
+            items = [item.strip() for item in ranking.replace("=", ">").split(">")]
+            if "" in items or len(set(items)) < len(items):
                 raise self.lines.error(
-                    f"the ranking {ranking!r} does not rank the items of the first line, "
-                    f"{', '.join(self.items)}.")
+                    f"the ranking {ranking!r} is not of the form 'b>a>c' or 'b>a=c', with each "
+                    "item once.")
             self.known[ranking] = ranking
         return self.known[ranking]
-
-
-def _ranked(ranking, lines):
-    """The items of a ranking, sorted."""
-    items = sorted(item.strip() for item in ranking.split(">"))
-    if "" in items or "=" in ranking or len(set(items)) < len(items):
-        raise lines.error(
-            f"the ranking {ranking!r} is not of the form 'b>a>c', with each item once and no ties.")
-    return items
