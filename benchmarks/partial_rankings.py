@@ -191,7 +191,7 @@ def forest(leaf):
         100, min_samples_leaf=leaf, max_features=1 / 3, n_jobs=1, random_state=0)
 
 
-PENALTIES, ALPHAS = (1.0, 10.0, 100.0, 1000.0), (1e-1, 1e-2, 1e-3)
+PENALTIES, ALPHAS = (1.0, 10.0, 100.0, 1000.0), (10.0, 1.0, 1e-1, 1e-2, 1e-3)
 # name: how to make one, values of its parameters, whether it takes squares and products
 METHODS = {
     "Ridge": (
@@ -267,9 +267,10 @@ Made by `python benchmarks/partial_rankings.py`. The numbers are in
 {run}
 
 The training rankings of five [label ranking sets](index.md) lose parts at random. The test rankings
-are complete. Each cell is the mean Kendall's tau over {folds} folds, twice as many for wine. ± is the standard error of the mean over folds. Folds share examples, so that it
-is a guide only. The best method of a row is bold. `LabelRanker` gets the rankings as they are. In
-some of the sets the numbers of items tell of their places, so each fold shuffles them.
+are complete. Each cell is the mean Kendall's tau over {folds} folds, twice as many for wine. ± is
+the standard error of the mean over folds. Folds share examples, so that it is a guide only. The
+best method of a row is bold. `LabelRanker` gets the rankings as they are. In some of the sets the
+numbers of items tell of their places, so each fold shuffles them.
 
 | method | what it is | parameters to choose |
 |---|---|---|
