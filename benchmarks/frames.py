@@ -283,7 +283,7 @@ The first three end with scipy's `linear_sum_assignment` of the scores minus the
 negative ones become zero. So a pair below the threshold is not matched. The threshold has the
 largest F1 on the training frames, by scores of three folds. All other parameters have the largest
 F1 on a quarter of the training frames, and the final fit is to all of them. Fits of `Matcher` end at
-a gap of {tol:g} or after {passes} passes.
+a gap of {tol:g} or after {passes} passes. Seconds include the search of the threshold.
 """
 
 
