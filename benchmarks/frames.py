@@ -35,7 +35,7 @@ FILE, PAGE = RESULTS / "frames.json", ROOT / "docs" / "results" / "frames.md"
 N_TEST, SIZES, SEEDS = 300, (25, 200), 5
 MISSED, FALSE, LEAVE, LOOKS = 0.15, 1.5, 0.1, 4
 MOST = 14  # boxes: the log surrogate takes 2^boxes steps
-TOL, MAX_ITER = 1e-2, 200
+MAX_ITER = 200
 
 
 @dataclass
@@ -205,7 +205,7 @@ class Standardised:
 
     def __init__(self, surrogate, alpha):
         self.model = Matcher(
-            surrogate, alpha=alpha, unmatched="learn", tol=TOL, max_iter=MAX_ITER, random_state=0)
+            surrogate, alpha=alpha, unmatched="learn", max_iter=MAX_ITER, random_state=0)
 
     def fit(self, X, y):
         self.scaler = StandardScaler().fit(np.concatenate([x.reshape(-1, x.shape[2]) for x in X]))
@@ -282,8 +282,8 @@ distances of the appearance, and both confidences of the detector.
 The first three end with scipy's `linear_sum_assignment` of the scores minus the threshold, where
 negative ones become zero. So a pair below the threshold is not matched. The threshold has the
 largest F1 on the training frames, by scores of three folds. All other parameters have the largest
-F1 on a quarter of the training frames, and the final fit is to all of them. Fits of `Matcher` end at
-a gap of {tol:g} or after {passes} passes. Seconds include the search of the threshold.
+F1 on a quarter of the training frames, and the final fit is to all of them. Fits of `Matcher` have
+the default tolerance and at most {passes} passes. Seconds include the search of the threshold.
 """
 
 
@@ -294,7 +294,7 @@ def write_page(results):
     text = [INTRODUCTION.format(
         run=wrapped(describe(results["run"])), leave=100 * LEAVE, missed=100 * MISSED, false=FALSE,
         boxes=boxes / (2 * len(X)), unmatched=100 * (1 - 2 * pairs / boxes),
-        features=X[0].shape[2], tol=TOL, passes=MAX_ITER)]
+        features=X[0].shape[2], passes=MAX_ITER)]
     for size, runs in results["found"].items():
         rows = []
         for name in METHODS:
