@@ -496,7 +496,7 @@ BAD_FILES = {
     "gone.csv": (b"a,b\n1,x\n2,\n", "gone.csv, line 3: b is empty"),
     "twice.csv": (b"a,a,b\n1,1,x\n2,2,y\n", "twice.csv, line 1: two columns are called 'a'"),
     "one.csv": (b"a,b\n1,x\n2,x\n", "one.csv: y has one class only, 'x'"),
-    "rank.csv": (b"a,b\n1,x>y\n2,x>z\n", "rank.csv, line 3: the ranking 'x>z'"),
+    "rank.csv": (b"a,b\n1,x>y\n2,x>x\n", "rank.csv, line 3: the ranking 'x>x'"),
     "cut.csv.gz": (gzip.compress(b"a,b\n1,x\n2,y\n")[:-9], "cut.csv.gz, after line"),
     "a.svm": (b"1 1:2\n2 x:3\n", "a.svm, line 2: 'x:3' is not a feature"),
     "qid.svm": (b"1 qid:1 1:2\n1 1:2\n", "qid.svm, line 2: there is no qid"),

@@ -79,7 +79,8 @@ CHAINS = (
 TANGENTS = ("chain_tangent", "graph_tangent", "simplex_tangent")
 CUTS = ("grid_edges", "min_cut")
 PERMUTATIONS = (
-    "linear_assignment", "max_min_permutation", "permanent", "permutation_marginals", "sinkhorn")
+    "best_linear_extension", "best_matching", "linear_assignment", "linear_extension_marginals",
+    "matching_marginals", "max_min_permutation", "permanent", "permutation_marginals", "sinkhorn")
 
 
 def as_tuple(result):

@@ -31,7 +31,7 @@ def cases():
             for penalty in PENALTIES:
                 if name == "log" and kind in ("levels", "costs"):
                     continue  # it sees no cost
-                if penalty == "groups" and kind == "pairs":
+                if penalty == "groups" and kind in ("pairs", "matchings"):
                     continue
                 if penalty == "l2" or kind not in ("levels", "costs"):
                     yield kind, name, penalty

@@ -50,7 +50,9 @@ static ALWAYS_INLINE GV NAME(larger)(GV a, GV b) { return GPICK(GLESS(a, b), b, 
 /* Vectors that factors hold of one row. */
 static ALWAYS_INLINE ptrdiff_t NAME(game_row_held)(ptrdiff_t M, int kind)
 {
-    return kind == GAME_DENSE ? 4 + 5 * M + M * M : kind == GAME_RANK_ONE ? 7 + 6 * M : 4 + 3 * M;
+    return kind == GAME_DENSE      ? 4 + 5 * M + M * M
+           : kind == GAME_RANK_ONE ? 7 + 6 * M
+                                   : 4 + 3 * M;
 }
 
 static ptrdiff_t NAME(game_held)(ptrdiff_t M, int kind)

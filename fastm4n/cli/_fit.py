@@ -140,8 +140,8 @@ def _tell(report, estimator, seconds, weights, counts_attributes):
     if getattr(estimator, "certified_for_", None) == "completions":
         objective = estimator.history_["objective"]
         report.tell(
-            f"{len(objective)} rounds filled in what y leaves open, objective {objective.min():.6g}: "
-            "the gap is that of the best round")
+            f"{len(objective)} rounds filled in what y leaves open, objective "
+            f"{objective.min():.6g}: the gap is that of the best round")
     found = _models.inference(estimator)
     if found:
         report.tell(

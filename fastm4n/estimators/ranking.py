@@ -164,12 +164,11 @@ OutOfCore, default="auto"
     history_ : dict of ndarray
         Values at each certificate: "pass", "primal", "dual", "gap", "seconds", "oracle_calls",
         "oracle_error" (mean difference of the oracle's bounds during the pass), "cache_hits"
-        (visits without an oracle call) and "policy" (the step, and whether there is a cache). For
-        partial rankings a row for each round: "objective", "primal", "dual", "gap", "n_iter",
-        "pass" and "seconds".
+        (visits without an oracle call) and "policy" (the step, and whether there is a cache).
     certified_for_ : {"data", "change", "completions"}
         The objective that the gap is for: that of all data, that of `partial_fit` for weights whose
-        data are not there, or that of the best round for partial rankings.
+        data are not there, or that of the best round for partial rankings. `history_` then has a
+        row for each round, "objective" among its values.
     n_seen_ : float or None
         Sum of the weights of the examples that the weights were fitted to, None if it is not known,
         for files of CRFsuite and of older releases. `partial_fit` goes by it, and it may be set.
@@ -459,7 +458,7 @@ OutOfCore, default="auto"
         --------
         >>> from fastm4n import LabelRanker
         >>> crf = LabelRanker("log", alpha=0.01, random_state=0)
-        >>> crf.fit([[0.0], [1.0]], ["a>b>c", "c>b>a"]).expected_ranks([[0.5]]).round(2).tolist()
+        >>> crf.fit([[-1.0], [1.0]], ["a>b>c", "c>b>a"]).expected_ranks([[0.0]]).round(2).tolist()
         [[2.0, 2.0, 2.0]]
         """
         return self._fitted_task().expected_ranks(X, item_features)

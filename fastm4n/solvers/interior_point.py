@@ -86,9 +86,9 @@ SHARE = 0.5
 # least items, and numbers in the matrices of all games, under "auto" (benchmarks/label_ranker.py)
 ITEMS, NUMBERS = 6, 1 << 13
 # least tol under "auto", which rounding allows, and least alpha times the largest cost in units
-# of the mean square length of rows. Below, conjugate gradients take too many products
-# (benchmarks/label_ranker.py)
-LEAST_TOL, TINY = 3e-4, 2e-6
+# of the mean square length of rows, at a tolerance of LOOSE_TOL or less. Below, conjugate gradients
+# take too many products. It falls with the square of looser tolerances (benchmarks/label_ranker.py)
+LEAST_TOL, TINY, LOOSE_TOL = 3e-4, 2e-6, 1e-3
 
 
 class InteriorPoint(Solver):
@@ -182,7 +182,8 @@ class InteriorPoint(Solver):
         unit = float(np.abs(outputs.cost_matrix).max())
         if outputs.mean_cost:
             unit /= counts[0]
-        is_ill = not options.alpha * unit >= TINY * float(np.sum(problem.weights * norms))
+        least = TINY * min(1.0, LOOSE_TOL / options.tol) ** 2
+        is_ill = not options.alpha * unit >= least * float(np.sum(problem.weights * norms))
         if is_ill:
             return np.inf
         # rows are made dense

@@ -182,12 +182,6 @@ class RankingTask(PermutationTask, VectorTask):
         """What a piece has of the outputs, by name."""
         rankings = read_preferences(y, self.form)
         self.check_length(rankings, X)
-        if rankings.levels is not None:
-            nowhere = np.flatnonzero(np.isnan(rankings.levels).all(axis=0))
-            if nowhere.size:
-                raise ValueError(
-                    f"y ranks item {nowhere[0]} nowhere: column {nowhere[0]} is NaN in all "
-                    "rankings. Leave the column out.")
         return dict(
             rankings=rankings, items=rankings.items, form=rankings.form, base=rankings.base)
 
@@ -248,27 +242,42 @@ class RankingTask(PermutationTask, VectorTask):
         rankings, M = found.rankings, found.items.size
         found.item_weight = self._item_weight(pieces.part_weight, (len(rankings), M))
         found.places = found.bounds = found.orders = None
-        read = self._read_first if self.n_scored(M) < M else self._read_all
-        is_known = read(found, rankings)
-        if found.places is None and not pieces.may_be_partial:
-            raise ValueError(
-                f"y[{found.kept[np.argmin(is_known[found.kept])]}] is a partial ranking, which "
-                "needs rounds of fits that `fit` makes in memory. Paths over alpha, partial_fit "
-                "and partitions are of one fit: complete the rankings.")
+        if self.n_scored(M) < M:
+            self._read_first(found, rankings, pieces)
+        else:
+            self._read_all(found, rankings, pieces)
         return found
 
-    def _read_all(self, found, rankings):
-        """Set places, or orders, and return which rankings are complete."""
+    @staticmethod
+    def _are_known(found, is_known, pieces):
+        """Whether all rankings that count are known. Refuses others where they cannot be fitted."""
+        is_open = ~is_known[found.kept]
+        if not is_open.any():
+            return True
+        if not pieces.may_be_partial:
+            raise ValueError(
+                f"y[{found.kept[np.argmax(is_open)]}] is a partial ranking, which needs rounds of "
+                "fits that `fit` makes in memory. Paths over alpha, partial_fit and partitions are "
+                "of one fit: complete the rankings.")
+        return False
+
+    def _read_all(self, found, rankings, pieces):
+        """Set places, or orders if some rankings are partial."""
         is_known = rankings.is_complete()
-        if not is_known[found.kept].all():
+        if not self._are_known(found, is_known, pieces):
+            if rankings.levels is not None:
+                nowhere = np.flatnonzero(np.isnan(rankings.levels).all(axis=0))
+                if nowhere.size:
+                    raise ValueError(
+                        f"y ranks item {nowhere[0]} nowhere: column {nowhere[0]} is NaN in all "
+                        "rankings. Leave the column out.")
             found.orders = rankings.orders()
             self._leave_out(found, found.orders.any(axis=(1, 2)))
         if is_known[found.kept].all():
             found.places, found.orders = rankings.places(), None
-        return is_known
 
-    def _read_first(self, found, rankings):
-        """Set places, or bounds, and return which rankings tell all labels."""
+    def _read_first(self, found, rankings, pieces):
+        """Set places, or bounds if some rankings do not tell all labels."""
         n_positions = self.n_scored(found.items.size)
         if rankings.levels is None or np.isnan(rankings.levels[found.kept]).any():
             b = 0 if rankings.levels is None else found.kept[np.argmax(
@@ -282,13 +291,12 @@ class RankingTask(PermutationTask, VectorTask):
         bounds = np.stack([rankdata(levels, method, axis=1) for method in ("min", "max")])
         low, high = bounds = np.minimum(bounds.astype(np.intp) - 1, n_positions)
         is_known = (low == high).all(axis=1)
-        if not is_known[found.kept].all():
+        if not self._are_known(found, is_known, pieces):
             self._leave_out(found, (levels != levels[:, :1]).any(axis=1))
         if is_known[found.kept].all():
             found.places = low
         else:
             found.bounds = bounds
-        return is_known
 
     @staticmethod
     def _leave_out(found, is_told):
