@@ -225,7 +225,7 @@ cdef extern from "loops.h" nogil:
             Py_ssize_t, int, const double*, const double*, double*, double*) noexcept nogil
         void (*move)(
             Py_ssize_t, int, const double*, const double*, const double*, const double*, int,
-            double, double, double*, int, double*, double*) noexcept nogil
+            double, int, double*, int, double*, double*) noexcept nogil
         void (*boundary)(Py_ssize_t, const double*, const double*, double*) noexcept nogil
         void (*products)(
             Py_ssize_t, const double*, const double*, double, double*) noexcept nogil

@@ -316,14 +316,13 @@ static ALWAYS_INLINE void NAME(game_row)(ptrdiff_t M, int kind, const double *C,
 
 /* Newton's step, where scores move by v, 0 if NULL.
  *
- * a = b = 0, or if with_target a = target - mu s, b = target - nu z less a share `corrects` of the
- * products dmu ds and dnu dz of `moves`.  dmu goes to `change`, and all moves to `moves` if
- * `keeps`.
+ * a = b = 0, or if with_target a = target - mu s, b = target - nu z, less the products dmu ds and
+ * dnu dz of `moves` if `corrects`.  dmu goes to `change`, and all moves to `moves` if `keeps`.
  * scratch: 4 M^2 + 7 M vectors.
  */
 static void NAME(game_move)(ptrdiff_t M, int kind, const double *C, const double *state,
                             const double *held, const double *v, int with_target, double target,
-                            double corrects, double *moves, int keeps, double *change,
+                            int corrects, double *moves, int keeps, double *change,
                             double *scratch)
 {
     const ptrdiff_t n = 2 * M - 2, half = M - 1, size = M * M * VLEN;
@@ -339,9 +338,9 @@ static void NAME(game_move)(ptrdiff_t M, int kind, const double *C, const double
         if (!with_target)
             continue;
         GV a = target - GVEC(mu, e) * GVEC(s, e), b = target - GVEC(nu, e) * GVEC(z, e);
-        if (corrects > 0.0) {
-            a -= corrects * GVEC(moves, e) * GVEC(moves, 2 * M * M + e);
-            b -= corrects * GVEC(moves, M * M + e) * GVEC(moves, 3 * M * M + e);
+        if (corrects) {
+            a -= GVEC(moves, e) * GVEC(moves, 2 * M * M + e);
+            b -= GVEC(moves, M * M + e) * GVEC(moves, 3 * M * M + e);
         }
         GVEC(A, e) += a / GVEC(mu, e);
         GVEC(B, e) = b / GVEC(z, e);

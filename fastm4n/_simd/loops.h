@@ -249,7 +249,7 @@ typedef struct {
                    double *scratch);
     void (*move)(ptrdiff_t M, int kind, const double *C, const double *state,
                  const double *held, const double *v, int with_target, double target,
-                 double corrects, double *moves, int keeps, double *change, double *scratch);
+                 int corrects, double *moves, int keeps, double *change, double *scratch);
     void (*boundary)(ptrdiff_t M, const double *state, const double *moves, double *most);
     void (*products)(ptrdiff_t M, const double *state, const double *moves, double step,
                      double *products);

@@ -153,21 +153,22 @@ cdef class PermutationGames:
                 for g in range(n):
                     self.loops.move(
                         M, self.kind, self.form(), &self.state[start + g, 0, 0],
-                        &self.held[start + g, 0, 0], &self.v[g, 0, 0], False, 0.0, 0.0, NULL, False,
+                        &self.held[start + g, 0, 0], &self.v[g, 0, 0], False, 0.0, False, NULL,
+                        False,
                         &self.q[g, 0, 0], &self.scratch[0])
                 self.loops.gather(
                     n, self.d, size, &self.p[start, 0], &self.x[start, 0, 0], &self.q[0, 0, 0],
                     &to[0, 0])
         return found
 
-    def move(self, double target, double corrects, bint keeps):
+    def move(self, double target, bint corrects, bint keeps):
         """q = what mu moves by in Newton's step to products of `target`.
 
         Parameters
         ----------
         target : float
-        corrects : float
-            The share of the products of the last moves that is taken off, from 0 to 1.
+        corrects : bool
+            Whether the products of the last moves are taken off.
         keeps : bool
             Whether scores move by the stored moves, and all moves are stored.
         """
@@ -291,7 +292,7 @@ cdef class PermutationGames:
                     unit[i, :] = 1.0
                     self.loops.move(
                         M, self.kind, self.form(), &self.state[start + g, 0, 0],
-                        &self.held[start + g, 0, 0], &unit[0, 0], False, 0.0, 0.0, NULL, False,
+                        &self.held[start + g, 0, 0], &unit[0, 0], False, 0.0, False, NULL, False,
                         &moved[at, g, 0, 0], &self.scratch[0])
                     unit[i, :] = 0.0
         found = found.reshape(inner, n, M, M, self.width)[:, :, : M - 1, : M - 1]
