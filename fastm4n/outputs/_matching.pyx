@@ -283,11 +283,11 @@ cdef class MatchingGame(MaxMinScratch):
     cdef void unpack(self, const double* matrix) noexcept nogil:
         """self.scores = a matrix (T, R), its rows padded with zeros."""
         cdef Py_ssize_t i
+        cdef double* row = &self.scores[0]
         for i in range(self.T):
-            memcpy(&self.scores[i * self.stride], matrix + i * self.R, self.R * sizeof(double))
-            memset(
-                &self.scores[i * self.stride + self.R], 0,
-                (self.stride - self.R) * sizeof(double))
+            memcpy(row, matrix + i * self.R, self.R * sizeof(double))
+            memset(row + self.R, 0, (self.stride - self.R) * sizeof(double))
+            row += self.stride
 
     cdef double concave_of(self, const double* mu) noexcept nogil:
         self.unpack(mu)
