@@ -48,8 +48,10 @@ class PartialFit:
           Files of CRFsuite are changed, too.
         - `GraphTagger`: later calls may have new labels and types, and a change may not.
         - `MultiLabelClassifier`: all calls have the same labels. A change keeps the edges.
-        - `LabelRanker`: all calls rank the same items.
-        - `Matcher`: examples may be of any size.
+        - `LabelRanker`: all calls rank the same items, completely. A change keeps `n_positions` and
+          the features of items.
+        - `Matcher`: examples may be of any size, and no pair is forbidden. A change keeps
+          ``unmatched="learn"``, or another one.
         - `MulticlassClassifier` and `OrdinalClassifier`: they need their data, and refuse a change.
 
         All but the tagger and the last two take data in memory only. Changes of weights other than
