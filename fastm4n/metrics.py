@@ -9,7 +9,7 @@ import numpy as np
 
 from fastm4n.base.checks import check_choice
 from fastm4n.base.schemes import Tags
-from fastm4n.data._matchings import as_columns
+from fastm4n.data._matchings import as_columns, as_rows
 from fastm4n.data._preferences import read_preferences
 from fastm4n.data._rankings import as_places
 from fastm4n.data._sequences import Sequences
@@ -627,7 +627,7 @@ def _matching_score(y_true, y_pred, number, average, zero_division):
     if len(y_true) != len(y_pred):
         raise ValueError(f"y_true has {len(y_true)} matchings, y_pred has {len(y_pred)}.")
     counts = np.zeros((3, len(y_true)))
-    for b, (true, found) in enumerate(zip(_rows_of(y_true), _rows_of(y_pred), strict=True)):
+    for b, (true, found) in enumerate(zip(as_rows(y_true), as_rows(y_pred), strict=True)):
         annotated = as_columns(true, f"y_true[{b}]")
         predicted = as_columns(found, f"y_pred[{b}]", annotated.size, of_what=f"y_true[{b}]")
         right = (annotated == predicted) & (annotated >= 0)
@@ -635,11 +635,6 @@ def _matching_score(y_true, y_pred, number, average, zero_division):
     if average == "micro":
         counts = counts.sum(axis=1, keepdims=True)
     return _mean(_scores(*counts, zero_division)[number], None, zero_division)
-
-
-def _rows_of(y):
-    """The rows of an array or data frame, which would be iterated over by its columns."""
-    return np.asarray(y) if hasattr(y, "__array__") else y
 
 
 def _places(y_true, y_pred, form):

@@ -3,6 +3,11 @@
 import numpy as np
 
 
+def as_rows(given):
+    """The rows of an array or data frame, which would be iterated over by its columns."""
+    return np.asarray(given) if hasattr(given, "__array__") else given
+
+
 def as_columns(given, name, n_rows=None, n_columns=None, of_what=None):
     """The column of each row of one matching, -1 of unmatched rows, in intp.
 

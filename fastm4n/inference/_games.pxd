@@ -82,3 +82,14 @@ cdef class MaxMinScratch:
     cdef int mirror_prox(
         self, Py_ssize_t n_iter, double* theta, double* log_nu, double* mu, double* lower,
         double* upper) except -1 nogil
+
+
+cdef class MatrixMaxMin(MaxMinScratch):
+    # rows padded as those of the costs
+    cdef double[::1] scores
+    cdef int[::1] best
+
+    cdef void begin_matrix(
+        self, const double* v, Py_ssize_t n_rows, Py_ssize_t n_labels) noexcept nogil
+    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
+    cdef void pack(self, const double* rows, double* matrix) noexcept nogil

@@ -525,3 +525,55 @@ cdef class MaxMinScratch:
                     self.v[at + j] + self.weight(t) * self.gradient[at + j] / self.T)
                 self.gradient_nu[at + j] /= self.T
         return 0
+
+
+cdef class MatrixMaxMin(MaxMinScratch):
+    """Max-min oracles of labellings whose scores are a matrix, a row for each part.
+
+    Scores and points of a block are matrices (T, R). Inside, their rows are padded as those of the
+    costs are. Parameters are as of `MaxMinScratch`.
+    """
+
+    def __init__(self, cost, Py_ssize_t max_parts, bint mirror_prox, Py_ssize_t seed_after):
+        super().__init__(cost, max_parts, 0, mirror_prox, seed_after)
+        self.scores = np.zeros(max_parts * self.stride)
+        self.best = np.zeros(max(1, max_parts), dtype=np.intc)
+
+    cdef void begin_matrix(
+        self, const double* v, Py_ssize_t n_rows, Py_ssize_t n_labels) noexcept nogil:
+        """The scores (n_rows, n_labels) to solve for. NULL if only costs are needed."""
+        self.T = n_rows
+        self.R = n_labels
+        self.n_columns = 0
+        self.n_rows = 0
+        self.v = &self.scores[0]
+        if v != NULL:
+            self.unpack(v, &self.scores[0])
+
+    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil:
+        """rows (T, stride) = matrix (T, R), padded with zeros."""
+        cdef Py_ssize_t i
+        for i in range(self.T):
+            memcpy(rows + i * self.stride, matrix + i * self.R, self.R * sizeof(double))
+            memset(rows + i * self.stride + self.R, 0, (self.stride - self.R) * sizeof(double))
+
+    cdef void pack(self, const double* rows, double* matrix) noexcept nogil:
+        """matrix (T, R) = rows (T, stride)."""
+        cdef Py_ssize_t i
+        for i in range(self.T):
+            memcpy(matrix + i * self.R, rows + i * self.stride, self.R * sizeof(double))
+
+    cdef double concave_of(self, const double* mu) noexcept nogil:
+        self.unpack(mu, &self.scores[0])
+        return self.concave(&self.scores[0])
+
+    cdef void packed_mixture(self, double* mu) noexcept nogil:
+        self.mixture(&self.expected[0])
+        self.pack(&self.expected[0], mu)
+
+    cdef double labelling_score(self, const int* labels) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef double total = 0.0
+        for i in range(self.T):
+            total += self.v[i * self.stride + labels[i]]
+        return total

@@ -1,7 +1,7 @@
 """Oracles of permutations: marginals, permanents, max-min, and their faces."""
 
 from fastm4n._simd._loops cimport fastm4n_loops
-from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.inference._games cimport MatrixMaxMin
 
 # tuned constants, declared here for benchmarks/constants.py
 cdef double SHARP, TO_BOUNDARY, PROJECTION_TOL, LEAST_START
@@ -60,12 +60,9 @@ cdef class PermutationScratch:
     cdef void fill_allowed(
         self, const double* scores, Py_ssize_t M, double* mu, double least) noexcept nogil
 
-cdef class PermutationMaxMin(MaxMinScratch):
+cdef class PermutationMaxMin(MatrixMaxMin):
     cdef PermutationScratch permutations
-    # rows padded as those of the costs
-    cdef double[::1] scores
     cdef double[::1] compact, packed, average
-    cdef int[::1] best
     # potentials of the last projections of either player
     cdef double[::1] row, column, answer_column
     cdef bint is_warm, is_answer_warm
@@ -78,8 +75,6 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef double value_move
 
     cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil
-    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil
-    cdef void pack(self, const double* rows, double* matrix) noexcept nogil
     cdef int interior_point(self, double current, double slack, double tol) except -1 nogil
     cdef bint newton(self, Py_ssize_t M, bint factorize) noexcept nogil
     cdef void add_row_weights(self, Py_ssize_t M, Py_ssize_t i, double* held) noexcept nogil

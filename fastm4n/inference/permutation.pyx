@@ -8,11 +8,11 @@ import numbers
 import numpy as np
 
 from libc.math cimport INFINITY, exp, fabs, log
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_loops, fastm4n_lowest_bit, loops_for, padded
 from fastm4n.base.interrupts cimport fastm4n_look, look, raise_set
-from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.inference._games cimport MatrixMaxMin
 
 from fastm4n.base.checks import as_real, check_scores, refuse_where
 
@@ -738,7 +738,7 @@ cdef enum:
     INTERIOR_STEPS = 60
 
 
-cdef class PermutationMaxMin(MaxMinScratch):
+cdef class PermutationMaxMin(MatrixMaxMin):
     """Workspace of one thread for the max-min oracles of permutations.
 
     The loss is the mean over items of cost[p_i, p'_i]. Both players' marginals are doubly
@@ -754,13 +754,11 @@ cdef class PermutationMaxMin(MaxMinScratch):
 
     def __init__(self, cost, bint mirror_prox):
         max_items = cost.shape[0]
-        super().__init__(cost, max_items, 0, mirror_prox, SEED_AFTER)
+        super().__init__(cost, max_items, mirror_prox, SEED_AFTER)
         if not self.zero_one:
             self.seed_after = DENSE_SEED_AFTER
         self.permutations = PermutationScratch(max_items)
-        self.scores = np.zeros(max_items * self.stride)
         self.compact = np.zeros(max_items * max_items)
-        self.best = np.zeros(max(1, max_items), dtype=np.intc)
         most = INTERIOR_ITEMS if self.zero_one else DENSE_ITEMS
         # of costs of low rank, as squared ones, mixtures of few permutations are optimal
         self.has_interior = (
@@ -781,15 +779,9 @@ cdef class PermutationMaxMin(MaxMinScratch):
 
     cdef void begin(self, const double* v, Py_ssize_t M) noexcept nogil:
         """The scores (M, M) to solve for. NULL if only costs are needed."""
-        self.T = M
-        self.R = M
-        self.n_columns = 0
-        self.n_rows = 0
+        self.begin_matrix(v, M, M)
         self.is_warm = False
         self.is_answer_warm = False
-        self.v = &self.scores[0]
-        if v != NULL:
-            self.unpack(v, &self.scores[0])
 
     cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t M) noexcept nogil:
         self.begin(v, M)
@@ -806,29 +798,6 @@ cdef class PermutationMaxMin(MaxMinScratch):
         self.pack(&self.average[0], mu)
         return 0
 
-    cdef void unpack(self, const double* matrix, double* rows) noexcept nogil:
-        """rows (M, stride) = matrix (M, M), padded with zeros."""
-        cdef Py_ssize_t i
-        for i in range(self.T):
-            memcpy(rows + i * self.stride, matrix + i * self.T, self.T * sizeof(double))
-            memset(rows + i * self.stride + self.T, 0, (self.stride - self.T) * sizeof(double))
-
-    cdef void pack(self, const double* rows, double* matrix) noexcept nogil:
-        """matrix (M, M) = rows (M, stride)."""
-        cdef Py_ssize_t i
-        for i in range(self.T):
-            memcpy(matrix + i * self.T, rows + i * self.stride, self.T * sizeof(double))
-
-    cdef double concave_of(self, const double* mu) noexcept nogil:
-        """h of a matrix (M, M)."""
-        self.unpack(mu, &self.scores[0])
-        return self.concave(&self.scores[0])
-
-    cdef void packed_mixture(self, double* mu) noexcept nogil:
-        """`mixture` as a matrix (M, M)."""
-        self.mixture(&self.expected[0])
-        self.pack(&self.expected[0], mu)
-
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         self.permutations.assign(unary, self.T, self.stride, -1.0, &self.best[0], value)
         return &self.best[0]
@@ -836,13 +805,6 @@ cdef class PermutationMaxMin(MaxMinScratch):
     cdef double best_answer(self, const double* expected, int* answer) noexcept nogil:
         cdef double total
         self.permutations.assign(expected, self.T, self.stride, 1.0, answer, &total)
-        return total
-
-    cdef double labelling_score(self, const int* labels) noexcept nogil:
-        cdef Py_ssize_t i
-        cdef double total = 0.0
-        for i in range(self.T):
-            total += self.v[i * self.stride + labels[i]]
         return total
 
     cdef int free_mixtures(self) except -1 nogil:

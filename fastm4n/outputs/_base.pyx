@@ -189,7 +189,7 @@ cdef class Layout:
             return np.arange(self.n_blocks) * self.uniform + y
         starts, offsets, counts = np.asarray(self.starts), np.asarray(self.offsets), self.counts()
         part = np.arange(self.n_parts_of_all) - np.repeat(starts[:self.n_blocks], counts)
-        rows = np.repeat(self.rows(), counts)
+        rows = self.stride if self.stride else np.repeat(self.row_lengths, counts)
         return np.repeat(offsets[:self.n_blocks], counts) + part * rows + y
 
 

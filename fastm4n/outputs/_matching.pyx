@@ -9,9 +9,9 @@ are complete, entries of pairs sum to min(n, m).
 import numpy as np
 from scipy import special
 
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-from fastm4n.inference._games cimport MaxMinScratch
+from fastm4n.inference._games cimport MatrixMaxMin
 from fastm4n.inference.matching cimport MatchingScratch
 from fastm4n.outputs._base cimport SEED_AFTER, Layout, Outputs, Workspace, label_t
 
@@ -246,11 +246,10 @@ def log_count(n, m, is_complete):
         - log_gamma(k + 1.0)))
 
 
-cdef class MatchingGame(MaxMinScratch):
+cdef class MatchingGame(MatrixMaxMin):
     """Workspace of one thread for the max-min oracles of matchings: column generation.
 
-    Scores and points of a block are matrices (n, m + 1). Inside, their rows are padded as those of
-    the costs are.
+    Scores and points of a block are matrices (n, m + 1).
 
     Parameters
     ----------
@@ -260,44 +259,15 @@ cdef class MatchingGame(MaxMinScratch):
     cdef MatchingOutputs outputs
     cdef MatchingScratch matchings
     cdef const unsigned char* mask
-    cdef double[::1] scores
-    cdef int[::1] best
 
     def __init__(self, MatchingOutputs outputs):
-        super().__init__(outputs.cost_matrix, outputs.layout.max_parts, 0, False, SEED_AFTER)
+        super().__init__(outputs.cost_matrix, outputs.layout.max_parts, False, SEED_AFTER)
         self.outputs = outputs
         self.matchings = outputs.scratch(False)
-        self.scores = np.zeros(self.max_parts * self.stride)
-        self.best = np.zeros(self.max_parts, dtype=np.intc)
 
     cdef void begin_block(self, Py_ssize_t b, const double* v, Py_ssize_t T) noexcept nogil:
-        self.T = T
-        self.R = self.outputs.layout.n_choices(b)
-        self.n_columns = 0
-        self.n_rows = 0
         self.mask = self.outputs.mask_of(b)
-        self.v = &self.scores[0]
-        if v != NULL:
-            self.unpack(v)
-
-    cdef void unpack(self, const double* matrix) noexcept nogil:
-        """self.scores = a matrix (T, R), its rows padded with zeros."""
-        cdef Py_ssize_t i
-        cdef double* row = &self.scores[0]
-        for i in range(self.T):
-            memcpy(row, matrix + i * self.R, self.R * sizeof(double))
-            memset(row + self.R, 0, (self.stride - self.R) * sizeof(double))
-            row += self.stride
-
-    cdef double concave_of(self, const double* mu) noexcept nogil:
-        self.unpack(mu)
-        return self.concave(&self.scores[0])
-
-    cdef void packed_mixture(self, double* mu) noexcept nogil:
-        cdef Py_ssize_t i
-        self.mixture(&self.expected[0])
-        for i in range(self.T):
-            memcpy(mu + i * self.R, &self.expected[i * self.stride], self.R * sizeof(double))
+        self.begin_matrix(v, T, self.outputs.layout.n_choices(b))
 
     cdef const int* best_labelling(self, const double* unary, double* value) except? NULL nogil:
         self.matchings.assign(
@@ -308,13 +278,6 @@ cdef class MatchingGame(MaxMinScratch):
         cdef double total
         self.matchings.assign(
             expected, self.T, self.R - 1, self.stride, 1.0, self.mask, answer, &total)
-        return total
-
-    cdef double labelling_score(self, const int* labels) noexcept nogil:
-        cdef Py_ssize_t i
-        cdef double total = 0.0
-        for i in range(self.T):
-            total += self.v[i * self.stride + labels[i]]
         return total
 
     cdef int free_mixtures(self) except -1 nogil:

@@ -269,15 +269,19 @@ class Solver(NamesParameters, BaseEstimator):
         if problem.free_intercept is not None:
             return self.refused(f"penalises the intercept, got {said('fit_intercept')}")
         if features.has_offset:
-            return self.refused(
-                "needs scores of its own weights alone, and there are others, of an earlier fit or "
-                "given to `unmatched`")
+            return self.reason_of_offset()
         if not features.holds_weights():
             return self.refused(f"needs weights, and {said('kernel')} has none")
         if not features.has_plain_state():
             return self.refused(
                 f"needs the plain L2 penalty on every weight, got {said('penalty', 'pairwise')}")
         return None
+
+    def reason_of_offset(self) -> str:
+        """Why not, for solvers of features without fixed scores."""
+        return self.refused(
+            "needs scores of its own weights alone, and there are others, of an earlier fit or "
+            "given to `unmatched`")
 
     def refused(self, what: str, instead: str = "use solver='auto'") -> str:
         """A refusal: "solver=QuasiNewton() <what>; <instead>."."""

@@ -145,8 +145,7 @@ class InteriorPoint(Solver):
                 f"makes sparse rows of X dense, at most {MADE_DENSE} numbers, got "
                 f"{features.n_blocks} different rows of {features.n_features}")
         if features.has_offset:
-            return self.refused(
-                "needs scores of its own weights alone, and there are those of an earlier fit")
+            return self.reason_of_offset()
         if not features.has_plain_state():
             return self.refused(f"needs penalty='l2', got {said('penalty')}")
         counts = outputs.layout.counts()

@@ -9,10 +9,9 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from fastm4n.base.checks import not_finite
 from fastm4n.base.label_costs import as_kept
-from fastm4n.data._matchings import as_columns
+from fastm4n.data._matchings import as_columns, as_rows
 from fastm4n.data._sequences import Sequences
 from fastm4n.features._pairs import PairFeatures, PairKernelFeatures
-from fastm4n.inference import best_matching
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import Layout, MatchingOutputs, PermutationOutputs
 from fastm4n.solvers.choice import as_solver
@@ -26,7 +25,6 @@ from fastm4n.tasks.kernels import (
 )
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
-    RISK_TOL,
     as_weights,
     check_norms,
     cost_factors,
@@ -36,7 +34,9 @@ from fastm4n.tasks.parameters import (
 from fastm4n.tasks.permutations import (
     PermutationDecoder,
     PermutationTask,
+    best_labels,
     best_permutations,
+    least_risky,
     matching_shares,
 )
 
@@ -140,7 +140,13 @@ class MatchingDecoder(PermutationDecoder):
 
     def _best(self, tables):
         """The columns of rows, -1 of unmatched ones, in matchings of largest score."""
-        return best_matching(tables, complete=self.task.unmatched is None)[0].astype(np.intp)
+        return self._columns(tables, self._labels(tables))
+
+    def _labels(self, tables):
+        return best_labels(tables, self.task.unmatched is None)
+
+    def _columns(self, tables, labels):
+        return np.where(labels < tables.shape[2] - 1, labels, -1)
 
     def _shares(self, tables):
         """Marginals of the CRF, or those of the max-min game."""
@@ -168,13 +174,7 @@ class MatchingDecoder(PermutationDecoder):
         if n == 0 or m == 0:
             return np.full((len(tables), n), -1)
         risks = self._shares(tables) @ self._costs_of_table(n, m) / n
-        found = self._best(np.where(np.isfinite(tables), -risks, -np.inf))
-        first = self._best(tables)
-        totals = [
-            np.take_along_axis(risks, np.where(columns < 0, m, columns)[:, :, np.newaxis], 2).sum(
-                axis=(1, 2)) for columns in (first, found)]
-        # the adversary makes matchings equally risky, up to the oracle's tolerance
-        return np.where((totals[0] <= totals[1] + RISK_TOL)[:, np.newaxis], first, found)
+        return self._columns(tables, least_risky(tables, risks, self._labels))
 
 
 class MatchingTask(PermutationTask):
@@ -232,8 +232,7 @@ class MatchingTask(PermutationTask):
             return None
         if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
             raise ValueError("row_weight must be a list with an array for each example.")
-        if hasattr(given, "__array__"):
-            given = np.asarray(given)  # data frames are iterated over by their columns
+        given = as_rows(given)
         if len(given) != n_rows.size:
             raise ValueError(
                 f"row_weight has {len(given)} examples, but X has {n_rows.size} examples.")
@@ -516,8 +515,7 @@ def are_pairs(layout):
 
 def as_objects(parts):
     """Arrays of examples in one array, which can be concatenated whatever their sizes."""
-    if hasattr(parts, "__array__"):
-        parts = np.asarray(parts)  # data frames are iterated over by their columns
+    parts = as_rows(parts)
     objects = np.empty(len(parts), dtype=object)
     for b, part in enumerate(parts):
         objects[b] = np.asarray(part)
@@ -628,8 +626,7 @@ def as_matchings(y, n_rows, n_columns, unmatched=None, allowed=None):
     """
     if isinstance(y, (str, bytes, dict)) or not hasattr(y, "__len__"):
         raise ValueError("y must be a list with the columns of the rows of each example.")
-    if hasattr(y, "__array__"):
-        y = np.asarray(y)  # data frames are iterated over by their columns
+    y = as_rows(y)
     if len(y) != n_rows.size:
         raise ValueError(f"y has {len(y)} matchings, but X has {n_rows.size} examples.")
     starts, places = np.cumsum(n_rows * n_columns) - n_rows * n_columns, []

@@ -58,12 +58,7 @@ class PermutationDecoder(Decoder):
         """Permutations of least expected cost. Ties go to the highest score."""
         M = scores.shape[1]
         risks = self._distribution(scores) @ self._costs(M) / max(1, M)
-        places = linear_assignment(risks)[1]
-        first = best_permutations(scores)
-        rows = np.arange(scores.shape[0])[:, np.newaxis], np.arange(M)
-        # the adversary makes permutations equally risky, up to the oracle's tolerance
-        level = risks[(*rows, first)].sum(axis=1) <= risks[(*rows, places)].sum(axis=1) + RISK_TOL
-        return np.where(level[:, np.newaxis], first, places)
+        return least_risky(scores, risks, best_permutations)
 
 
 class PermutationTask(Task):
@@ -96,6 +91,35 @@ def best_permutations(scores):
     return linear_assignment(scores, maximize=True)[1]
 
 
+def best_labels(tables, complete=True):
+    """Columns of the rows in matchings of largest score, the last one of unmatched rows.
+
+    (k, n) of tables (k, n, m + 1) as in `matching_shares`.
+    """
+    columns = best_matching(tables, complete=complete)[0].astype(np.intp)
+    return np.where(columns < 0, tables.shape[2] - 1, columns)
+
+
+def least_risky(scores, risks, best):
+    """Outputs of least risk. Ties go to the highest score.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (k, n, m)
+        -inf forbids.
+    risks : ndarray of shape (k, n, m)
+        Expected costs of the labels of each part.
+    best : callable
+        best(scores) are the labels (k, n) of the outputs of largest score.
+    """
+    first, found = best(scores), best(np.where(scores == -np.inf, scores, -risks))
+    of_first, of_found = (
+        np.take_along_axis(risks, labels[:, :, np.newaxis], axis=2)[:, :, 0].sum(axis=1)
+        for labels in (first, found))
+    # the adversary makes outputs equally risky, up to the oracle's tolerance
+    return np.where((of_first <= of_found + RISK_TOL)[:, np.newaxis], first, found)
+
+
 def matching_shares(tables, surrogate, costs, cost_scale, complete=True):
     """Marginals of matchings: the CRF's, or those of the max-min game.
 
@@ -117,9 +141,8 @@ def matching_shares(tables, surrogate, costs, cost_scale, complete=True):
         return matching_marginals(tables / surrogate.temperature, complete=complete)[0]
     k, n, row = tables.shape
     allowed = np.isfinite(tables)
-    columns = best_matching(tables, complete=complete)[0].ravel()
     outputs = MatchingOutputs(
-        np.where(columns < 0, row - 1, columns), np.full(k, n), np.full(k, row - 1), costs,
+        best_labels(tables, complete).ravel(), np.full(k, n), np.full(k, row - 1), costs,
         cost_scale, None if allowed.all() else allowed.ravel(), complete)
     value, upper, slopes = np.zeros(k), np.zeros(k), np.zeros(tables.size)
     # the distribution does not depend on the true matching

@@ -12,13 +12,18 @@ from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.data._preferences import read_preferences
 from fastm4n.data._rankings import places_to_orderings, places_to_strings
 from fastm4n.features._items import ItemFeatures
-from fastm4n.inference import best_matching
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import MatchingOutputs
 from fastm4n.tasks.completions import Clamp, Extensions
 from fastm4n.tasks.items import features_of_items, new_items
-from fastm4n.tasks.parameters import RISK_TOL, cost_factors, cost_matrix, summable
-from fastm4n.tasks.permutations import PermutationDecoder, PermutationTask, matching_shares
+from fastm4n.tasks.parameters import cost_factors, cost_matrix, summable
+from fastm4n.tasks.permutations import (
+    PermutationDecoder,
+    PermutationTask,
+    best_labels,
+    least_risky,
+    matching_shares,
+)
 from fastm4n.tasks.vectors import VectorDecoder, VectorTask
 
 
@@ -97,7 +102,7 @@ class RankingDecoder(PermutationDecoder, VectorDecoder):
     # ----------------------------------------------------- the first positions, and all below
 
     def best(self):
-        return (self._completed(self._best(self.tables())), None) if self.has_below else (
+        return (self._completed(best_labels(self.tables())), None) if self.has_below else (
             super().best())
 
     def marginals(self):
@@ -109,22 +114,11 @@ class RankingDecoder(PermutationDecoder, VectorDecoder):
             return super().least_risk()
         tables = self.tables()
         risks = self._shares(tables) @ self.fitted._cost_table / max(1, self.items.size)
-        found, first = self._best(-risks), self._best(tables)
-        totals = [
-            np.take_along_axis(risks, columns[:, :, np.newaxis], 2).sum(axis=(1, 2))
-            for columns in (first, found)]
-        # the adversary makes rankings equally risky, up to the oracle's tolerance
-        is_first = totals[0] <= totals[1] + RISK_TOL
-        return self._completed(np.where(is_first[:, np.newaxis], first, found))
+        return self._completed(least_risky(tables, risks, best_labels))
 
     def tables(self):
         """Scores with those of items below as the last column."""
         return np.pad(self.scores, ((0, 0), (0, 0), (0, 1)))
-
-    def _best(self, tables):
-        """The position of each item, all that are below having the last one."""
-        columns = best_matching(tables, complete=True)[0]
-        return np.where(columns < 0, tables.shape[2] - 1, columns)
 
     def _shares(self, tables):
         return matching_shares(
