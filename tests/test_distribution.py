@@ -1,6 +1,8 @@
 """What is configured for distributions, against what the package says of itself."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -50,3 +52,27 @@ def test_modules_of_kernels_exist_that_are_tested_in_parallel():
         pytest.skip("the list is in version control, and not in source distributions")
     for line in names.read_text(encoding="utf-8").split():
         assert (ROOT / line).is_file(), line
+
+
+def test_kernel_tests_need_nothing_but_dependencies_and_pytest(project):
+    """They run in an environment without the extras: what is not there would end the whole run."""
+    script = ROOT / ".ci" / "run"
+    if not script.is_file():
+        pytest.skip("the script is in version control, and not in source distributions")
+    listed = re.search(r"^KERNEL_TESTS=\((.*?)^\)", script.read_text(encoding="utf-8"), re.M | re.S)
+    needed = {name.split(">=")[0] for name in project["project"]["dependencies"]}
+    there = needed - {"scikit-learn"} | {"sklearn", "pytest", "fastm4n", *sys.stdlib_module_names}
+    left, seen = [ROOT / name for name in listed[1].split()], set()
+    while left:
+        path = left.pop()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = ([alias.name for alias in node.names] if isinstance(node, ast.Import)
+                     else [node.module] if isinstance(node, ast.ImportFrom) else [])
+            for name in names:
+                helper = ROOT / "tests" / f"{name}.py"
+                if helper.is_file():
+                    left += [helper] if helper not in seen else []
+                    seen.add(helper)
+                else:
+                    assert name.split(".")[0] in there, f"{path.name} imports {name}"
+    assert len(seen) > 3

@@ -5,7 +5,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -295,6 +294,7 @@ def test_new_items(surrogate):
 
 
 def test_frames_name_items():
+    pd = pytest.importorskip("pandas")
     X, y, Z = made()
     names = np.array(["pear", "fig", "plum", "kiwi", "lime"])
     orderings = names[np.argsort(y, axis=1)]

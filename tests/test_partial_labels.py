@@ -5,7 +5,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from comparisons import assert_same_fit
 from numpy.testing import assert_allclose, assert_array_equal
@@ -111,6 +110,7 @@ def test_unknown_labels_help(surrogate):
 
 
 def test_forms_of_y():
+    pd = pytest.importorskip("pandas")
     X, _, y = data()
     first = SequenceTagger("log", random_state=0).fit(X, y)
 
