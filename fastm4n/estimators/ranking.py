@@ -11,7 +11,7 @@ from fastm4n.data._preferences import FORMS, read_preferences
 from fastm4n.estimators._base import needs_log
 from fastm4n.estimators._partial import PartialFitOfWeights
 from fastm4n.estimators._vectors import VectorEstimator
-from fastm4n.metrics import _average, hamming_ranking_loss, share_of_pairs
+from fastm4n.metrics import _average, share_of_pairs
 from fastm4n.tasks.rankings import RankingTask
 
 if TYPE_CHECKING:
@@ -509,10 +509,6 @@ OutOfCore, default="auto"
         if not truth.is_complete().all():
             orders = predicted[:, :, np.newaxis] < predicted[:, np.newaxis, :]
             return share_of_pairs(truth.orders(), orders, sample_weight, "y")
-        if n_positions < self.items_.size:
-            # of the positions that are scored, and the one of all items below
-            are_right = np.minimum(truth.places(), n_positions) == np.minimum(
-                predicted, n_positions)
-            return _average(are_right.mean(axis=1), sample_weight)
-        return 1.0 - hamming_ranking_loss(
-            truth.places(), predicted, form="ranks", sample_weight=sample_weight)
+        # of the positions that are scored, and the one of all items below
+        are_wrong = np.minimum(truth.places(), n_positions) != np.minimum(predicted, n_positions)
+        return 1.0 - _average(are_wrong.mean(axis=1), sample_weight)

@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 from fastm4n._simd._loops cimport assign_for, fastm4n_lowest_bit, loops_for, padded
 from fastm4n.base.interrupts cimport fastm4n_look_at, look, raise_set
-from fastm4n.inference.permutation cimport LOW, PermutationScratch, two_sum
+from fastm4n.inference.permutation cimport LOW, PermutationScratch, reduced_score, subset_sizes
 
 from fastm4n.base.checks import as_real, check_flag, check_scores
 from fastm4n.inference.permutation import MAX_SUBSET_ITEMS
@@ -45,15 +45,12 @@ cdef inline bint may_stay(
 cdef inline double weight(
     double score, double potential, double reference, double of_reference) noexcept nogil:
     """exp((score - potential) - (reference - of_reference)), to the last digit of the exponent."""
-    cdef double x, y, total, e, f, g
+    cdef double total
     if score == -INFINITY:
         return 0.0
     if (score - reference) + (of_reference - potential) < LEAST_REDUCED:
         return 0.0
-    x = two_sum(score, -reference, &e)
-    y = two_sum(of_reference, -potential, &f)
-    total = two_sum(x, y, &g)
-    total += e + f + g
+    total = reduced_score(score, potential, reference, of_reference)
     # no matching scores more than the best one but by rounding of the potentials, which changes
     # nothing until weights overflow by it
     return exp(total) if total < MOST_REDUCED else 1.0
@@ -133,10 +130,7 @@ cdef class MatchingScratch:
         self.backward = np.zeros(1 << most)
         self.forward = np.zeros(
             int(np.max((large + 1) << np.maximum(small, LOW), initial=1 << LOW)))
-        sizes = np.zeros(1, dtype=np.uint8)
-        for _ in range(most - LOW):
-            sizes = np.concatenate([sizes, sizes + np.uint8(1)])
-        self.sizes = sizes
+        self.sizes = subset_sizes(most - LOW)
 
     cdef int call(self, Py_ssize_t M, Py_ssize_t N, Py_ssize_t stride) noexcept nogil:
         """The assignment of least costs, (M, N) with rows of `stride`, what lies behind is inf."""

@@ -7,8 +7,9 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from fastm4n.base.interrupts cimport look
+from fastm4n.inference.permutation cimport _as_matrices
 
-from fastm4n.base.checks import as_real, refuse_where
+from fastm4n.base.checks import refuse_where
 from fastm4n.inference.assignment import linear_assignment
 
 # Notation: before[i, j] says that item i comes before item j; it is a strict order, with all pairs
@@ -22,17 +23,27 @@ cdef enum:
     MOST_MASKED = 64
     # slots of the smallest table, as a power of two
     LEAST_BITS = 6
+    # items whose ideals are listed whatever the order
+    ALWAYS_LISTED = 20
 
 # items with exact marginals, and with exact best extensions whatever the order
-MAX_ORDER_ITEMS = 20
+MAX_ORDER_ITEMS = ALWAYS_LISTED
 
 
 cdef Py_ssize_t most_ideals(Py_ssize_t M) noexcept nogil:
-    """Ideals of M items that are listed: all of 20 items, then as many as an assignment has steps.
-    """
-    if M <= 20:
+    """Ideals of M items that are listed: all of few, then as many as an assignment has steps."""
+    if M <= ALWAYS_LISTED:
         return <Py_ssize_t>1 << M
     return M * M * M if M <= MOST_MASKED else 0
+
+
+cdef void* resized(void* held, size_t n_bytes) except NULL nogil:
+    """Memory of another size with what it holds, which stays as it is if there is no room."""
+    cdef void* found = realloc(held, n_bytes)
+    if found == NULL:
+        with gil:
+            raise MemoryError
+    return found
 
 
 cdef class OrderScratch:
@@ -41,7 +52,6 @@ cdef class OrderScratch:
     Room for ideals grows when an order has more of them than all before.
     """
 
-    cdef readonly Py_ssize_t max_items
     # of each item, all that come before it
     cdef unsigned long long[::1] above
     # the first ideal of each size
@@ -57,13 +67,7 @@ cdef class OrderScratch:
     cdef Py_ssize_t room, n_slots
     cdef int bits
 
-    def __cinit__(self):
-        self.masks = NULL
-        self.tops = self.sums = self.chances = NULL
-        self.slots = NULL
-
     def __init__(self, Py_ssize_t max_items):
-        self.max_items = max_items
         self.above = np.zeros(max_items + 1, dtype=np.uint64)
         self.first = np.zeros(max_items + 2, dtype=np.intp)
         self.item_at, self.n_above = np.zeros((2, max_items + 1), dtype=np.intc)
@@ -78,22 +82,10 @@ cdef class OrderScratch:
     cdef int grow(self) except -1 nogil:
         """Twice as much room for ideals."""
         cdef Py_ssize_t room = max(64, 2 * self.room)
-        cdef void* grown = realloc(self.masks, room * sizeof(unsigned long long))
-        if grown == NULL:
-            raise MemoryError
-        self.masks = <unsigned long long*> grown
-        grown = realloc(self.tops, room * sizeof(double))
-        if grown == NULL:
-            raise MemoryError
-        self.tops = <double*> grown
-        grown = realloc(self.sums, room * sizeof(double))
-        if grown == NULL:
-            raise MemoryError
-        self.sums = <double*> grown
-        grown = realloc(self.chances, room * sizeof(double))
-        if grown == NULL:
-            raise MemoryError
-        self.chances = <double*> grown
+        self.masks = <unsigned long long*> resized(self.masks, room * sizeof(unsigned long long))
+        self.tops = <double*> resized(self.tops, room * sizeof(double))
+        self.sums = <double*> resized(self.sums, room * sizeof(double))
+        self.chances = <double*> resized(self.chances, room * sizeof(double))
         self.room = room
         return 0
 
@@ -109,12 +101,9 @@ cdef class OrderScratch:
     cdef int tabulate(self, int bits, Py_ssize_t n) except -1 nogil:
         """A table of 2^bits slots, with the first n ideals."""
         cdef Py_ssize_t t, n_slots = <Py_ssize_t>1 << bits
-        cdef void* grown
         if n_slots > self.n_slots:
-            grown = realloc(self.slots, n_slots * sizeof(int))
-            if grown == NULL:
-                raise MemoryError
-            self.slots, self.n_slots = <int*> grown, n_slots
+            self.slots = <int*> resized(self.slots, n_slots * sizeof(int))
+            self.n_slots = n_slots
         self.bits = bits
         memset(self.slots, 0xFF, n_slots * sizeof(int))
         for t in range(n):
@@ -183,26 +172,29 @@ cdef class OrderScratch:
         are over the items i that may come next. Sums are from 1 to the number of orders of what is
         left, whatever the scores are.
         """
-        cdef Py_ssize_t i, k, t, next_one, n = self.first[M + 1]
+        cdef Py_ssize_t i, k, t, e, n_next, n = self.first[M + 1]
         cdef unsigned long long mask
-        cdef double top, x, total
+        cdef double top, total
+        # the ideals that may come next, and scores by way of them
+        cdef Py_ssize_t next_ones[MOST_MASKED]
+        cdef double x[MOST_MASKED]
         self.tops[n - 1] = 0.0
         self.sums[n - 1] = 1.0
         for k in range(M - 1, -1, -1):
             for t in range(self.first[k], self.first[k + 1]):
-                mask, top, total = self.masks[t], -INFINITY, 0.0
+                mask, top, n_next = self.masks[t], -INFINITY, 0
                 for i in range(M):
                     if self.may_add(mask, i):
-                        x = scores[i * M + k] + self.tops[self.with_item(mask, i)]
-                        top = x if x > top else top
+                        next_ones[n_next] = self.with_item(mask, i)
+                        x[n_next] = scores[i * M + k] + self.tops[next_ones[n_next]]
+                        top = x[n_next] if x[n_next] > top else top
+                        n_next += 1
                 self.tops[t] = top
                 if not with_sums:
                     continue
-                for i in range(M):
-                    if self.may_add(mask, i):
-                        next_one = self.with_item(mask, i)
-                        x = scores[i * M + k] + self.tops[next_one]
-                        total += exp(x - top) * self.sums[next_one]
+                total = 0.0
+                for e in range(n_next):
+                    total += exp(x[e] - top) * self.sums[next_ones[e]]
                 self.sums[t] = total
 
     cdef int marginals(
@@ -212,7 +204,7 @@ cdef class OrderScratch:
 
         From an ideal S, item i comes next with the probability
         exp(scores[i, |S|] + tops[S + i] - tops[S]) sums[S + i] / sums[S], see `find_tops`. All
-        terms are positive. At most 20 items. O(M) time an ideal.
+        terms are positive. At most `MAX_ORDER_ITEMS` items. O(M) time an ideal.
         """
         cdef Py_ssize_t i, k, t, next_one, n = self.list_ideals(before, M)
         cdef unsigned long long mask
@@ -460,20 +452,15 @@ def allowed_places(before):
 
 def _as_problems(scores, preferences):
     """Scores and orders, (n, M, M) each, validated, and whether they are of one problem."""
-    array = as_real("scores", scores)
-    if array.ndim not in (2, 3) or len(set(array.shape[array.ndim - 2:])) != 1:
-        raise ValueError(f"scores must have shape (M, M) or (n_problems, M, M), got {array.shape}.")
-    single = array.ndim == 2
-    refuse_where(~np.isfinite(array), "scores", array, "scores must be finite.")
+    array, single = _as_matrices(scores, "scores")
+    refuse_where(~np.isfinite(array), "scores", array, "scores must be finite.", batch=not single)
     given = np.asarray(preferences)
-    if given.dtype != bool or given.shape not in (array.shape, array.shape[array.ndim - 2:]):
+    shape = array.shape[1:] if single else array.shape
+    if given.dtype != bool or given.shape not in (shape, array.shape[1:]):
         raise ValueError(
-            f"preferences must be bool of the shape of scores, {array.shape}, got {given.dtype} of "
+            f"preferences must be bool of the shape of scores, {shape}, got {given.dtype} of "
             f"shape {given.shape}.")
     before = np.array(np.broadcast_to(given, array.shape), dtype=np.uint8, order="C")
-    array = np.ascontiguousarray(array)
-    if single:
-        array, before = array[np.newaxis], before[np.newaxis]
     b = close_orders(before)
     if b < len(before):
         where = "" if single else f"[{b}]"

@@ -12,6 +12,11 @@ cdef enum:
     # a block of the subset recursion is the subsets of the lowest three positions
     LOW = 3
 
+# for Python functions: matrices of an argument, and whether it was one
+cdef object _as_matrices(object values, str name)
+# numbers of elements of all sets of so many
+cdef object subset_sizes(Py_ssize_t n)
+
 cdef class SubsetSums:
     # totals of both directions, coefficients and sums by size and position, sizes of the sets of
     # high positions
@@ -26,6 +31,14 @@ cdef inline double two_sum(double x, double y, double* error) noexcept nogil:
     cdef double total = x + y, part = total - x
     error[0] = (x - (total - part)) + (y - part)
     return total
+
+cdef inline double reduced_score(
+    double score, double potential, double reference, double of_reference) noexcept nogil:
+    """(score - potential) - (reference - of_reference), to the last digit."""
+    cdef double e, f, g, x = two_sum(score, -reference, &e)
+    cdef double y = two_sum(of_reference, -potential, &f)
+    cdef double total = two_sum(x, y, &g)
+    return total + (e + f + g)
 
 cdef class PermutationScratch:
     cdef readonly Py_ssize_t max_items

@@ -23,6 +23,14 @@ cdef enum:
     LANES = 8
 
 
+cdef object subset_sizes(Py_ssize_t n):
+    """How many elements each of the 2^n subsets has, for n <= 0 the empty one, in uint8."""
+    sizes = np.zeros(1, dtype=np.uint8)
+    for _ in range(n):
+        sizes = np.concatenate([sizes, sizes + np.uint8(1)])
+    return sizes
+
+
 cdef class SubsetSums:
     """Tables of one thread for matrices of at most `tables` rows, at least 3, or 0 for none.
 
@@ -34,10 +42,7 @@ cdef class SubsetSums:
         self.backward = np.zeros((tables > 0) << tables)
         self.coefficients = np.zeros(tables * tables * LANES)
         self.sums = np.zeros(tables * tables * LANES)
-        sizes = np.zeros(1, dtype=np.uint8)
-        for _ in range(tables - LOW):
-            sizes = np.concatenate([sizes, sizes + np.uint8(1)])
-        self.sizes = sizes
+        self.sizes = subset_sizes(tables - LOW)
 
     cdef double sums_of_products(
         self, const double* Q, Py_ssize_t m, Py_ssize_t stride, double* out) noexcept nogil:
@@ -294,7 +299,7 @@ cdef class PermutationScratch:
         cdef Py_ssize_t i, j, stride = padded(M, loops_for(M))
         cdef double* out = &self.reduced[0]
         cdef double* start = &self.start[0]
-        cdef double x, y, total, e, f, g, base, base_start
+        cdef double base, base_start
         cdef bint finite = True
         for i in range(M):
             base, base_start = scores[self.place[i]], start[self.place[i]]
@@ -303,10 +308,7 @@ cdef class PermutationScratch:
                     finite = False
                     out[j] = -INFINITY
                 else:
-                    x = two_sum(scores[j], -base, &e)
-                    y = two_sum(base_start, -start[j], &f)
-                    total = two_sum(x, y, &g)
-                    out[j] = total + (e + f + g)
+                    out[j] = reduced_score(scores[j], start[j], base, base_start)
             scores += M
             out += stride
         return finite
@@ -856,7 +858,7 @@ cdef class PermutationMaxMin(MatrixMaxMin):
         cdef double* a = &self.interior[8, 0]
         cdef double* b = &self.interior[9, 0]
         cdef double share = 1.0 / M, mean = 0.0, value = 0.0, gap, tau, target, primal, dual, goal
-        cdef double rise, most = 0.0, least = INFINITY, more
+        cdef double rise, most = 0.0, least = INFINITY, more, of_nu
         for i in range(M):
             most = max(most, self.weight(i))
             least = min(least, self.weight(i))
@@ -879,16 +881,14 @@ cdef class PermutationMaxMin(MatrixMaxMin):
         for e in range(size):
             z[e] = mean
         # potentials of columns are those of the largest weight, and of the least for nu
-        for i in range(M if most > least else 0):
-            for j in range(M):
-                more = 0.0
-                for e in range(M):
-                    more += self.shares[j * M + e]
+        for j in range(M if most > least else 0):
+            more = of_nu = 0.0
+            for e in range(M):
+                more += self.shares[j * M + e]
+                of_nu += self.shares[size + j * M + e]
+            for i in range(M):
                 s[i * M + j] += (most - self.weight(i)) * share * more
-                more = 0.0
-                for e in range(M):
-                    more += self.shares[size + j * M + e]
-                z[i * M + j] += (self.weight(i) - least) * share * more
+                z[i * M + j] += (self.weight(i) - least) * share * of_nu
         for _it in range(INTERIOR_STEPS):
             look()
             gap = 0.0
@@ -1306,7 +1306,7 @@ MAX_RYSER_ITEMS = 30
 RYSER_FRESH = 1024
 
 
-cdef object _as_matrices(values, name):
+cdef object _as_matrices(object values, str name):
     """(B, M, M) float64 C-ordered copy-or-view of values, and whether it was one matrix."""
     array = as_real(name, values)
     if array.ndim not in (2, 3) or len(set(array.shape[array.ndim - 2:])) != 1:

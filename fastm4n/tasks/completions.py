@@ -269,10 +269,10 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
     problem : Problem
         Its true outputs do not count. Its features are left with the weights of the best round,
         and its outputs with the completions that these were fitted to.
-    allowed : sequence of array-like of bool of shape (n_parts, n_labels), or callable
+    allowed : sequence of array-like of bool of shape (n_parts, n_labels), Clamp or callable
         For each example, whether a part (a position, a node, an item, a label that is off or on)
-        may have a label. Of single labels, the shape may be (n_labels,). Or
-        allowed(outputs, n_jobs=n_jobs) makes the `Clamp` of all blocks.
+        may have a label. Of single labels, the shape may be (n_labels,). Or the `Clamp` of all
+        blocks, or allowed(outputs, n_jobs=n_jobs) makes it.
     options : Options
         Of the fit of each round, whose gap is certified. ``scale`` is set here.
     tol : float, default=1e-3
@@ -307,7 +307,9 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
         raise ValueError(
             f"completions need a penalised intercept, got {problem.said('fit_intercept')}.")
     heat = loss.temperature if is_log else 1.0
-    if callable(allowed):
+    if isinstance(allowed, Clamp):
+        within = allowed
+    elif callable(allowed):
         within = allowed(outputs, n_jobs=options.n_jobs)
     else:
         within = Clamp(outputs, allowed_of_blocks(problem, allowed), options.n_jobs)
@@ -344,11 +346,10 @@ def complete(problem, allowed, options, *, tol=1e-3, max_rounds=100, targets=Non
                 first = copy(problem)
                 first.loss = LogLoss(outputs)
                 if complete(
-                        first, allowed, replace(options, tol=FIRST_TOL, solver="auto"),
+                        first, within, replace(options, tol=FIRST_TOL, solver="auto"),
                         tol=FIRST_TOL, max_rounds=FIRST_ROUNDS).interrupted:
                     raise KeyboardInterrupt
             else:
-                outputs.set_target(within.rows, costs)
                 engine = BlockCoordinateEngine(loss, features, p, options.alpha, options.seed)
                 engine.rebuild_weights(within.even)
             scores_of(layout, features, scores)

@@ -158,10 +158,13 @@ class WeightShapes(NamedTuple):
         ):
             return both
         packed, packed_edges = self.zeros()
-        for views in (self.node_views(packed), self.edge_views(packed_edges)):
-            for name, view in views.items():
-                view[...] = given[name]
+        self.put(packed, packed_edges, given)
         return packed, packed_edges
+
+    def put(self, packed, packed_edges, given):
+        """Write weights, by the names of the views, into the rows."""
+        for name, view in {**self.node_views(packed), **self.edge_views(packed_edges)}.items():
+            view[...] = given[name]
 
     def zeros(self):
         """Rows of weights of nodes and of edges, all zero."""

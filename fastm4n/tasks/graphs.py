@@ -172,10 +172,8 @@ class GraphTask(Task):
         return problem.shapes.fitted(rows["weights"], rows["edges"])
 
     def put_weights(self, problem, rows, weights):
-        shapes = problem.shapes
-        for views in (shapes.node_views(rows["weights"]), shapes.edge_views(rows["edges"])):
-            for name, view in views.items():
-                view[...] = weights[f"{name}_"]
+        problem.shapes.put(
+            rows["weights"], rows["edges"], {name[:-1]: array for name, array in weights.items()})
 
     def unchangeable(self, problem, prior):
         if self.pairwise in ("attractive", "displacement"):

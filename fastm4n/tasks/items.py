@@ -76,7 +76,8 @@ def features_of_items(item_features, items):
                 raise ValueError(
                     f"y ranks the item {item!r}, which the index of item_features does not have.")
         if len(row_of) > items.size:
-            other = next(name for name in row_of if name not in set(items.tolist()))
+            known = set(items.tolist())
+            other = next(name for name in row_of if name not in known)
             raise ValueError(
                 f"item_features has a row for {other!r}, but y does not rank it: leave it out.")
         rows = rows[[row_of[item] for item in items.tolist()]]
