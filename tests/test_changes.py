@@ -3,6 +3,7 @@
 With the earlier data the fit is that to all of them, without it is one of the change of the weights.
 """
 
+import itertools
 import pickle
 
 import numpy as np
@@ -263,6 +264,21 @@ def test_refusals():
         tagger.partial_fit(X, [[0, 1]])
 
 # ------------------------------------------------------------------ seams of rankings and matchings
+
+@pytest.mark.parametrize("given", [
+    {}, {"form": "top"}, {"form": "top", "n_positions": 1}], ids=["pairs", "top", "first of top"])
+def test_calls_whose_rankings_are_lists_of_any_length(given):
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    y = [["a", "b"], ["b", "c", "a"], ["c", "b", "a"]] * 4
+    if not given:
+        y = [[*itertools.pairwise([*row, "c"][:3]), *[(row[0], row[-1])] * (b % 3)]
+             for b, row in enumerate(y)]
+    ranker = LabelRanker(
+        "max_margin", alpha=0.1, tol=1e-6, max_iter=3000, random_state=0, **given)
+    calls = ranker.partial_fit(X[:5], y[:5]).partial_fit(X[5:6], y[5:6]).partial_fit(X[6:], y[6:])
+    assert_same_optimum(calls, LabelRanker(**ranker.get_params()).fit(X, y))
+    assert calls.form_ == given.get("form", "pairs")
+
 
 def test_changes_keep_positions_and_unmatched_rows():
     X, y = rankings(12)

@@ -282,6 +282,8 @@ def test_refusals(data, pairs):
     ):
         with pytest.raises(ValueError, match=message):
             LabelRanker().fit(X, y, item_weight=given)
+    with pytest.raises(ValueError, match="weights of up to 1e\\+308 make costs overflow"):
+        LabelRanker(cost="zero_one", n_positions=1).fit(X, y, item_weight=1e308 * np.ones(3))
     with pytest.raises(ValueError, match="item_weight multiplies costs, and surrogate='log' has"):
         LabelRanker("log").fit(X, y, item_weight=weights)
     X, y, weights = pairs
@@ -290,8 +292,11 @@ def test_refusals(data, pairs):
         ([weights[1], *weights[1:]], r"row_weight\[0\] has shape \(2,\), but X\[0\] has 3 rows"),
         ([[1.0, 2.0, -3.0], *weights[1:]], r"row_weight\[0\]\[2\] is -3: weights must be finite"),
         ("abc", "row_weight must be a list"), (3.0, "row_weight must be a list"),
+        ([1e308 * np.ones(len(part)) for part in weights], "make costs overflow"),
     ):
         with pytest.raises(ValueError, match=message):
             Matcher().fit(X, y, row_weight=given)
+    with pytest.raises(ValueError, match="make costs overflow"):
+        Matcher().fit([np.ones((2, 3, 1))], [[0, 1]], row_weight=[[1e308, 1.0]])
     with pytest.raises(ValueError, match="multiplies costs, and surrogate='log' has none"):
         Matcher("log").fit(X, y, row_weight=weights)

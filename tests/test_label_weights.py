@@ -163,6 +163,7 @@ def test_mistakes(data):
         (np.full(Y.shape, np.nan), r"label_weight\[0, 0\] is nan"),
         ([["a"] * 4] * 24, "label_weight must be an array of numbers"),
         (sparse.csr_array(weights), "label_weight must be an array of numbers"),
+        (np.full(Y.shape, 1e308), "weights of up to .* make costs overflow"),
     ):
         with pytest.raises(ValueError, match=message):
             weighted(X, Y, "max_margin", given)

@@ -12,7 +12,10 @@ from test_chunks import rows, sequences
 
 from fastm4n import (
     BlockFrankWolfe,
+    LabelRanker,
     MulticlassClassifier,
+    MultiLabelClassifier,
+    OrdinalClassifier,
     OutOfCore,
     SequenceTagger,
 )
@@ -77,6 +80,31 @@ def test_no_call_after_a_fit_between():
     model.partial_fit(X[:30], y[:30]).fit(X[:60], y[:60])
     with pytest.raises(ValueError, match="would be forgotten"):
         model.partial_fit(X[60:], y[60:])
+
+
+@pytest.mark.parametrize(("cls", "first"), [
+    *((cls, "partial_fit") for cls in (
+        MulticlassClassifier, OrdinalClassifier, LabelRanker, MultiLabelClassifier)),
+    # the others refuse to go on without their data
+    (LabelRanker, "fit"), (MultiLabelClassifier, "fit"),
+])
+def test_columns_of_data_frames_keep_their_names(cls, first):
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(rows(30)[0][:, :3], columns=["a", "b", "c"])
+    y = np.arange(30) % 3
+    if cls in (LabelRanker, MultiLabelClassifier):
+        y = np.stack([y == 0, y != 0], axis=1).astype(int)
+    model = getattr(cls(alpha=0.1, random_state=0), first)(X, y)
+    coef = model.coef_.copy()
+    for other, message in (
+        (X[["b", "a", "c"]], "in the same order"), (X.rename(columns={"a": "x"}), "- x")):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(other, y)
+        assert_array_equal(model.coef_, coef)
+    assert model.partial_fit(X, y).feature_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        model.partial_fit(X.to_numpy(), y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
 
 
 def test_what_does_not_fit_leaves_the_model_and_the_data():

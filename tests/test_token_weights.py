@@ -217,6 +217,7 @@ def test_refusals():
         ([*weights[:3], ["x"] * last, *weights[4:]], r"token_weight\[3\] must be an array of"),
         ([*weights[:3], np.ones((last, 2)), *weights[4:]], r"token_weight\[3\] must be a vector"),
         (Sequences.from_list(weights[1:]), "token_weight has 19 sequences, but X has 20"),
+        ([np.full(len(x), 1e308) for x in X], "weights of up to .* make costs overflow"),
     ):
         with pytest.raises(ValueError, match=message):
             tagger().fit(X, y, token_weight=wrong)

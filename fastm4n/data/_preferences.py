@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.data._rankings import NAMES, as_items, flatten, guess, listed, rank_array
+from fastm4n.data._rankings import (
+    NAMES,
+    as_items,
+    flatten,
+    guess,
+    inverse,
+    listed,
+    rank_array,
+)
 from fastm4n.inference.orders import close_orders
 
 if TYPE_CHECKING:
@@ -155,7 +163,7 @@ class Preferences:
         """Positions of items, 0 for the best, if all rankings are complete."""
         if self.levels is None:
             return self.closed.sum(axis=1)
-        return np.argsort(np.argsort(self.levels, axis=1), axis=1)
+        return inverse(np.argsort(self.levels, axis=1))
 
 
 def _check_room(n, M):
@@ -166,9 +174,7 @@ def _check_room(n, M):
 def read_preferences(y, form="auto", items=None, input_name="y"):
     """The `Preferences` of y, whose arguments are those of `as_preferences`."""
     y, items = listed(y, form, FORMS, items, input_name)
-    is_told = form != "auto"
-    if not is_told:
-        form = _guess(y)
+    is_told, form = form != "auto", form_of(y, form)
     if form == "ranks":
         return _from_ranks(y, items, input_name, is_told)
     if form == "string":
@@ -178,8 +184,10 @@ def read_preferences(y, form="auto", items=None, input_name="y"):
     return _from_orderings(y, items, input_name, form)
 
 
-def _guess(y):
-    """The form of rankings, from the first one that is not empty."""
+def form_of(y, form):
+    """The form of listed rankings, for "auto" that of the first one that is not empty."""
+    if form != "auto":
+        return form
     b = next((b for b, row in enumerate(y) if not hasattr(row, "__len__") or len(row)), 0)
     if not isinstance(y[b], str) and hasattr(y[b], "__len__") and len(y[b]):
         first = next(iter(y[b]))

@@ -293,19 +293,19 @@ def _permutations(ranks, base, input_name, noun):
     if ranks.dtype.kind == "f":
         good &= ranks == np.trunc(ranks)
     places = np.where(good, ranks, base).astype(np.intp, order="C") - base
-    inverse = _inverse(places)
-    bad = np.flatnonzero(~good.all(axis=1) | (inverse < 0).any(axis=1))
+    order = inverse(places)
+    bad = np.flatnonzero(~good.all(axis=1) | (order < 0).any(axis=1))
     if len(bad):
         b = bad[0]
         raise ValueError(f"{input_name}[{b}] {_fault(ranks[b], base, input_name, noun)}")
-    return places, inverse
+    return places, order
 
 
-def _inverse(rows):
+def inverse(rows):
     """The position of each number in its row, or -1."""
-    inverse = np.full(rows.shape, -1, dtype=np.intp)
-    np.put_along_axis(inverse, rows, np.arange(rows.shape[1])[np.newaxis], axis=1)
-    return inverse
+    found = np.full(rows.shape, -1, dtype=np.intp)
+    np.put_along_axis(found, rows, np.arange(rows.shape[1])[np.newaxis], axis=1)
+    return found
 
 
 def _fault(row, base, input_name, noun):
@@ -403,7 +403,7 @@ def _from_names(names, lengths, rows, items, input_name):
             f"{where} has {name!r}, but {known_from} does not. Rank the same items everywhere."
         ) from None
     codes = codes.reshape(-1, size)
-    places = _inverse(codes)
+    places = inverse(codes)
     bad = np.flatnonzero((places < 0).any(axis=1))
     if len(bad):
         b = bad[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from sklearn.utils.validation import _check_feature_names, _get_feature_names
+
 from fastm4n.base.checks import check_number
 from fastm4n.tasks.base import Call, Census
 from fastm4n.tasks.parameters import as_weights, n_examples
@@ -78,7 +80,8 @@ class PartialFit:
         ------
         ValueError
             If the estimator was fitted by `fit`, or comes from a model file, and cannot change its
-            weights without the data of that fit.
+            weights without the data of that fit, or if columns of a data frame have other names
+            than before.
         KeyboardInterrupt
             After Ctrl-C. The weights are from this call, but its data do not count: call again with
             the same data.
@@ -97,13 +100,18 @@ class PartialFit:
         if "_seen" not in vars(self) and self.__sklearn_is_fitted__():
             prior = task.prior()
         classes = task.classes_of_call(y, classes)
+        goes_on = before is not None or prior is not None
+        if goes_on:
+            _check_feature_names(self, X, reset=False)
+            names = vars(self).get("feature_names_in_")
+        else:
+            names = _get_feature_names(X)
         X, earlier, vectorizer = task.read_more(X, before, prior)
         X, y = task.as_examples(X, y)
         weights = as_weights(sample_weight, n_examples(y), task.noun)
         seen = PartialFitData(
             ConcatenatedData([X]), ConcatenatedData([y]), weights, classes, vectorizer, prior)
         known = None if before is None else before.classes
-        goes_on = before is not None or prior is not None
         may_differ = task.takes_more_labels and (classes is None or before is None)
         if known is None and goes_on and not may_differ:
             known = getattr(self, self._labels_attribute())
@@ -131,7 +139,7 @@ class PartialFit:
             for data in (X, y):
                 data.check_there()
         self._fit(
-            call=Call(X, y, seen, before, vars(self).get("_warm_state")),
+            call=Call(X, y, seen, before, vars(self).get("_warm_state"), names),
             census=Census(labels=seen.classes, vectorizer=vectorizer))
         left = self._warm_state
         if not isinstance(left, PartialFitState):

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from fastm4n.base.arrays import flat
 from fastm4n.base.checks import check_choice
-from fastm4n.base.label_costs import as_costs, mean_of, name_of
+from fastm4n.base.label_costs import as_costs, dearest_of, mean_of, name_of
 from fastm4n.base.memory import refuse_beyond_memory
 from fastm4n.penalties._penalties import as_penalty, is_pure_l1, resolve_penalty
 from fastm4n.solvers.base import State
@@ -285,13 +285,16 @@ class Call(Memory):
         The data of earlier calls.
     state : dict, PartialFitState or None
         State after the last call.
+    feature_names : ndarray or None
+        Names of the columns of X, which are lost where calls are put together.
     """
 
     road = "calls"
 
-    def __init__(self, X, y, seen, before, state):
+    def __init__(self, X, y, seen, before, state, feature_names=None):
         super().__init__(X, y, seen.weights)
         self.seen, self.before, self.state, self.prior = seen, before, state, seen.prior
+        self.feature_names = feature_names
 
     def start(self, problem, alpha, state):
         """The state of the last call, as of a share of the weights of this one."""
@@ -312,9 +315,14 @@ class Call(Memory):
 
     def attributes(self, problem, solution, alpha, keep_dual):
         """Fitted attributes of the next call, which goes on from the last one that ended."""
+        names = self.feature_names
+        noted = {} if names is None else {"feature_names_in_": names}
         if solution.interrupted:
-            return {"_seen": self.before, "_warm_state": self.state, "_prior": self.prior}
-        return {"_seen": self.seen, "_warm_state": problem.pieces.warm(problem, solution, alpha)}
+            return {
+                **noted, "_seen": self.before, "_warm_state": self.state, "_prior": self.prior}
+        return {
+            **noted, "_seen": self.seen,
+            "_warm_state": problem.pieces.warm(problem, solution, alpha)}
 
 
 @dataclass
@@ -870,6 +878,7 @@ class Task:
     def loss(self, outputs):
         """The surrogate over the true outputs of all blocks."""
         self._refuse_large(outputs)
+        _check_part_weights(outputs)
         solver, needed = as_solver(self.solver), self.surrogate.needs
         if needed is not None and not getattr(outputs, needed):
             raise ValueError(
@@ -904,6 +913,19 @@ class Task:
         """Remedy if dual points are too large."""
         by_chunks = f", or {self.noun}s by chunks, with solver=OutOfCore()"
         return f"fit fewer {self.noun}s or labels" + by_chunks * (self.chunks is not None)
+
+
+def _check_part_weights(outputs):
+    """Refuse weights of parts whose costs, added up over a block, overflow."""
+    weights, layout = outputs.part_weights, outputs.layout
+    if weights is None or not weights.size:
+        return
+    with np.errstate(over="ignore"):
+        most = weights.max() * dearest_of(outputs.cost_matrix).max() * layout.counts().max()
+    if not most < np.inf:
+        raise ValueError(
+            f"weights of up to {weights.max():g} make costs overflow: divide them by a number, and "
+            "alpha with them.")
 
 
 def parameters_of(estimator):

@@ -602,9 +602,7 @@ class LabelSetTask(VectorTask):
         # a sample without a known label says nothing
         told = (found.Y != UNKNOWN).any(axis=1)
         if not told.all():
-            found.weights_of_all = np.where(told, found.weights_of_all, 0.0)
-            found.kept = np.flatnonzero(found.weights_of_all)
-            found.weights = found.weights_of_all[found.kept]
+            self._leave_out(found, told)
             if not found.kept.size and pieces.is_whole:
                 raise ValueError("y has no known label in samples of non-zero weight.")
         return found

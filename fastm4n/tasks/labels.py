@@ -185,10 +185,7 @@ class LabelTask(VectorTask):
 
     def as_examples(self, X, y):
         """X and y as calls of `partial_fit` put them together."""
-        y = np.asarray(y)
-        if isinstance(X, Rows):
-            return X, y
-        return X.tocsr() if sparse.issparse(X) else np.asarray(X), y
+        return (X, np.asarray(y)) if isinstance(X, Rows) else super().as_examples(X, y)
 
     def example(self, rng, csr=False):
         X = self._example_rows(rng, 6, csr)

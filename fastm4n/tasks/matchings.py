@@ -25,6 +25,7 @@ from fastm4n.tasks.kernels import (
 )
 from fastm4n.tasks.merge import merge_sequences
 from fastm4n.tasks.parameters import (
+    as_objects,
     as_weights,
     check_norms,
     cost_factors,
@@ -511,15 +512,6 @@ def are_pairs(layout):
     found = np.ones(layout.n_numbers, dtype=bool)
     found[np.cumsum(np.repeat(layout.rows(), layout.counts())) - 1] = False
     return found
-
-
-def as_objects(parts):
-    """Arrays of examples in one array, which can be concatenated whatever their sizes."""
-    parts = as_rows(parts)
-    objects = np.empty(len(parts), dtype=object)
-    for b, part in enumerate(parts):
-        objects[b] = np.asarray(part)
-    return objects
 
 
 def _matching(rng, n, m, is_complete):

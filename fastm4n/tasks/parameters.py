@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from fastm4n.base.checks import check_costs, check_number, refuse_where
 from fastm4n.base.label_costs import COSTS, named_costs
+from fastm4n.data._matchings import as_rows
 
 DECODINGS = ("auto", "map", "min_risk")
 # tolerance of the max-min oracles behind decode="min_risk"
@@ -96,6 +97,15 @@ def as_weights(sample_weight, n, noun):
         )
     refuse_where(~np.isfinite(weights), "sample_weight", weights, "weights must be finite.")
     return check_weights(weights)
+
+
+def as_objects(parts):
+    """Arrays of examples in one array, which can be concatenated whatever their sizes."""
+    parts = as_rows(parts)
+    objects = np.empty(len(parts), dtype=object)
+    for b, part in enumerate(parts):
+        objects[b] = np.asarray(part)
+    return objects
 
 
 def cost_factors(name, given, surrogate, more=""):

@@ -76,13 +76,6 @@ class PermutationTask(Task):
                     f"{MAX_SUBSET_ITEMS}, and y has permutations of {most}; use 'max_min' or "
                     "'max_margin', which take time O(M^3)."
                 )
-        if part_weights is not None:
-            with np.errstate(over="ignore"):
-                most = part_weights.max(initial=0.0) * cost.max() * sizes.max()
-            if not most < np.inf:
-                raise ValueError(
-                    f"weights of up to {part_weights.max():g} make costs overflow: divide them by "
-                    "a number, and alpha with them.")
         return self.loss(PermutationOutputs(places, sizes, cost, self.cost_scale, part_weights))
 
 

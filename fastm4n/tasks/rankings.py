@@ -9,14 +9,15 @@ from scipy.stats import rankdata
 from fastm4n.base.checks import check_number
 from fastm4n.base.label_costs import as_kept
 from fastm4n.base.memory import refuse_beyond_memory
-from fastm4n.data._preferences import read_preferences
-from fastm4n.data._rankings import places_to_orderings, places_to_strings
+from fastm4n.data._matchings import as_rows
+from fastm4n.data._preferences import form_of, read_preferences
+from fastm4n.data._rankings import inverse, places_to_orderings, places_to_strings
 from fastm4n.features._items import ItemFeatures
 from fastm4n.inference.matching import too_large_for_sums
 from fastm4n.outputs import MatchingOutputs
 from fastm4n.tasks.completions import Clamp, Extensions
 from fastm4n.tasks.items import features_of_items, new_items
-from fastm4n.tasks.parameters import cost_factors, cost_matrix, summable
+from fastm4n.tasks.parameters import as_objects, cost_factors, cost_matrix, summable
 from fastm4n.tasks.permutations import (
     PermutationDecoder,
     PermutationTask,
@@ -128,10 +129,7 @@ class RankingDecoder(PermutationDecoder, VectorDecoder):
         """Whole rankings: items below by their largest score at a position, ties in order."""
         largest = np.where(
             columns < self.scores.shape[2], 0.0, -self.scores.max(axis=2, initial=-np.inf))
-        order = np.lexsort((largest, columns), axis=1)
-        places = np.empty_like(order)
-        np.put_along_axis(places, order, np.arange(order.shape[1])[np.newaxis], axis=1)
-        return places
+        return inverse(np.lexsort((largest, columns), axis=1))
 
 
 class RankingTask(PermutationTask, VectorTask):
@@ -199,6 +197,11 @@ class RankingTask(PermutationTask, VectorTask):
                 f"y has {now}, and earlier calls of partial_fit had {then}: write all rankings "
                 "alike.")
         return items
+
+    def as_examples(self, X, y):
+        """As in `VectorTask`. Lists of pairs, or of first items, may be of any length."""
+        is_ragged = form_of(as_rows(y), self.form) in ("pairs", "top")
+        return super().as_examples(X, as_objects(y) if is_ragged else y)
 
     def check_classes(self, classes, known):
         """As in `Task`: the items."""
@@ -292,12 +295,9 @@ class RankingTask(PermutationTask, VectorTask):
         else:
             found.bounds = bounds
 
-    @staticmethod
-    def _leave_out(found, is_told):
+    def _leave_out(self, found, is_told):
         """Leave out samples of which no two items are ordered."""
-        found.weights_of_all = np.where(is_told, found.weights_of_all, 0.0)
-        found.kept = np.flatnonzero(found.weights_of_all)
-        found.weights = found.weights_of_all[found.kept]
+        super()._leave_out(found, is_told)
         if not found.kept.size:
             raise ValueError("y has no item above another one in samples of non-zero weight.")
 
@@ -442,4 +442,4 @@ class RankingTask(PermutationTask, VectorTask):
 
 def _by_place(numbers):
     """Positions of items in the order of their numbers, (n, M), ties in order of the items."""
-    return np.argsort(np.argsort(numbers, axis=1, kind="stable"), axis=1)
+    return inverse(np.argsort(numbers, axis=1, kind="stable"))

@@ -153,6 +153,13 @@ class VectorTask(Task):
         return SimpleNamespace(
             X=X, kept=kept, weights=weights[kept], weights_of_all=weights, **outputs)
 
+    @staticmethod
+    def _leave_out(found, is_told):
+        """Leave out samples of a piece that say nothing."""
+        found.weights_of_all = np.where(is_told, found.weights_of_all, 0.0)
+        found.kept = np.flatnonzero(found.weights_of_all)
+        found.weights = found.weights_of_all[found.kept]
+
     def _read(self, X, y):
         """X, canonical, and what `_outputs_of` has of y."""
         if y is None:
