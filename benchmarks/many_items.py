@@ -134,8 +134,8 @@ CRFs of all positions are for at most 20 items.
 
 {fits}
 {n_train} rankings for the fit, at the default `alpha` and `tol`, and {n_test} others for the share
-of their first ten items that are among the first ten predicted ones. Weights of each item by itself know
-nothing but its place in {n_train} rankings.
+of their first ten items that are among the first ten predicted ones. Weights of each item by itself
+know nothing but its place in {n_train} rankings.
 """
 
 

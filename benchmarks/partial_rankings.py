@@ -285,12 +285,12 @@ other methods get them standardised, with their squares and products. Ridge and 
 places: the mean over all places where the missing items may be. Fits of `LabelRanker` have a
 tolerance of {tol:g} and at most {passes} passes in each round.
 
-Logistic regressions of pairs have the best or second best mean everywhere. CRF is within 0.02 of
-them if items or pairs are missing, and 0.04 below if only the top is known. M3N and M4N are as good
-as CRF on complete rankings and worse if something is missing. Their costs are zero at all positions
-that a ranking allows, and with missing items these are nearly all positions. A `LabelRanker` has a
-vector of weights for each item at each position, 121 for vowel. Regressions have one for each pair,
-55 for vowel, and the order of a pair is all that they need.
+Logistic regressions of pairs have the best or second best mean everywhere. The mean of CRF is
+within 0.02 of theirs if items or pairs are missing, and 0.04 below if only the top is known. Those
+of M3N and M4N are as good on complete rankings and lower if something is missing. Their costs are
+zero at all positions that a ranking allows, and with missing items these are nearly all positions.
+A `LabelRanker` has a vector of weights for each item at each position, 121 for vowel. Regressions
+have one for each pair, 55 for vowel, and the order of a pair is all that they need.
 """
 SECTIONS = {
     "items": ("Missing items", "Each item of each training ranking is deleted with the probability "

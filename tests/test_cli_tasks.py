@@ -288,6 +288,18 @@ def test_npz_of_every_task(capsys):
     assert len(ran(capsys, "predict", "m", "new.npz").split()) == 150
 
 
+def test_matchings_without_rows_or_examples(capsys):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9, 4, 3, 2)), np.tile([2, -1, 0, 1], (9, 1))
+    fastm4n.save_model(fastm4n.Matcher(alpha=0.1, unmatched="learn").fit(X, y), "m.fm4n")
+    np.savez("no_rows.npz", X=X[:, :0], y=y[:, :0])
+    scores = ran(capsys, "evaluate", "m.fm4n", "no_rows.npz", "--json")["scores"]
+    assert scores == {"row_accuracy": 1.0, "matching_accuracy": 1.0}
+    np.savez("none.npz", X=X[:0], y=y[:0])
+    assert "none.npz: X has no examples" in failed(
+        capsys, "fit", "none.npz", "--task", "matchings", code=1)
+
+
 @pytest.mark.parametrize("name", ["iris", "digit_lines", "simulated_rankings", "simulated_points"])
 def test_predictions_as_arrays(name, capsys):
     ran(capsys, "fit", name, "--model", "m", "--tol", 0.1)

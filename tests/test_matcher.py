@@ -273,6 +273,7 @@ def test_infinities_are_found_without_warnings(equal):
 @pytest.mark.parametrize(("places", "message"), [
     ([0, 1, 1, 2], r"y\[3\] matches column 1 with row 1 and with row 2: a column may be used"),
     ([1, 2, 3, 4], r"y\[3\]\[3\] is 4, which is no column \(0 \.\.\. 3\), nor -1"),
+    ([1, "2", 3, 0], r"y\[3\]\[1\] is '2', which is no column"),
     ([0, 1, 2, -1], r"y\[3\] leaves row 3 unmatched while column 3 is free. Match them, or set"),
     ([0, 1, 2.5, 3], r"y\[3\]\[2\] is 2\.5, which is no column"),
     ([0, 1, np.nan, 3], r"y\[3\] leaves row 2 unmatched while column 2 is free"),

@@ -575,8 +575,8 @@ FORMATS = {
     "npz": Format(
         _read_npz, tuple(_models.ESTIMATORS), ("target", "where"), (".npz",), """\
   .npz                      npz: arrays X and y; and lengths or offsets of sequences;
-                            X (n, M, M, d) and y (n, M) of matchings; of graphs the arrays of
-                            Graphs.save, with y
+                            X (n, rows, columns, d) and y (n, rows) of matchings, -1 for
+                            unmatched rows; of graphs the arrays of Graphs.save, with y
 """),
     "svmhmm": Format(_read_svmhmm, ("sequences",), suffixes=(".hmm", ".svmhmm"), help="""\
   .hmm .svmhmm              svmhmm: SVM-hmm's TAG qid:N index:value ..., tags numbers or words

@@ -10,7 +10,7 @@ or without the truth. Predictions are lines of text, or arrays if --output ends 
   graphs             the label of each node, an empty line after each graph
   multilabel         the labels, joined by commas, or an empty line without labels
   rankings           the items, best first, such as b>a>c
-  matchings          for each row its column, counted from 0, separated by spaces
+  matchings          for each row its column, counted from 0, or -1, separated by spaces
 
 examples:
   fastm4n predict iris.fm4n new.csv

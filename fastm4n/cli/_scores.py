@@ -242,7 +242,10 @@ def _rankings(estimator, X, y, predicted):
 def _matchings(estimator, X, y, predicted):
     import numpy as np
 
-    right = [np.mean(np.asarray(a) == np.asarray(b)) for a, b in zip(y, predicted, strict=True)]
+    # all rows of an example without rows are right, as in `Matcher.score`
+    right = [
+        np.mean(np.asarray(a) == np.asarray(b)) if len(b) else 1.0
+        for a, b in zip(y, predicted, strict=True)]
     return {
         "row_accuracy": float(np.mean(right)),
         "matching_accuracy": float(np.mean(np.equal(right, 1.0))),

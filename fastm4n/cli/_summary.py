@@ -25,7 +25,7 @@ def facts(data):
     if data.y is None:
         return found
     if data.task == "matchings":
-        found["size"] = max(map(len, data.y))
+        found["size"] = max(map(len, data.y), default=0)
     elif data.task == "multilabel":
         y = data.y.toarray() if hasattr(data.y, "tocsr") else data.y
         found["labels"] = dict(zip(

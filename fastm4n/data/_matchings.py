@@ -1,5 +1,7 @@
 """Forms of matchings: the column of each row, or none."""
 
+from numbers import Real
+
 import numpy as np
 
 
@@ -36,10 +38,15 @@ def as_columns(given, name, n_rows=None, n_columns=None, of_what=None):
         raise ValueError(f"{name} has shape {part.shape}: give the column of each row.")
     if numbers.dtype.kind == "f":
         numbers = np.where(np.isnan(numbers), -1.0, numbers)
-    wrong = np.ones(part.size, dtype=bool)
     if numbers.dtype.kind in "iuf":
         last = np.iinfo(np.intp).max // 2 if n_columns is None else n_columns - 1
         wrong = (numbers < -1) | (numbers > last) | (numbers != np.floor(numbers))
+    else:
+        # of numbers and words NumPy makes words
+        part = np.asarray(given, dtype=object)
+        wrong = np.array(
+            [not (value is None or isinstance(value, Real)) for value in part.tolist()], dtype=bool)
+        wrong[:] |= not wrong.any()
     if wrong.any():
         i = int(np.argmax(wrong))
         columns = "0, 1, ..." if n_columns is None else f"0 ... {n_columns - 1}"

@@ -355,7 +355,7 @@ def _coded(names, owners, items, input_name):
         raise ValueError(f"{input_name}[{owners[t]}] has {names[t]!r}. {NAMES}")
     if items is None:
         if not names:
-            raise ValueError(f"{input_name} names no items.")
+            raise ValueError(f"{input_name} names no items: write their names, such as in 'b>a'.")
         items = np.sort(as_items(list(dict.fromkeys(names)), input_name))
     known = {item: i for i, item in enumerate(items.tolist())}
     try:

@@ -162,7 +162,7 @@ OutOfCore, default="auto"
 
     See Also
     --------
-    LabelRanker : Rankings of a fixed set of items, from one vector of features.
+    LabelRanker : Rankings of the same items, from one vector of features.
     fastm4n.data.document_pairs : Documents of queries, to be matched with ranks.
 
     Notes
